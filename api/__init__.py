@@ -1,0 +1,1 @@
+"""HTTP: requests to calls, errors to problems."""

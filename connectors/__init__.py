@@ -1,0 +1,1 @@
+"""One outside system per folder; SDK errors become ours here and nowhere else."""

@@ -1,0 +1,1 @@
+"""The lake: Delta tables on a path, queried with DuckDB."""

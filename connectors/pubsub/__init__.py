@@ -1,0 +1,1 @@
+"""Google Pub/Sub: channels, pulling into Arrow, publishing from Arrow."""

@@ -1,0 +1,1 @@
+"""What every kind of job shares: the store, the launchers, progress."""

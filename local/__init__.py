@@ -1,0 +1,1 @@
+"""Embedded servers that speak the real protocols."""

@@ -1,0 +1,1 @@
+"""The nouns of Refeed; standard library only."""

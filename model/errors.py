@@ -1,0 +1,143 @@
+"""Every error Refeed raises by name: one base, a stable code, what to do."""
+
+from typing import Any, ClassVar
+
+
+class RefeedError(Exception):
+    """Refeed could not do what was asked.
+
+    The first line of a subclass's docstring is its default message; ``code`` is stable and is what the
+    HTTP API and ``--json`` output show; ``details`` holds JSON-ready facts for the reader.
+
+    Example:
+        >>> TopicNotFoundError(topic="orders").code
+        'topic_not_found'
+        >>> TopicNotFoundError("No topic orders in project shop.", topic="orders").details
+        {'topic': 'orders'}
+    """
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str | None = None, **details: Any) -> None:
+        first_line = (type(self).__doc__ or "").strip().splitlines()[0]
+        super().__init__(message or first_line)
+        self.details: dict[str, Any] = details
+
+    @property
+    def message(self) -> str:
+        """The sentence a person reads."""
+        return str(self.args[0])
+
+
+class SettingsError(RefeedError):
+    """A setting is missing or wrong."""
+
+    code = "settings_invalid"
+
+
+class InvalidNameError(RefeedError):
+    """The name is not one that Pub/Sub takes."""
+
+    code = "name_invalid"
+
+
+class TopicNotFoundError(RefeedError):
+    """The topic does not exist."""
+
+    code = "topic_not_found"
+
+
+class SubscriptionNotFoundError(RefeedError):
+    """The subscription does not exist."""
+
+    code = "subscription_not_found"
+
+
+class SubscriptionMismatchError(RefeedError):
+    """The subscription exists but is not what a backup needs."""
+
+    code = "subscription_mismatch"
+
+
+class PubSubError(RefeedError):
+    """Pub/Sub answered with an error."""
+
+    code = "pubsub_error"
+
+
+class PubSubUnavailableError(PubSubError):
+    """Pub/Sub does not answer."""
+
+    code = "pubsub_unavailable"
+
+
+class WarehouseError(RefeedError):
+    """The warehouse answered with an error."""
+
+    code = "warehouse_error"
+
+
+class StorageFullError(WarehouseError):
+    """The disk is full; free some space, nothing un-acked is lost."""
+
+    code = "storage_full"
+
+
+class CommitOutcomeUnknownError(WarehouseError):
+    """The commit may or may not have happened; it must be looked up before anything else is done."""
+
+    code = "commit_outcome_unknown"
+
+
+class LeaseHeldError(RefeedError):
+    """Another stream holds this subscription or this home."""
+
+    code = "lease_held"
+
+
+class LeaseLostError(RefeedError):
+    """Another stream has taken this subscription over; this one must stop."""
+
+    code = "lease_lost"
+
+
+class CheckpointCorruptError(RefeedError):
+    """A checkpoint file can't be read."""
+
+    code = "checkpoint_corrupt"
+
+
+class QueryError(RefeedError):
+    """The query failed while it ran."""
+
+    code = "query_failed"
+
+
+class JobNotFoundError(RefeedError):
+    """No such job."""
+
+    code = "job_not_found"
+
+
+class JobStateError(RefeedError):
+    """The job is in a state that does not allow this."""
+
+    code = "job_state_conflict"
+
+
+class LaunchError(RefeedError):
+    """The job's driver could not be started."""
+
+    code = "launch_failed"
+
+
+class JavaNotFoundError(RefeedError):
+    """No Java 17 or 21 was found; set JAVA_HOME, or reinstall Refeed so that it brings its own."""
+
+    code = "java_not_found"
+
+
+class PortTakenError(RefeedError):
+    """The port is taken; choose another one with --port."""
+
+    code = "port_taken"

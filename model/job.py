@@ -1,0 +1,76 @@
+"""A job's states, its id and the moves between its states."""
+
+import re
+import secrets
+import time
+from enum import StrEnum
+from typing import Final
+
+from model.errors import JobStateError
+
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_JOB_ID = re.compile(r"[a-z]{2}_[0-9A-HJKMNP-TV-Z]{26}")
+
+
+class JobState(StrEnum):
+    """Where a job stands; the names are Dataproc's."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    CANCELLING = "CANCELLING"
+    CANCELLED = "CANCELLED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more happens by itself."""
+        return self in FINAL_STATES
+
+
+FINAL_STATES: Final = frozenset({JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED})
+
+# state -> the states it may move to
+MOVES: Final[dict[JobState, frozenset[JobState]]] = {
+    JobState.PENDING: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}),
+    JobState.RUNNING: frozenset(
+        {JobState.PAUSED, JobState.CANCELLING, JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED}
+    ),
+    JobState.PAUSED: frozenset(
+        {JobState.RUNNING, JobState.PENDING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}
+    ),
+    JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED}),
+    JobState.CANCELLED: frozenset({JobState.PENDING}),
+    JobState.FAILED: frozenset({JobState.PENDING}),
+    JobState.SUCCEEDED: frozenset(),
+}
+
+
+def validate_move(job_id: str, old: JobState, new: JobState) -> None:
+    """Raise unless a job may go from ``old`` to ``new``.
+
+    Raises:
+        JobStateError: it may not.
+
+    Example:
+        >>> validate_move("bf_1", JobState.PENDING, JobState.RUNNING)
+    """
+    if new not in MOVES[old]:
+        raise JobStateError(f"{job_id} is {old} and can't become {new}.", state=old.value, wanted=new.value)
+
+
+def new_job_id(prefix: str) -> str:
+    """Return ``prefix`` + ``_`` + a ULID: unique, and sorted by the time it was made (milliseconds).
+
+    Example:
+        >>> is_job_id(new_job_id("bf"))
+        True
+    """
+    number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    return prefix + "_" + "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def is_job_id(text: str) -> bool:
+    """Say whether ``text`` looks like a job's id."""
+    return _JOB_ID.fullmatch(text) is not None

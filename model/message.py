@@ -1,0 +1,111 @@
+"""What Pub/Sub carries, how its names look, and the tags of a replayed message."""
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from model.errors import InvalidNameError
+
+REPLAY_ATTRIBUTE: Final = "refeed_replay"
+BACKFILL_ID_ATTRIBUTE: Final = "refeed_backfill_id"
+ROW_ATTRIBUTE: Final = "refeed_row"
+TOPIC_ATTRIBUTE: Final = "refeed_topic"
+MESSAGE_ID_ATTRIBUTE: Final = "refeed_message_id"
+PUBLISH_TIME_ATTRIBUTE: Final = "refeed_publish_time"
+REPLAY_TAGS: Final = (
+    REPLAY_ATTRIBUTE,
+    BACKFILL_ID_ATTRIBUTE,
+    ROW_ATTRIBUTE,
+    TOPIC_ATTRIBUTE,
+    MESSAGE_ID_ATTRIBUTE,
+    PUBLISH_TIME_ATTRIBUTE,
+)
+
+# Pub/Sub "Quotas and limits": resource limits of a message and of a publish request.
+MAX_MESSAGE_BYTES: Final = 10 * 1000 * 1000
+MAX_PUBLISH_REQUEST_BYTES: Final = 10 * 1000 * 1000
+MAX_PUBLISH_REQUEST_MESSAGES: Final = 1000
+MAX_ATTRIBUTES: Final = 100
+MAX_ATTRIBUTE_KEY_BYTES: Final = 256
+MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
+
+_RESOURCE_ID = re.compile(r"[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as Pub/Sub delivers it; ``message_id`` is unique within its topic only."""
+
+    data: bytes
+    attributes: dict[str, str] = field(default_factory=dict)
+    message_id: str = ""
+    publish_time: datetime | None = None
+    ordering_key: str = ""
+
+
+def parse_resource_id(text: str, kind: str = "topic") -> str:
+    """Return ``text`` when it is a topic or subscription id that Pub/Sub takes, or raise.
+
+    The rule is Pub/Sub's "Guidelines to name a topic, subscription, schema, or snapshot": a letter first,
+    3 to 255 of letters, digits and ``-_.~+%``, not beginning with ``goog``.
+
+    Raises:
+        InvalidNameError: it is not one.
+
+    Example:
+        >>> parse_resource_id("github.push")
+        'github.push'
+    """
+    if not _RESOURCE_ID.fullmatch(text) or text.startswith("goog"):
+        raise InvalidNameError(
+            f"{text[:80]!r} is no {kind} id: Pub/Sub wants a letter, then 2 to 254 letters, digits or -_.~+%, "
+            "and no 'goog' in front.",
+            name=text[:300],
+        )
+    return text
+
+
+def replay_token(secret: str, topic: str) -> str:
+    """Return the value of ``refeed_replay`` for replays into ``topic`` (its id, not its path).
+
+    The backup subscription's filter leaves out exactly this value, so a producer that sets a ``refeed_*``
+    attribute of its own, or copies attributes to another topic, is archived like everybody else.
+
+    Example:
+        >>> replay_token("s3cret", "orders") == replay_token("s3cret", "orders")
+        True
+        >>> replay_token("s3cret", "orders") == replay_token("s3cret", "members")
+        False
+    """
+    return hmac.new(secret.encode(), topic.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def replay_filter(token: str) -> str:
+    """Return the Pub/Sub filter of a backup subscription: everything but replays with ``token``.
+
+    Example:
+        >>> replay_filter("ab12")
+        'NOT attributes.refeed_replay = "ab12"'
+    """
+    return f'NOT attributes.{REPLAY_ATTRIBUTE} = "{token}"'
+
+
+def backup_subscription_id(topic: str) -> str:
+    """Return the id of the backup subscription of ``topic``, at most 255 characters.
+
+    Example:
+        >>> backup_subscription_id("orders")
+        'refeed-backup.orders'
+    """
+    name = f"{BACKUP_SUBSCRIPTION_PREFIX}{topic}"
+    if len(name) <= MAX_RESOURCE_ID_LENGTH:
+        return name
+    digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
+    return f"{name[: MAX_RESOURCE_ID_LENGTH - 17]}~{digest}"
+
+
+BACKUP_SUBSCRIPTION_PREFIX: Final = "refeed-backup."
+MAX_RESOURCE_ID_LENGTH: Final = 255

@@ -1,0 +1,1 @@
+"""The gate: SQL text to a validated query, or to every violation."""
