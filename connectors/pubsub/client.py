@@ -1,0 +1,258 @@
+"""Channels to Pub/Sub, and its administration: topics, subscriptions, what a backup attaches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Self
+
+import google.auth
+import google.auth.exceptions
+import google.auth.transport.grpc
+import google.auth.transport.requests
+import grpc
+from google.api_core import exceptions as google_errors
+from google.protobuf import duration_pb2
+from google.pubsub_v1.services.publisher import PublisherClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.subscriber import SubscriberClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+from google.pubsub_v1.types import ExpirationPolicy, Subscription
+
+from model.errors import (
+    PubSubError,
+    PubSubUnavailableError,
+    RefeedError,
+    SubscriptionMismatchError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
+from model.message import backup_subscription_id, parse_resource_id, replay_filter
+
+_ENDPOINT: Final = "pubsub.googleapis.com:443"
+_SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
+_RETENTION_SECONDS: Final = 7 * 86400
+_ADMIN_TIMEOUT_SECONDS: Final = 20.0
+
+# A pulled response is up to 10 MB of messages and their ids; grpc's own cap is 4 MiB, and keep-alives find
+# a peer that is gone without a word.
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A server that restarts on the same port is found again within a second, not after a minute of back-off.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """What Refeed needs to know of a subscription; ``topic`` is an id, ``_deleted-topic_`` when it is gone."""
+
+    id: str
+    topic: str
+    filter: str
+    ack_deadline_seconds: int
+
+
+def open_channel(emulator_host: str | None) -> grpc.Channel:
+    """Return a channel to Pub/Sub: plain to ``emulator_host``, else TLS with Application Default Credentials.
+
+    Google's clients give a channel to PUBSUB_EMULATOR_HOST no options, so that one response over 4 MiB fails;
+    this one has them in both cases.
+
+    Raises:
+        PubSubError: there are no credentials.
+    """
+    if emulator_host is not None:
+        return grpc.insecure_channel(emulator_host, options=_CHANNEL_OPTIONS)
+    try:
+        credentials, _ = google.auth.default(scopes=_SCOPES)
+    except google.auth.exceptions.DefaultCredentialsError as exc:
+        raise PubSubError(
+            "No Google credentials were found: run 'gcloud auth application-default login', or set "
+            "PUBSUB_EMULATOR_HOST to use a local Pub/Sub server."
+        ) from exc
+    channel: grpc.Channel = google.auth.transport.grpc.secure_authorized_channel(  # type: ignore[no-untyped-call]
+        credentials, google.auth.transport.requests.Request(), _ENDPOINT, options=_CHANNEL_OPTIONS
+    )
+    return channel
+
+
+class PubSub:
+    """Administration of one project's topics and subscriptions, over one channel.
+
+    Raises:
+        PubSubUnavailableError: any call, when nobody answers within 20 seconds.
+    """
+
+    def __init__(self, project: str, emulator_host: str | None) -> None:
+        self.project = project
+        self.channel = open_channel(emulator_host)
+        self._publisher = PublisherClient(transport=PublisherGrpcTransport(channel=self.channel))
+        self._subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=self.channel))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel."""
+        self.channel.close()
+
+    def topic_path(self, topic: str) -> str:
+        """Return ``projects/<project>/topics/<topic>``."""
+        return f"projects/{self.project}/topics/{topic}"
+
+    def subscription_path(self, subscription: str) -> str:
+        """Return ``projects/<project>/subscriptions/<subscription>``."""
+        return f"projects/{self.project}/subscriptions/{subscription}"
+
+    def topic_exists(self, topic: str) -> bool:
+        """Say whether the topic exists."""
+        try:
+            with _our_errors(TopicNotFoundError, f"topic {topic}"):
+                self._publisher.get_topic(topic=self.topic_path(topic), timeout=_ADMIN_TIMEOUT_SECONDS)
+        except TopicNotFoundError:
+            return False
+        return True
+
+    def create_topic(self, topic: str) -> None:
+        """Create the topic; one that exists is left as it is."""
+        parse_resource_id(topic)
+        try:
+            with _our_errors():
+                self._publisher.create_topic(name=self.topic_path(topic), timeout=_ADMIN_TIMEOUT_SECONDS)
+        except _AlreadyExistsError:
+            return
+
+    def list_topics(self) -> list[str]:
+        """Return the ids of all topics, sorted."""
+        with _our_errors():
+            pages = self._publisher.list_topics(project=f"projects/{self.project}", timeout=_ADMIN_TIMEOUT_SECONDS)
+            return sorted(_id(topic.name) for topic in pages)
+
+    def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
+        """Return all subscriptions of the project, or of one topic, sorted by id."""
+        with _our_errors():
+            pages = self._subscriber.list_subscriptions(
+                project=f"projects/{self.project}", timeout=_ADMIN_TIMEOUT_SECONDS
+            )
+            found = [_info(subscription) for subscription in pages]
+        return sorted((s for s in found if topic in (None, s.topic)), key=lambda s: s.id)
+
+    def get_subscription(self, subscription: str) -> SubscriptionInfo:
+        """Return the subscription.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+        """
+        with _our_errors(SubscriptionNotFoundError, f"subscription {subscription}"):
+            return _info(
+                self._subscriber.get_subscription(
+                    subscription=self.subscription_path(subscription), timeout=_ADMIN_TIMEOUT_SECONDS
+                )
+            )
+
+    def create_subscription(
+        self,
+        subscription: str,
+        topic: str,
+        *,
+        message_filter: str = "",
+        ack_deadline_seconds: int = 60,
+        retention_seconds: int = _RETENTION_SECONDS,
+        ordering: bool = False,
+    ) -> SubscriptionInfo:
+        """Create a subscription that never expires; one that exists with this topic and filter is returned.
+
+        Raises:
+            TopicNotFoundError: the topic does not exist.
+            SubscriptionMismatchError: it exists with another topic or filter; neither can be changed.
+        """
+        parse_resource_id(subscription, "subscription")
+        wanted = Subscription(
+            name=self.subscription_path(subscription),
+            topic=self.topic_path(topic),
+            filter=message_filter,
+            ack_deadline_seconds=ack_deadline_seconds,
+            message_retention_duration=duration_pb2.Duration(seconds=retention_seconds),
+            enable_message_ordering=ordering,
+            # Without a ttl the subscription never expires; the default is to vanish after 31 idle days.
+            expiration_policy=ExpirationPolicy(),
+        )
+        try:
+            with _our_errors():
+                return _info(self._subscriber.create_subscription(request=wanted, timeout=_ADMIN_TIMEOUT_SECONDS))
+        except _AlreadyExistsError:
+            existing = self.get_subscription(subscription)
+        if (existing.topic, existing.filter) != (topic, message_filter):
+            raise SubscriptionMismatchError(
+                f"Subscription {subscription} exists with topic {existing.topic} and filter {existing.filter!r}; "
+                f"wanted are topic {topic} and filter {message_filter!r}. Neither can be changed: delete it once "
+                "it is drained, then attach again.",
+                subscription=subscription,
+            )
+        return existing
+
+    def delete_subscription(self, subscription: str) -> None:
+        """Delete the subscription and every message that waits in it.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+        """
+        with _our_errors(SubscriptionNotFoundError, f"subscription {subscription}"):
+            self._subscriber.delete_subscription(
+                subscription=self.subscription_path(subscription), timeout=_ADMIN_TIMEOUT_SECONDS
+            )
+
+    def attach_backup(self, topic: str, *, token: str, ack_deadline_seconds: int) -> SubscriptionInfo:
+        """Give ``topic`` its backup subscription: everything from now on but replays tagged with ``token``.
+
+        A running backup stream finds it by its name within seconds.
+
+        Raises:
+            TopicNotFoundError: the topic does not exist.
+            SubscriptionMismatchError: one is there with another filter (another deployment's secret).
+        """
+        return self.create_subscription(
+            backup_subscription_id(parse_resource_id(topic)),
+            topic,
+            message_filter=replay_filter(token),
+            ack_deadline_seconds=ack_deadline_seconds,
+        )
+
+
+class _AlreadyExistsError(PubSubError):
+    """It exists already."""
+
+
+@contextmanager
+def _our_errors(missing: type[RefeedError] = PubSubError, name: str = "") -> Iterator[None]:
+    """Turn Google's exceptions into ours; NOT_FOUND becomes ``missing``, about ``name``."""
+    try:
+        yield
+    except google_errors.AlreadyExists as exc:
+        raise _AlreadyExistsError(exc.message) from exc
+    except google_errors.NotFound as exc:
+        raise missing(f"Pub/Sub knows no {name or 'such resource'}.", name=name) from exc
+    except (google_errors.ServiceUnavailable, google_errors.DeadlineExceeded, google_errors.RetryError) as exc:
+        raise PubSubUnavailableError(f"Pub/Sub does not answer: {exc}") from exc
+    except google_errors.GoogleAPICallError as exc:
+        raise PubSubError(f"Pub/Sub refused: {exc}") from exc
+
+
+def _id(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _info(subscription: Subscription) -> SubscriptionInfo:
+    return SubscriptionInfo(
+        id=_id(subscription.name),
+        topic=_id(subscription.topic),
+        filter=subscription.filter,
+        ack_deadline_seconds=subscription.ack_deadline_seconds,
+    )
