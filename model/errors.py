@@ -41,34 +41,36 @@ class InvalidNameError(RefeedError):
     code = "name_invalid"
 
 
-class TopicNotFoundError(RefeedError):
-    """The topic does not exist."""
-
-    code = "topic_not_found"
-
-
-class SubscriptionNotFoundError(RefeedError):
-    """The subscription does not exist."""
-
-    code = "subscription_not_found"
-
-
-class SubscriptionMismatchError(RefeedError):
-    """The subscription exists but is not what a backup needs."""
-
-    code = "subscription_mismatch"
-
-
 class PubSubError(RefeedError):
     """Pub/Sub answered with an error."""
 
     code = "pubsub_error"
+    is_transient: ClassVar[bool] = False
 
 
 class PubSubUnavailableError(PubSubError):
     """Pub/Sub does not answer."""
 
     code = "pubsub_unavailable"
+    is_transient = True
+
+
+class TopicNotFoundError(PubSubError):
+    """The topic does not exist."""
+
+    code = "topic_not_found"
+
+
+class SubscriptionNotFoundError(PubSubError):
+    """The subscription does not exist."""
+
+    code = "subscription_not_found"
+
+
+class SubscriptionMismatchError(PubSubError):
+    """The subscription exists but is not what a backup needs."""
+
+    code = "subscription_mismatch"
 
 
 class WarehouseError(RefeedError):
