@@ -1,0 +1,50 @@
+"""Which process is a job's driver, and whether it still lives."""
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A driver process; its start time and the machine's boot tell it from a later one with the same pid."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """Return the process ``pid``, or None when it is gone or a zombie."""
+        ticks = _start_ticks(pid)
+        return None if ticks is None else cls(pid, ticks, _boot_id())
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this very process runs."""
+        return self.boot_id == _boot_id() and _start_ticks(self.pid) == self.start_ticks
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the driver and its children, if it still lives; it leads a process group of its own."""
+        if self.is_alive:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+
+def _start_ticks(pid: int) -> int | None:
+    try:
+        # The command's name stands in parentheses and may hold anything; what follows the last ")" is fixed.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    state, start_ticks = fields[0], fields[19]
+    return None if state in "ZX" else int(start_ticks)
+
+
+def _boot_id() -> str:
+    return _BOOT_ID.read_text().strip()

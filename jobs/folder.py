@@ -1,0 +1,135 @@
+"""A job's folder: what its driver, its tasks and the service tell each other, file by file."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from model.errors import CheckpointCorruptError
+from model.job import JobState
+
+
+class Order(StrEnum):
+    """What a job's tasks are to do."""
+
+    RUN = "run"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Which attempt of the job counts, and what it is to do."""
+
+    epoch: int
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended, in its driver's own words."""
+
+    epoch: int
+    state: JobState
+    error: dict[str, Any] | None = None
+
+
+class JobFolder:
+    """The files of one job: specification, control, outcome, log and the folders of its kind.
+
+    A folder on storage that every task reaches is all that driver, tasks and service share, so each goes on
+    while the others are dead. Every file is replaced atomically: a reader sees the old or the new one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.progress = path / "progress"
+        self.selection = path / "selection"
+        self.dead_letters = path / "dead-letters"
+        self.driver_log = path / "driver.log"
+        self._control = path / "control.json"
+        self._specification = path / "specification.json"
+
+    def write_specification(self, specification: Mapping[str, Any]) -> None:
+        """Make the folder and keep what the driver needs to know; readable by its owner only."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        write_json(self._specification, specification)
+
+    def read_specification(self) -> dict[str, Any]:
+        """Return what ``write_specification`` kept.
+
+        Raises:
+            CheckpointCorruptError: it is not there or can't be read.
+        """
+        return _read_json(self._specification)
+
+    def write_control(self, control: Control) -> None:
+        """Tell every task of this job, wherever it runs, which attempt counts and what to do.
+
+        Tasks look before each request that they send: what a fenced task still has under way is all that
+        goes out after this returns.
+        """
+        write_json(self._control, asdict(control))
+
+    def read_control(self) -> Control:
+        """Return the latest control.
+
+        Raises:
+            CheckpointCorruptError: there is none; a task that can't see it must not publish.
+        """
+        found = _read_json(self._control)
+        return Control(int(found["epoch"]), Order(found["order"]))
+
+    def may_go_on(self, epoch: int) -> bool:
+        """Say whether attempt ``epoch`` is the one that counts and is to run."""
+        return self.read_control() == Control(epoch, Order.RUN)
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Keep how the attempt ended, for a service that may be down at the moment."""
+        write_json(self._outcome(outcome.epoch), asdict(outcome))
+
+    def read_outcome(self, epoch: int) -> Outcome | None:
+        """Return how attempt ``epoch`` ended, or None while its driver has said nothing."""
+        path = self._outcome(epoch)
+        if not path.exists():
+            return None
+        found = _read_json(path)
+        return Outcome(int(found["epoch"]), JobState(found["state"]), found["error"])
+
+    def read_log_tail(self, max_bytes: int = 2000) -> str:
+        """Return the end of the driver's log, whole lines only; empty when there is none."""
+        if not self.driver_log.exists():
+            return ""
+        with self.driver_log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max_bytes))
+            tail = file.read()
+        lines = tail.decode(errors="replace").splitlines()
+        return "\n".join(lines[1:] if size > max_bytes else lines)
+
+    def _outcome(self, epoch: int) -> Path:
+        return self.path / f"outcome-{epoch}.json"
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace ``path`` atomically.
+
+    Written without fsync: a killed process loses nothing, a machine that loses power may come back with an
+    older file, which costs repeated messages and never lost ones.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, separators=(",", ":")))
+    temporary.replace(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as exc:
+        raise CheckpointCorruptError(f"{path} can't be read: {exc}", path=str(path)) from exc
+    if not isinstance(found, dict):
+        raise CheckpointCorruptError(f"{path} does not hold a JSON object.", path=str(path))
+    return found

@@ -1,0 +1,149 @@
+"""How far a job is: one checkpoint file a slice, summed up for people."""
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from jobs.folder import write_json
+
+_RATE_OVER_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class SliceCheckpoint:
+    """How far one slice of a selection is.
+
+    ``offset`` counts rows with an answer from Pub/Sub, good or bad: the next attempt starts there.
+    ``repeated_at_most`` counts messages that may have gone out twice. ``event_time`` is the latest
+    publish_time reached (RFC 3339). ``stopped`` says that the task was told to stop before the end.
+    """
+
+    slice: int
+    epoch: int
+    offset: int = 0
+    published: int = 0
+    failed: int = 0
+    bytes: int = 0
+    repeated_at_most: int = 0
+    event_time: str | None = None
+    done: bool = False
+    stopped: bool = False
+
+
+class CheckpointFolder:
+    """The checkpoints of a job's slices; each attempt (epoch) writes files of its own.
+
+    So a task of an attempt that was replaced, which may live on for a while, can't overwrite what its
+    successor has reached.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self) -> None:
+        """Make the folder; one that exists is left as it is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def write(self, checkpoint: SliceCheckpoint) -> None:
+        """Replace this attempt's checkpoint of the slice atomically; cheap enough for every request (0.1 ms)."""
+        write_json(self.path / f"{checkpoint.slice:06d}.{checkpoint.epoch}.json", asdict(checkpoint))
+
+    def read(self, number: int) -> SliceCheckpoint | None:
+        """Return the latest attempt's checkpoint of slice ``number``, or None when none ever started."""
+        found = [_read(path) for path in self.path.glob(f"{number:06d}.*.json")]
+        return max((c for c in found if c is not None), key=lambda c: c.epoch, default=None)
+
+    def read_all(self) -> list[SliceCheckpoint]:
+        """Return the latest attempt's checkpoint of every slice that ever started."""
+        return list(CheckpointReader(self).read())
+
+
+class CheckpointReader:
+    """Reads all checkpoints again and again; those of finished slices only once."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        self._folder = folder
+        self._done: dict[int, SliceCheckpoint] = {}
+
+    def read(self) -> Iterable[SliceCheckpoint]:
+        """Return the latest attempt's checkpoint of every slice that ever started."""
+        latest = dict(self._done)
+        for path in self._folder.path.glob("[0-9]*.json"):
+            if int(path.name.split(".", 1)[0]) in self._done:
+                continue
+            checkpoint = _read(path)
+            if checkpoint is None:
+                continue
+            before = latest.get(checkpoint.slice)
+            if before is None or before.epoch < checkpoint.epoch:
+                latest[checkpoint.slice] = checkpoint
+        self._done = {number: c for number, c in latest.items() if c.done}
+        return latest.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A job's figures; ``selected`` is None until the selection is made, rates until there are two samples."""
+
+    selected: int | None = None
+    published: int = 0
+    failed: int = 0
+    bytes: int = 0
+    event_time: str | None = None
+    rate_messages_per_second: float | None = None
+    eta_seconds: float | None = None
+    repeated_at_most: int = 0
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Return the progress that ``to_json`` gave."""
+        return cls(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as the API shows them."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class ProgressMeter:
+    """Turns checkpoints into figures; the rate is taken over the last 15 seconds."""
+
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def measure(self, selected: int | None, checkpoints: Iterable[SliceCheckpoint], now: float) -> Progress:
+        """Return the sum of ``checkpoints`` at ``now``, in seconds of any steady clock."""
+        found = list(checkpoints)
+        published = sum(c.published for c in found)
+        failed = sum(c.failed for c in found)
+        self._samples.append((now, published))
+        while len(self._samples) > 2 and self._samples[0][0] < now - _RATE_OVER_SECONDS:  # noqa: PLR2004
+            self._samples.popleft()
+        (then, before), rate = self._samples[0], None
+        if now > then:
+            rate = round((published - before) / (now - then), 1)
+        left = None if selected is None else selected - published - failed
+        eta = 0.0 if left == 0 else round(left / rate, 1) if left is not None and rate else None
+        return Progress(
+            selected=selected,
+            published=published,
+            failed=failed,
+            bytes=sum(c.bytes for c in found),
+            event_time=max((c.event_time for c in found if c.event_time), default=None),
+            rate_messages_per_second=rate,
+            eta_seconds=eta,
+            repeated_at_most=sum(c.repeated_at_most for c in found),
+        )
+
+
+def _read(path: Path) -> SliceCheckpoint | None:
+    """Return the checkpoint, or None for one that is gone or that a power cut left unreadable.
+
+    An unreadable one counts as never written: its slice is published again, which is safe.
+    """
+    try:
+        return SliceCheckpoint(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
