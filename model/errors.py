@@ -73,6 +73,12 @@ class SubscriptionMismatchError(PubSubError):
     code = "subscription_mismatch"
 
 
+class MessageRefusedError(PubSubError):
+    """Pub/Sub does not take this message."""
+
+    code = "message_refused"
+
+
 class WarehouseError(RefeedError):
     """The warehouse answered with an error."""
 
@@ -125,6 +131,18 @@ class JobStateError(RefeedError):
     """The job is in a state that does not allow this."""
 
     code = "job_state_conflict"
+
+
+class JobChangedError(RefeedError):
+    """The job has changed since it was read."""
+
+    code = "job_changed"
+
+
+class IdempotencyKeyReusedError(RefeedError):
+    """This Idempotency-Key came before with another request."""
+
+    code = "idempotency_key_reused"
 
 
 class LaunchError(RefeedError):

@@ -1,0 +1,193 @@
+"""Parquet files of the archive: written before they are committed, described for the commit."""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from errno import EDQUOT, ENOSPC
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from model.errors import StorageFullError, WarehouseError
+from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
+
+_ARROW_TYPES: Final[Mapping[ColumnType, pa.DataType]] = {
+    "BYTES": pa.binary(),
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "ATTRIBUTES": pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
+}
+
+FILE_SCHEMA: Final = pa.schema([(column.name, _ARROW_TYPES[column.type]) for column in ARCHIVE_COLUMNS])
+
+PARTITION_COLUMNS: Final[Mapping[Partitioning, pa.Field]] = {
+    "day": pa.field("ingest_date", pa.date32()),
+    "hour": pa.field("ingest_hour", pa.timestamp("us", tz="UTC")),
+}
+
+# Payloads and ids do not repeat: a dictionary only costs. Statistics are for columns that queries filter on.
+_DICTIONARY_COLUMNS: Final = ["topic", "subscription", "ordering_key", "attributes.list.element.key"]
+_STATISTICS_COLUMNS: Final = ["topic", "publish_time", "ingest_time", "message_id"]
+_ROW_GROUP_MESSAGES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A Parquet file in the table's folder that no commit names yet; small, and JSON-ready."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    partition: str
+    modified_at_ms: int
+    stats: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the file that :meth:`as_json` described."""
+        return cls(**fields)
+
+
+def partition_value(moment: datetime, partitioning: Partitioning) -> str:
+    """Return the partition of ``moment`` as the Delta log writes it.
+
+    Example:
+        >>> partition_value(datetime(2024, 3, 1, 22, 5, tzinfo=UTC), "hour")
+        '2024-03-01 22:00:00'
+    """
+    utc = moment.astimezone(UTC)
+    return utc.strftime("%Y-%m-%d" if partitioning == "day" else "%Y-%m-%d %H:00:00")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveWriter:
+    """Writes files of the archive into the folder of its table; picklable, so that tasks can carry it."""
+
+    table_uri: str
+    partitioning: Partitioning
+
+    def write(self, parts: Sequence[tuple[str, str, pa.RecordBatch]]) -> WrittenFile:
+        """Write one durable file and return what a commit needs of it; the rows keep the order of ``parts``.
+
+        A part is (topic, subscription, rows with the message columns of the archive, other columns are left
+        out). ``ingest_time`` is now, the same for every row. Nobody sees the file before it is committed; a
+        file that never is goes with :meth:`~connectors.lake.archive.LakeArchive.vacuum`.
+
+        Raises:
+            StorageFullError: there is no room; nothing is left behind.
+            WarehouseError: the file can't be written.
+        """
+        now = datetime.now(UTC)
+        batches = [_archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts]
+        return self._write(pa.Table.from_batches(batches, schema=FILE_SCHEMA), now)
+
+    def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
+        """Write ``file`` again without the rows where ``is_unwanted`` holds; None when none are left."""
+        filesystem, folder = self._filesystem()
+        with _our_errors(f"reading {file.path}"):
+            table = pq.read_table(f"{folder}/{file.path}", filesystem=filesystem, schema=FILE_SCHEMA)
+        kept = table.filter(pc.invert(is_unwanted))
+        if kept.num_rows == 0:
+            return None
+        return self._write(kept, kept.column("ingest_time")[0].as_py())
+
+    def delete(self, file: WrittenFile) -> None:
+        """Delete a file that will not be committed; one that is gone already is fine."""
+        filesystem, folder = self._filesystem()
+        with _our_errors(f"deleting {file.path}"):
+            if filesystem.get_file_info(f"{folder}/{file.path}").type is pafs.FileType.File:
+                filesystem.delete_file(f"{folder}/{file.path}")
+
+    def _write(self, table: pa.Table, ingest_time: datetime) -> WrittenFile:
+        filesystem, folder = self._filesystem()
+        name = f"{ingest_time:%Y%m%dT%H%M%S}-{uuid.uuid4().hex}.parquet"
+        path = f"{folder}/{name}"
+        try:
+            with _our_errors(f"writing {name}"):
+                pq.write_table(
+                    table,
+                    path,
+                    filesystem=filesystem,
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=_DICTIONARY_COLUMNS,
+                    write_statistics=_STATISTICS_COLUMNS,
+                    row_group_size=_ROW_GROUP_MESSAGES,
+                )
+                if isinstance(filesystem, pafs.LocalFileSystem):
+                    sync_file(path)
+                    sync_file(folder)
+                size_bytes = filesystem.get_file_info(path).size
+        except WarehouseError:
+            with _our_errors(f"deleting {name}"):
+                if filesystem.get_file_info(path).type is pafs.FileType.File:
+                    filesystem.delete_file(path)
+            raise
+        return WrittenFile(
+            path=name,
+            size_bytes=size_bytes,
+            rows=table.num_rows,
+            partition=partition_value(ingest_time, self.partitioning),
+            modified_at_ms=int(time.time() * 1000),
+            stats=_stats(table),
+        )
+
+    def _filesystem(self) -> tuple[pafs.FileSystem, str]:
+        filesystem, folder = pafs.FileSystem.from_uri(self.table_uri)
+        return filesystem, folder
+
+
+def sync_file(path: str) -> None:
+    """Make a local file or folder durable against the loss of power, not only of the process."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _archive_batch(topic: str, subscription: str, rows: pa.RecordBatch, ingest_time: datetime) -> pa.RecordBatch:
+    constants = {"topic": topic, "subscription": subscription, "ingest_time": ingest_time}
+    columns = [
+        pa.repeat(pa.scalar(constants[field.name], field.type), rows.num_rows)
+        if field.name in constants
+        else rows.column(field.name)
+        for field in FILE_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
+
+
+def _stats(table: pa.Table) -> str:
+    """Return the statistics of the Delta protocol: queries leave files out by them."""
+    low: dict[str, str] = {}
+    high: dict[str, str] = {}
+    for name in ("topic", "publish_time", "ingest_time"):
+        ends = pc.min_max(table.column(name)).as_py()
+        for bounds, value in ((low, ends["min"]), (high, ends["max"])):
+            if value is not None:
+                bounds[name] = value if isinstance(value, str) else value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return json.dumps({"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": {}})
+
+
+@contextmanager
+def _our_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in (ENOSPC, EDQUOT):
+            raise StorageFullError(f"The disk is full while {what}; nothing un-acked is lost.") from exc
+        raise WarehouseError(f"The lake failed while {what}: {exc}") from exc
+    except pa.ArrowException as exc:
+        raise WarehouseError(f"The lake failed while {what}: {exc}") from exc
