@@ -1,0 +1,69 @@
+# Everything a person or CI runs. Each target sets up what it needs; a second run starts at once.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test lint fmt types bench lock clean
+
+help:  ## Show what there is to run
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMPS)/run  ## Run the main job end to end and print a verdict (ARGS="--messages 5000 --json")
+	@$(BIN)/refeed demo $(ARGS)
+
+up: $(STAMPS)/run  ## Run everything embedded in this terminal until Ctrl-C (ARGS="--port 8080")
+	@$(BIN)/refeed up $(ARGS)
+
+test: $(STAMPS)/dev  ## Run every test (ARGS="-m 'not java' tests/sql")
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMPS)/dev  ## Check style, format, layers and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+	@$(BIN)/mypy
+
+fmt: $(STAMPS)/dev  ## Format the code and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+types: $(STAMPS)/dev  ## Check types only
+	@$(BIN)/mypy
+
+bench: $(STAMPS)/dev  ## Measure backup, backfill and the local server beside their limits
+	@$(BIN)/python -m bench $(ARGS)
+
+lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
+	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
+	@$(LOCK) --output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+clean:  ## Remove what make has made: the environment and the caches
+	@rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# One lock for every platform and Python. No header and no index: the files name packages and hashes only.
+LOCK = $(VENV)/.lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --group build \
+	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Refeed needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another one: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON)' can't make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+
+$(STAMPS)/run: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Setting up $(VENV): hash-checked packages from requirements.lock (about 500 MB, once) ..." >&2
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/dev: requirements-dev.lock $(STAMPS)/run
+	@echo "Setting up $(VENV): the tools of requirements-dev.lock ..." >&2
+	@$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
