@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -74,6 +75,11 @@ class LakeArchive:
         self._local_log = None if "://" in root else Path(self.uri) / "_delta_log"
         self._delta: DeltaTable | None = None
 
+    def another(self) -> "LakeArchive":
+        """Return another object for the same table, for another thread."""
+        root, dataset, name = self.uri.rsplit("/", 2)
+        return LakeArchive(root, f"{dataset}.{name}", self.partitioning)
+
     def create(self) -> None:
         """Create the table; one that exists is left as it is.
 
@@ -116,7 +122,8 @@ class LakeArchive:
             actions = pa.table(self._table().get_add_actions(flatten=True))
         name = f"partition.{PARTITION_COLUMNS[self.partitioning].name}"
         files = [
-            DataFile(f"{self.uri}/{path}", size, rows, _partition_start(partition))
+            # The log holds paths percent-encoded, as the Delta protocol says.
+            DataFile(f"{self.uri}/{unquote(path)}", size, rows, _partition_start(partition))
             for path, size, rows, partition in zip(
                 actions.column("path").to_pylist(),
                 actions.column("size_bytes").to_pylist(),

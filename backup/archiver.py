@@ -1,0 +1,265 @@
+"""One batch's way from files to the archive: known ids out, journal, commit, acks, in this order."""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from backup.journal import EntryState, Journal, concat_ids
+from backup.source import PulledFile
+from backup.status import StatusFile
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.files import WrittenFile
+from connectors.pubsub.acks import acknowledge, extend_leases
+from model import failpoint
+from model.errors import (
+    CommitOutcomeUnknownError,
+    PubSubError,
+    PubSubUnavailableError,
+    RefeedError,
+    StorageFullError,
+)
+
+_log = structlog.get_logger(__name__)
+
+# Leases are at least ten seconds long (Pub/Sub's smallest ack deadline).
+_EXTEND_EVERY_SECONDS: Final = 3.0
+_EXTEND_BY_SECONDS: Final = 60
+_COMPACT_AT_FILES: Final = 64
+_COMPACT_EVERY_SECONDS: Final = 30.0
+_REPORT_EVERY_SECONDS: Final = 10.0
+
+
+class Archiver:
+    """Commits what the tasks wrote and acknowledges it; the one writer of its journal.
+
+    The order is the promise. Ids are journaled before the commit, so that after a crash the archive says which
+    attempt is in; they are acknowledged after it, and only they. A message that comes again while its id is
+    known is acknowledged and not written again.
+    """
+
+    def __init__(
+        self,
+        *,
+        archive: LakeArchive,
+        journal: Journal,
+        channel: Any,
+        project: str,
+        stream: str,
+        lease: str,
+        lease_epoch: int,
+        status: StatusFile,
+    ) -> None:
+        self.archive = archive
+        self.status = status
+        self.failure: RefeedError | None = None
+        self._journal = journal
+        self._channel = channel
+        self._project = project
+        self._stream = stream
+        self._lease = lease
+        self._lease_epoch = lease_epoch
+        self._writer = archive.writer()
+        self._last_attempt = max(journal.last_attempt(), archive.committed_attempt(stream))
+        self._totals: Counter[str] = Counter()
+        self._reported_at = time.monotonic()
+        self._compactor: threading.Thread | None = None
+        self._compacted_at = time.monotonic()
+
+    def recover(self) -> None:
+        """Settle what a crash left between journal and acks: acknowledge what is in the archive, forget the rest.
+
+        Only the newest attempt can be under way, so the archive's number for the stream is compared as it is:
+        where the two do not tell one story, a message that comes twice is better than one that is lost.
+        """
+        committed = self.archive.committed_attempt(self._stream)
+        for entry in self._journal.entries(EntryState.PENDING):
+            if entry.attempt == committed:
+                self._acknowledge(entry.read_ids())
+                self._journal.move(entry, EntryState.RECOVERED)
+                _log.info("attempt_recovered", attempt=entry.attempt)
+            else:
+                self._journal.forget(entry)
+                _log.info("attempt_forgotten", attempt=entry.attempt)
+
+    def archive_batch(self, results: Any, batch_id: int) -> None:
+        """Take one batch's results, as Spark's foreachBatch hands them over.
+
+        The batch id is not used: a batch that Spark plans again holds other messages.
+        """
+        try:
+            self._archive_rows(results.collect())
+        except RefeedError as exc:
+            # Spark turns it into an exception of its own; the job wants this one.
+            self.failure = exc
+            _log.error("batch_failed", batch=batch_id, code=exc.code, error=exc.message)
+            raise
+
+    def _archive_rows(self, rows: list[Any]) -> None:
+        failpoint.hit("batch.collected")
+        self.failure = None
+        for row in rows:
+            for subscription, fault in json.loads(row.faults).items():
+                _log.warning("pull_failed", subscription=subscription, error=fault)
+                self._totals["faults"] += 1
+        pulled = [PulledFile.decode(bytes(row.result)) for row in rows if row.result is not None]
+        try:
+            _raise_reported(rows)
+        except RefeedError:
+            for part in pulled:
+                self._drop(part.file)
+            raise
+        if pulled:
+            self._archive_files(pulled)
+        self._journal.prune()
+        self._report()
+
+    def _archive_files(self, pulled: list[PulledFile]) -> None:
+        held = concat_ids([table for part in pulled for table in (part.ids, part.replays)])
+        with self._leases_extended(held):
+            files = self._without_known(pulled)
+            if files:
+                self._last_attempt += 1
+                entry = self._journal.write(self._last_attempt, held)
+                self._commit(files)
+                self._acknowledge(held)
+                failpoint.hit("ack.after")
+                self._journal.move(entry, EntryState.DONE)
+                failpoint.hit("journal.done")
+            else:
+                self._acknowledge(held)
+        self._totals["messages"] += sum(file.rows for file in files)
+        self._totals["bytes"] += sum(file.size_bytes for file in files)
+        self._totals["replays"] += sum(part.replays.num_rows for part in pulled)
+        if files:
+            self._totals["commits"] += 1
+            self._compact_aside()
+
+    def _without_known(self, pulled: list[PulledFile]) -> list[WrittenFile]:
+        """Return the files to commit; rows whose ids are known were delivered twice and are left out."""
+        written = [part for part in pulled if part.file is not None]
+        if not written:
+            return []
+        is_known = self._journal.find_known(pa.concat_tables([part.ids for part in written]).unify_dictionaries())
+        files: list[WrittenFile] = []
+        at = 0
+        for part in written:
+            flags = is_known.slice(at, part.ids.num_rows)
+            at += part.ids.num_rows
+            repeated = pc.sum(flags).as_py()
+            file: WrittenFile | None = part.file
+            if repeated and part.file is not None:
+                file = self._writer.write_without(part.file, flags)
+                self._writer.delete(part.file)
+                self._totals["redelivered"] += repeated
+            if file is not None:
+                files.append(file)
+        return files
+
+    def _commit(self, files: list[WrittenFile]) -> None:
+        attempt = Attempt(self._stream, self._last_attempt, self._lease, self._lease_epoch)
+        try:
+            self.archive.commit(files, attempt)
+        except CommitOutcomeUnknownError:
+            # The journal's entry stays pending: the next start finds out.
+            raise
+        except RefeedError:
+            for entry in self._journal.entries(EntryState.PENDING):
+                self._journal.forget(entry)
+            for file in files:
+                self._drop(file)
+            raise
+
+    def _acknowledge(self, ids: pa.Table) -> None:
+        """Acknowledge ``ids``; what fails comes again and is known by its id."""
+        for position, (subscription, ack_ids) in enumerate(_by_subscription(ids)):
+            if position == 1:
+                failpoint.hit("ack.between")
+            try:
+                acknowledge(self._channel, self._path(subscription), ack_ids)
+            except PubSubError as exc:
+                self._totals["faults"] += 1
+                _log.warning("ack_failed", subscription=subscription, error=exc.message)
+
+    @contextmanager
+    def _leases_extended(self, ids: pa.Table) -> Iterator[None]:
+        """Extend the leases of ``ids`` from a thread for as long as the block runs."""
+        over = threading.Event()
+
+        def extend() -> None:
+            while not over.wait(_EXTEND_EVERY_SECONDS):
+                for subscription, ack_ids in _by_subscription(ids):
+                    try:
+                        extend_leases(self._channel, self._path(subscription), ack_ids, _EXTEND_BY_SECONDS)
+                    except PubSubError as exc:
+                        _log.warning("lease_not_extended", subscription=subscription, error=exc.message)
+
+        thread = threading.Thread(target=extend, name="extend-leases", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _compact_aside(self) -> None:
+        """Merge small files in a thread when they pile up; the stream goes on committing meanwhile."""
+        now = time.monotonic()
+        is_running = self._compactor is not None and self._compactor.is_alive()
+        if is_running or now - self._compacted_at < _COMPACT_EVERY_SECONDS:
+            return
+        self._compacted_at = now
+
+        def compact() -> None:
+            # A table object of its own: the stream's moves on with each commit.
+            own = self.archive.another()
+            try:
+                removed = own.compact(max_small_files=_COMPACT_AT_FILES)
+            except RefeedError as exc:
+                _log.warning("compaction_failed", code=exc.code, error=exc.message)
+            else:
+                if removed:
+                    _log.info("compacted", files_removed=removed)
+
+        self._compactor = threading.Thread(target=compact, name="compact", daemon=True)
+        self._compactor.start()
+
+    def _drop(self, file: WrittenFile | None) -> None:
+        try:
+            if file is not None:
+                self._writer.delete(file)
+        except RefeedError as exc:
+            _log.warning("file_not_deleted", file=file.path if file else None, error=exc.message)
+
+    def _report(self) -> None:
+        self.status.write(state="running", totals=dict(self._totals), last_batch_at=time.time())
+        now = time.monotonic()
+        if now - self._reported_at >= _REPORT_EVERY_SECONDS:
+            self._reported_at = now
+            _log.info("backup_totals", **self._totals)
+
+    def _path(self, subscription: str) -> str:
+        return f"projects/{self._project}/subscriptions/{subscription}"
+
+
+def _by_subscription(ids: pa.Table) -> Iterator[tuple[str, pa.Array]]:
+    """Yield each subscription of ``ids`` with its ack ids."""
+    column = ids.column("subscription").cast(pa.string())
+    for name in pc.unique(column).to_pylist():
+        yield name, ids.column("ack_id").filter(pc.equal(column, name)).combine_chunks()
+
+
+def _raise_reported(rows: list[Any]) -> None:
+    """Raise the first error that a task reported in its row."""
+    for row in rows:
+        if row.error is not None:
+            error = json.loads(row.error)
+            known = {cls.code: cls for cls in (StorageFullError, PubSubUnavailableError)}
+            raise known.get(error["code"], RefeedError)(error["message"])

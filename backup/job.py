@@ -1,0 +1,144 @@
+"""The backup stream: pull in the tasks, commit in the driver, acknowledge what is durable."""
+
+import json
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from backup.archiver import Archiver
+from backup.journal import Journal
+from backup.lease import hold_lease, lock_home
+from backup.source import BackupSource
+from backup.status import StatusFile
+from connectors.lake.archive import LakeArchive
+from connectors.lake.leases import LakeLeases
+from connectors.pubsub.client import open_channel
+from connectors.pubsub.source import PullOptions
+from connectors.spark.session import open_session
+from model.errors import PubSubUnavailableError, RefeedError, StorageFullError
+from model.message import BACKUP_SUBSCRIPTION_PREFIX
+from model.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+# While nothing comes, a batch is begun every few seconds only; with a backlog it grows, because a batch has
+# fixed costs of a quarter of a second.
+_IDLE_SECONDS: Final = 5.0
+_BACKLOG_FACTOR: Final = 3.0
+_WATCH_SECONDS: Final = 0.25
+_RETRY_SECONDS: Final = 5.0
+
+
+def run_backup(settings: Settings) -> int:
+    """Run the backup stream of ``settings`` until SIGTERM or SIGINT drains it; return the exit code.
+
+    Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
+    full disk or a Pub/Sub that is away stops it with nothing acknowledged, and it goes on by itself.
+
+    Raises:
+        LeaseHeldError: another stream runs on this home, or on this project's subscriptions.
+        LeaseLostError: another stream took over; nothing this one had in hand was committed.
+        CheckpointCorruptError: a file of the journal can't be read; the message says what to do.
+    """
+    home = settings.home / "streams" / "backup"
+    with lock_home(home) as stream:
+        archive = LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
+        archive.create()
+        lease = f"backup-{settings.project}"
+        with hold_lease(LakeLeases(archive), lease, stream) as epoch:
+            channel = open_channel(settings.pubsub_emulator_host)
+            archiver = Archiver(
+                archive=archive,
+                journal=Journal(home / "journal", keep_seconds=settings.known_ids_seconds),
+                channel=channel,
+                project=settings.project,
+                stream=stream,
+                lease=lease,
+                lease_epoch=epoch,
+                status=StatusFile(home / "status.json"),
+            )
+            archiver.recover()
+            _run_until_stopped(settings, home, archiver)
+            channel.close()
+    return 0
+
+
+def _run_until_stopped(settings: Settings, home: Path, archiver: Archiver) -> None:
+    """Keep a query running; one that a passing fault ended is started again, un-acked messages come again."""
+    stopping = threading.Event()
+    scratch = home / "spark"
+    shutil.rmtree(scratch, ignore_errors=True)
+    spark = open_session(
+        "refeed-backup",
+        master=settings.spark_master,
+        driver_memory=settings.spark_driver_memory,
+        scratch=scratch,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    spark.dataSource.register(BackupSource)
+    while not stopping.is_set():
+        # The offsets say nothing that the journal and the archive do not say better, so each query has a
+        # checkpoint of its own: one that is damaged or left over can't hurt.
+        checkpoint = scratch / f"checkpoint-{time.time_ns()}"
+        try:
+            _run_query(spark, settings, archiver, checkpoint, stopping.wait)
+        except (StorageFullError, PubSubUnavailableError) as exc:
+            archiver.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
+            _log.error("backup_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
+            stopping.wait(_RETRY_SECONDS)
+    spark.stop()
+    shutil.rmtree(scratch, ignore_errors=True)
+    archiver.status.write(state="stopped")
+    _log.info("backup_drained")
+
+
+def _run_query(
+    spark: Any, settings: Settings, archiver: Archiver, checkpoint: Path, wait_for_stop: Callable[[float], bool]
+) -> None:
+    """Run one query until it is told to stop, then let it finish the batch under way."""
+    stop_file = checkpoint.with_suffix(".stop")
+    options = PullOptions(
+        project=settings.project,
+        emulator_host=settings.pubsub_emulator_host,
+        prefix=BACKUP_SUBSCRIPTION_PREFIX,
+        slots=settings.backup_slots,
+        idle_seconds=_IDLE_SECONDS,
+        linger_seconds=settings.backup_batch_seconds,
+        backlog_seconds=settings.backup_batch_seconds * _BACKLOG_FACTOR,
+        max_bytes=settings.backup_batch_bytes // settings.backup_slots,
+        stop_file=str(stop_file),
+    )
+    writer = archiver.archive.writer()
+    query = (
+        spark.readStream.format(BackupSource.name())
+        .option("pull", options.as_json())
+        .option("task", json.dumps({"table_uri": writer.table_uri, "partitioning": writer.partitioning}))
+        .option("secret", settings.replay_secret())
+        .load()
+        .writeStream.queryName("refeed-backup")
+        .foreachBatch(archiver.archive_batch)
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+    archiver.status.write(state="running")
+    _log.info("backup_started", project=settings.project, archive=archiver.archive.uri)
+    while query.isActive:
+        if wait_for_stop(_WATCH_SECONDS):
+            archiver.status.write(state="draining")
+            stop_file.touch()
+            query.processAllAvailable()
+            query.stop()
+            return
+    if archiver.failure is not None:
+        raise archiver.failure
+    reason = str(query.exception())
+    if "No space left on device" in reason:
+        raise StorageFullError(f"The disk is full under {checkpoint.parent}.")
+    raise RefeedError(f"The Spark query ended by itself: {reason}")

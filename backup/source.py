@@ -1,0 +1,120 @@
+"""What a backup's task does with the messages it pulls: one Parquet file, one small result for the driver."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+
+from backup.journal import IDS_SCHEMA
+from connectors.lake.files import ArchiveWriter, WrittenFile
+from connectors.pubsub.pull import PulledBatch
+from connectors.pubsub.source import PullSource
+from model import failpoint
+from model.message import REPLAY_ATTRIBUTE, replay_token
+
+
+@dataclass(frozen=True, slots=True)
+class PulledFile:
+    """A file that waits for its commit, the ids of its rows in the file's order, and what was not written.
+
+    ``replays`` are ids of messages that carry this deployment's own replay token: they are in the archive
+    already, their subscription's filter should have kept them, and they are acknowledged only.
+    """
+
+    file: WrittenFile | None
+    ids: pa.Table
+    replays: pa.Table
+
+    def encode(self) -> bytes:
+        """Return the bytes that a Spark row carries to the driver."""
+        sink = pa.BufferOutputStream()
+        head = json.dumps(None if self.file is None else self.file.as_json()).encode()
+        for table in (self.ids, self.replays):
+            with pa.ipc.new_stream(sink, table.schema.with_metadata({"file": head})) as writer:
+                writer.write_table(table)
+        return bytes(sink.getvalue())
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> "PulledFile":
+        """Return what :meth:`encode` made bytes of."""
+        source = pa.BufferReader(encoded)
+        tables = [pa.ipc.open_stream(source).read_all() for _ in range(2)]
+        head = json.loads(tables[0].schema.metadata[b"file"])
+        file = None if head is None else WrittenFile.from_json(head)
+        return cls(file, *(table.replace_schema_metadata(None) for table in tables))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTask:
+    """Writes what a task pulls to one file of the archive, replays left out."""
+
+    writer: ArchiveWriter
+    secret: str
+
+    def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
+        """Write one file, sorted by topic, and return an encoded :class:`PulledFile`."""
+        parts: dict[tuple[str, str], list[pa.RecordBatch]] = defaultdict(list)
+        replays: list[pa.Table] = []
+        for batch in batches:
+            topic, subscription = batch.target.topic, batch.target.subscription
+            is_replay = find_replays(batch.rows, replay_token(self.secret, topic))
+            rows = batch.rows
+            if is_replay is not None:
+                replays.append(_ids(topic, subscription, rows.filter(is_replay)))
+                rows = rows.filter(pc.invert(is_replay))
+            parts[topic, subscription].append(rows)
+        # Within a file a topic's rows lie together: a query for one topic skips the row groups of others.
+        ordered = [(*names, rows) for names, all_rows in sorted(parts.items()) for rows in all_rows]
+        ordered = [part for part in ordered if part[2].num_rows]
+        if not ordered and not replays:
+            return None
+        failpoint.hit("file.before_write")
+        file = self.writer.write(ordered) if ordered else None
+        failpoint.hit("file.written")
+        return PulledFile(file, _concat([_ids(*part) for part in ordered]), _concat(replays)).encode()
+
+
+class BackupSource(PullSource):
+    """The stream of files that wait for their commit, a row each; the option ``task`` says how to write them.
+
+    The option ``secret`` is the deployment's; Spark redacts options of that name in its logs and plans.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name in ``readStream.format``."""
+        return "refeed_backup"
+
+    def open_task(self) -> ArchiveTask:
+        """Return what a task does with the messages."""
+        options: dict[str, Any] = json.loads(self.options["task"])
+        return ArchiveTask(ArchiveWriter(options["table_uri"], options["partitioning"]), self.options["secret"])
+
+
+def find_replays(rows: pa.RecordBatch, token: str) -> pa.BooleanArray | None:
+    """Say of each message whether it is a replay tagged with ``token``; None when none is, the usual case."""
+    attributes = rows.column("attributes")
+    pairs = attributes.flatten()
+    is_tag = pc.and_(pc.equal(pairs.field("key"), REPLAY_ATTRIBUTE), pc.equal(pairs.field("value"), token))
+    if not pc.any(is_tag).as_py():
+        return None
+    tagged_rows = pc.list_parent_indices(attributes).filter(is_tag)
+    return pc.is_in(pa.array(range(rows.num_rows), tagged_rows.type), value_set=tagged_rows)
+
+
+def _ids(topic: str, subscription: str, rows: pa.RecordBatch) -> pa.Table:
+    def constant(value: str) -> pa.DictionaryArray:
+        zeros = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
+        return pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
+
+    columns = [rows.column(name) for name in ("message_id", "publish_time", "ack_id")]
+    return pa.Table.from_arrays([constant(topic), constant(subscription), *columns], schema=IDS_SCHEMA)
+
+
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts).unify_dictionaries() if parts else IDS_SCHEMA.empty_table()

@@ -1,0 +1,182 @@
+"""Pub/Sub as a Spark streaming source whose tasks pull, hand the messages on and report in one small row."""
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from connectors.pubsub.client import PubSub, open_channel
+from connectors.pubsub.pull import PulledBatch, Puller, PullLimits, PullTarget
+from model import failpoint
+from model.errors import PubSubError, RefeedError
+
+# How often the driver asks Pub/Sub which subscriptions there are: a new one is read within that time.
+DISCOVERY_SECONDS: Final = 2.0
+_NOTHING_TO_READ_SECONDS: Final = 0.25
+# Up to here every slot pulls from every subscription, so that one busy topic has all cores.
+_SHARED_SUBSCRIPTIONS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    """What a source reads, and in what bites.
+
+    All subscriptions whose id begins with ``prefix`` are read, in ``slots`` tasks a batch. While the file
+    ``stop_file`` exists no batch is begun, and running ones end early: that drains the stream.
+    """
+
+    project: str
+    emulator_host: str | None
+    prefix: str
+    slots: int
+    idle_seconds: float
+    linger_seconds: float
+    backlog_seconds: float
+    max_bytes: int
+    stop_file: str
+
+    def as_json(self) -> str:
+        """Return the text that Spark carries as an option."""
+        return json.dumps(asdict(self))
+
+
+class PullTask(Protocol):
+    """What a task does with the messages it pulls; it is pickled and runs where the executor is."""
+
+    def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
+        """Take all ``batches`` and return what the driver has to know, None when there was nothing."""
+
+
+class PullSource(DataSource):  # type: ignore[misc]
+    """A stream of results, one row a task: (slot, result, error, faults).
+
+    Payloads never reach the JVM: what the task makes of them (:meth:`open_task`) is the row's ``result``. An
+    error of ours is the row's ``error`` (its JSON) and ends nothing; ``faults`` names the subscriptions that
+    could not be pulled. The offset only counts batches: nothing can be read again from here, what is not
+    acknowledged comes again by itself. So a batch that Spark plans again holds *other* messages, and whoever
+    writes results must never skip one because of its batch id.
+    """
+
+    def schema(self) -> str:
+        """Return the schema of the result rows."""
+        return "slot INT, result BINARY, error STRING, faults STRING"
+
+    def streamReader(self, schema: Any) -> "PullStreamReader":  # noqa: ARG002, N802 - Spark's name
+        """Return the reader that Spark drives."""
+        return PullStreamReader(PullOptions(**json.loads(self.options["pull"])), self.open_task())
+
+    @abstractmethod
+    def open_task(self) -> PullTask:
+        """Return what a task does with the messages."""
+
+
+class _Slot(InputPartition):  # type: ignore[misc]
+    """One task of a batch, and what it pulls from."""
+
+    def __init__(self, slot: int, targets: tuple[PullTarget, ...]) -> None:
+        super().__init__(slot)
+        self.slot = slot
+        self.targets = targets
+
+
+class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Plans batches in the driver, pulls in the executors."""
+
+    def __init__(self, options: PullOptions, task: PullTask) -> None:
+        self._options = options
+        self._task = task
+        self._pubsub: PubSub | None = None
+        self._targets: list[PullTarget] = []
+        self._listed_at = 0.0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return the offset before the first batch."""
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802
+        """Return one batch more, or ``start`` when nothing is attached or the stream drains."""
+        if Path(self._options.stop_file).exists() or not self._list_targets():
+            time.sleep(_NOTHING_TO_READ_SECONDS)  # Spark asks again at once, a hundred times a second
+            return start
+        return {"batch": start["batch"] + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Slot]:  # noqa: ARG002
+        """Deal the subscriptions out to the slots; few of them are shared by all."""
+        targets = self._list_targets()
+        slots = self._options.slots
+        if len(targets) <= _SHARED_SUBSCRIPTIONS:
+            return [_Slot(slot, tuple(targets)) for slot in range(slots)]
+        return [_Slot(slot, tuple(targets[slot::slots])) for slot in range(slots)]
+
+    def read(self, partition: _Slot) -> Iterator[tuple[int, bytes | None, str | None, str]]:
+        """Pull one batch, hand it to the task and yield its result."""
+        options = self._options
+        limits = PullLimits(
+            idle_seconds=options.idle_seconds,
+            linger_seconds=options.linger_seconds,
+            backlog_seconds=options.backlog_seconds,
+            max_bytes=options.max_bytes,
+        )
+        stop_file = Path(options.stop_file)
+        puller = Puller(_process_channel(options.emulator_host), partition.targets)
+        result = error = None
+        try:
+            result = self._task(_tapped(puller, puller.pull(limits, stop_file.exists)))
+            puller.extend_leases()
+        except RefeedError as exc:
+            error = json.dumps({"code": exc.code, "message": exc.message})
+        faults = json.dumps({name: fault.message for name, fault in puller.faults.items()})
+        failpoint.hit("descriptor.before_send")
+        yield partition.slot, result, error, faults
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Do nothing: acknowledging is the work of whoever made the results durable."""
+
+    def stop(self) -> None:
+        """Close the driver's connection."""
+        if self._pubsub is not None:
+            self._pubsub.close()
+
+    def _list_targets(self) -> list[PullTarget]:
+        """Return what there is to pull from; a failure to ask leaves the last answer standing."""
+        now = time.monotonic()
+        if self._listed_at and now - self._listed_at < DISCOVERY_SECONDS:
+            return self._targets
+        self._listed_at = now
+        options = self._options
+        if self._pubsub is None:
+            self._pubsub = PubSub(options.project, options.emulator_host)
+        try:
+            found = self._pubsub.list_subscriptions()
+        except PubSubError:
+            # Pulling reports the same fault for each subscription, where it is seen.
+            return self._targets
+        self._targets = [
+            PullTarget(self._pubsub.subscription_path(s.id), s.id, s.topic, s.ack_deadline_seconds)
+            for s in found
+            if s.id.startswith(options.prefix)
+        ]
+        return self._targets
+
+
+def _tapped(puller: Puller, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:
+    for batch in batches:
+        failpoint.hit("pull.received")
+        yield batch
+    # What follows (writing a file) may take its time.
+    puller.extend_leases()
+
+
+def _process_channel(emulator_host: str | None) -> Any:
+    """Return this worker's channel; Spark uses a worker for many tasks, and a connection costs 10 ms."""
+    if emulator_host not in _CHANNELS:
+        _CHANNELS[emulator_host] = open_channel(emulator_host)
+    return _CHANNELS[emulator_host]
+
+
+_CHANNELS: dict[str | None, Any] = {}

@@ -1,0 +1,103 @@
+import os
+import time
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from backup.journal import IDS_SCHEMA, EntryState, Journal, concat_ids
+from model.errors import CheckpointCorruptError
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def ids(*message_ids: str, topic: str = "orders", at: datetime = NOON) -> pa.Table:
+    count = len(message_ids)
+    return pa.table(
+        {
+            "topic": pa.array([topic] * count).dictionary_encode(),
+            "subscription": pa.array([f"refeed-backup.{topic}"] * count).dictionary_encode(),
+            "message_id": list(message_ids),
+            "publish_time": pa.array([at] * count, pa.timestamp("us", tz="UTC")),
+            "ack_id": [f"ack-{m}" for m in message_ids],
+        },
+        schema=IDS_SCHEMA,
+    )
+
+
+def test_an_id_of_a_written_attempt_is_known_and_a_new_one_is_not(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    journal.write(1, ids("1", "2"))
+    assert journal.find_known(ids("2", "3")).to_pylist() == [True, False]
+
+
+def test_the_same_id_on_another_topic_is_another_message(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    journal.write(1, ids("1", topic="orders"))
+    assert journal.find_known(ids("1", topic="members")).to_pylist() == [False]
+
+
+def test_the_second_of_two_equal_ids_in_one_batch_is_known(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    assert journal.find_known(concat_ids([ids("1", "2"), ids("2", "2")])).to_pylist() == [False, False, True, True]
+
+
+def test_an_attempt_whose_publish_times_lie_elsewhere_is_not_even_opened(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    entry = journal.write(1, ids("1"))
+    entry.path.write_bytes(b"unreadable")
+    assert journal.find_known(ids("1", at=NOON + timedelta(seconds=1))).to_pylist() == [False]
+    with pytest.raises(CheckpointCorruptError):
+        journal.find_known(ids("1"))
+
+
+def test_a_new_process_knows_what_the_last_one_wrote(tmp_path):
+    first = Journal(tmp_path, keep_seconds=600)
+    first.move(first.write(7, ids("1")), EntryState.DONE)
+    first.write(8, ids("2"))
+    second = Journal(tmp_path, keep_seconds=600)
+    assert second.last_attempt() == 8
+    assert [e.attempt for e in second.entries(EntryState.PENDING)] == [8]
+    assert second.find_known(ids("1", "2", "3")).to_pylist() == [True, True, False]
+
+
+def test_a_forgotten_attempt_is_not_known_any_more(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    journal.forget(journal.write(1, ids("1")))
+    assert journal.find_known(ids("1")).to_pylist() == [False]
+    assert Journal(tmp_path, keep_seconds=600).last_attempt() == 0
+
+
+def test_done_attempts_leave_after_the_window_pending_and_recovered_ones_stay(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=0)
+    journal.move(journal.write(1, ids("1")), EntryState.DONE)
+    journal.move(journal.write(2, ids("2")), EntryState.RECOVERED)
+    journal.write(3, ids("3"))
+    deadline = time.time() + 0.01
+    while time.time() <= deadline:  # the window is 0 s: the clock only has to move on
+        continue
+    journal.prune()
+    assert journal.find_known(ids("1", "2", "3")).to_pylist() == [False, True, True]
+
+
+def test_time_in_which_no_stream_ran_does_not_count_towards_the_window(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    entry = journal.write(1, ids("1"))
+    journal.move(entry, EntryState.DONE)
+    hour_ago = time.time() - 3600
+    os.utime(journal.entries(EntryState.DONE)[0].path, (hour_ago, hour_ago))
+    restarted = Journal(tmp_path, keep_seconds=600)
+    restarted.prune()
+    assert restarted.find_known(ids("1")).to_pylist() == [True]
+
+
+def test_a_file_that_was_cut_off_while_written_is_no_entry(tmp_path):
+    (tmp_path / "000000000000001.pending.tmp").write_bytes(b"half")
+    assert Journal(tmp_path, keep_seconds=600).last_attempt() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "000000000000001.pending.arrow").write_bytes(b"not arrow")
+    with pytest.raises(CheckpointCorruptError, match=r"000000000000001\.pending\.arrow.*Move it away"):
+        Journal(tmp_path, keep_seconds=600)

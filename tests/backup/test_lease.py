@@ -1,0 +1,97 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from backup.lease import hold_lease, lock_home
+from model.errors import CheckpointCorruptError, LeaseHeldError
+
+
+class MemoryLeases:
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+        self.epoch = 0
+
+    def read_lease(self, name: str) -> bytes | None:
+        return self.content.get(name)
+
+    def write_lease(self, name: str, content: bytes) -> None:
+        self.content[name] = content
+
+    def take_lease(self, name: str) -> int:
+        self.epoch += 1
+        return self.epoch
+
+
+def test_a_second_stream_on_one_home_is_refused_and_told_who_has_it(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from backup.lease import lock_home\n"
+        "with lock_home(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(LeaseHeldError, match=f"process {other.pid}"), lock_home(tmp_path):
+            pass
+        other.kill()
+    with lock_home(tmp_path) as stream:
+        assert stream
+
+
+def test_a_home_keeps_its_stream_id(tmp_path):
+    with lock_home(tmp_path) as first:
+        pass
+    with lock_home(tmp_path) as second:
+        assert second == first
+
+
+def test_a_damaged_stream_id_is_named(tmp_path):
+    (tmp_path / "stream-id").write_text("abc")
+    with pytest.raises(CheckpointCorruptError, match="stream-id"), lock_home(tmp_path):
+        pass
+
+
+def test_another_homes_stream_is_refused_while_the_lease_runs():
+    leases = MemoryLeases()
+    with (
+        hold_lease(leases, "backup-p", "home-1"),
+        pytest.raises(LeaseHeldError, match="holds backup-p"),
+        hold_lease(leases, "backup-p", "home-2"),
+    ):
+        pass
+
+
+def test_a_lease_that_was_given_back_is_free_at_once():
+    leases = MemoryLeases()
+    with hold_lease(leases, "backup-p", "home-1") as first:
+        pass
+    with hold_lease(leases, "backup-p", "home-2") as second:
+        assert second > first
+
+
+def test_the_same_home_takes_its_own_lease_over_at_once_after_a_kill():
+    leases = MemoryLeases()
+    leases.write_lease(
+        "backup-p",
+        json.dumps(
+            {"stream": "home-1", "host": "h", "pid": 1, "epoch": 1, "expires_at": time.time() + 30}
+        ).encode(),
+    )
+    with hold_lease(leases, "backup-p", "home-1") as epoch:
+        assert epoch == 1
+
+
+def test_a_lease_that_has_run_out_is_taken_over():
+    leases = MemoryLeases()
+    leases.write_lease(
+        "backup-p",
+        json.dumps(
+            {"stream": "home-1", "host": "h", "pid": 1, "epoch": 1, "expires_at": time.time() - 1}
+        ).encode(),
+    )
+    with hold_lease(leases, "backup-p", "home-2"):
+        assert json.loads(leases.content["backup-p"])["stream"] == "home-2"
