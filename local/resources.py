@@ -1,0 +1,424 @@
+"""Topics, subscriptions and snapshots by name, and the one file that remembers them."""
+
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf import json_format
+
+from local import configs
+from local.acklog import AckLog
+from local.configs import DELETED_TOPIC
+from local.filters import parse_filter
+from local.segments import MessageLog, store_error
+from local.seqset import SeqSet
+from local.status import StatusError
+from local.subscription import Rules, Subscription
+
+_SNAPSHOT_SECONDS: Final = 7 * 86400
+_MIN_SNAPSHOT_SECONDS: Final = 3600
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic; ``log_number`` names the folder of its messages, kept while a subscription needs them."""
+
+    config: Any
+    log_number: int
+    log: MessageLog
+    subscriptions: list[Subscription] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SubscriptionEntry:
+    """A subscription's configuration and its working half; it has all messages from ``start_seq`` on."""
+
+    config: Any
+    log_number: int
+    start_seq: int
+    working: Subscription
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What a subscription had acknowledged at one moment."""
+
+    config: Any
+    log_number: int
+    state: SeqSet
+
+
+class Resources:
+    """Everything a data folder holds; safe to use from many threads.
+
+    Raises:
+        StatusError: on the calls below, with the real service's codes and words.
+    """
+
+    def __init__(self, folder: Path, *, fsync: bool = False, segment_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._fsync = fsync
+        self._log_options: dict[str, Any] = {"fsync": fsync}
+        if segment_bytes is not None:
+            self._log_options["segment_bytes"] = segment_bytes
+        self._lock = threading.RLock()
+        self._next_number = 1
+        self._logs: dict[int, MessageLog] = {}
+        self._first_ids: dict[int, int] = {}
+        self.topics: dict[str, Topic] = {}
+        self.subscriptions: dict[str, SubscriptionEntry] = {}
+        self.snapshots: dict[str, Snapshot] = {}
+        (folder / "topics").mkdir(parents=True, exist_ok=True)
+        (folder / "subscriptions").mkdir(exist_ok=True)
+        self._load()
+
+    # -- topics
+
+    def create_topic(self, config: Any) -> Any:
+        """Create a topic and return its configuration."""
+        config = configs.complete_topic(config)
+        with self._lock:
+            if config.name in self.topics:
+                raise StatusError.already_exists(config.name)
+            number = self._take_number()
+            # Ids begin at the time of creation, in microseconds: 16 digits until the year 2286.
+            self._first_ids[number] = time.time_ns() // 1000
+            self.topics[config.name] = Topic(config, number, self._open_log(number))
+            try:
+                self._save()
+            except StatusError:
+                del self.topics[config.name]
+                raise
+        return config
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic, or raise NOT_FOUND."""
+        found = self.topics.get(name)
+        if found is None:
+            configs.validate_name(name, "topics")
+            raise StatusError.not_found(name)
+        return found
+
+    def update_topic(self, config: Any, paths: list[str]) -> Any:
+        """Set the fields in ``paths`` and return the whole configuration."""
+        with self._lock:
+            topic = self.topic(config.name)
+            topic.config = configs.update_topic(topic.config, config, paths)
+            self._save()
+            return topic.config
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; its subscriptions stay and keep what they have not delivered."""
+        with self._lock:
+            topic = self.topic(name)
+            del self.topics[name]
+            for entry in self.subscriptions.values():
+                if entry.config.topic == name:
+                    entry.config.topic = DELETED_TOPIC
+            for snapshot in self.snapshots.values():
+                if snapshot.config.topic == name:
+                    snapshot.config.topic = DELETED_TOPIC
+            self._save()
+            self._drop_log_if_unused(topic.log_number)
+
+    # -- subscriptions
+
+    def create_subscription(self, config: Any) -> Any:
+        """Create a subscription, which receives what is published from now on, and return its configuration."""
+        config = configs.complete_subscription(config)
+        with self._lock:
+            if config.name in self.subscriptions:
+                raise StatusError.already_exists(config.name)
+            topic = self.topic(config.topic)
+            entry = self._open_subscription(config, topic.log_number, self._take_number(), topic.log.next_seq)
+            self.subscriptions[config.name] = entry
+            try:
+                self._save()
+            except StatusError:
+                del self.subscriptions[config.name]
+                raise
+            topic.subscriptions.append(entry.working)
+        return config
+
+    def subscription(self, name: str) -> SubscriptionEntry:
+        """Return the subscription, or raise NOT_FOUND."""
+        found = self.subscriptions.get(name)
+        if found is None:
+            configs.validate_name(name, "subscriptions")
+            raise StatusError.not_found(name)
+        return found
+
+    def update_subscription(self, config: Any, paths: list[str]) -> Any:
+        """Set the fields in ``paths`` and return the whole configuration."""
+        with self._lock:
+            entry = self.subscription(config.name)
+            entry.config = configs.update_subscription(entry.config, config, paths)
+            entry.working.rules = _read_rules(entry.config)
+            self._save()
+            return entry.config
+
+    def delete_subscription(self, name: str) -> None:
+        """Delete a subscription and what it knows; its streams end."""
+        with self._lock:
+            entry = self.subscription(name)
+            del self.subscriptions[name]
+            self._save()
+            for topic in self.topics.values():
+                if entry.working in topic.subscriptions:
+                    topic.subscriptions.remove(entry.working)
+            entry.working.close(deleted=True)
+            self._acks_path(entry.working.number).unlink(missing_ok=True)
+            self._drop_log_if_unused(entry.log_number)
+
+    # -- snapshots and seeks
+
+    def create_snapshot(self, name: str, subscription: str, labels: dict[str, str]) -> Any:
+        """Keep what ``subscription`` has acknowledged by now; what is published later is not."""
+        configs.validate_name(name, "snapshots")
+        with self._lock:
+            if name in self.snapshots:
+                raise StatusError.already_exists(name)
+            entry = self.subscription(subscription)
+            if entry.config.topic == DELETED_TOPIC:
+                raise StatusError.failed_precondition(f"The topic of the subscription {subscription} was deleted.")
+            state = entry.working.read_state()
+            left = _SNAPSHOT_SECONDS - entry.working.read_backpressure().oldest_unacked_seconds
+            if left < _MIN_SNAPSHOT_SECONDS:
+                raise StatusError.failed_precondition(
+                    "The subscription's oldest unacknowledged message is too old: "
+                    "the snapshot would expire in less than 1 hour."
+                )
+            config = configs.SnapshotConfig(name=name, topic=entry.config.topic, labels=labels)
+            config.expire_time.FromMicroseconds(int((time.time() + left) * 1_000_000))
+            self.snapshots[name] = Snapshot(config, entry.log_number, state)
+            try:
+                self._save()
+            except StatusError:
+                del self.snapshots[name]
+                raise
+        return config
+
+    def snapshot(self, name: str) -> Snapshot:
+        """Return the snapshot, or raise NOT_FOUND."""
+        found = self.snapshots.get(name)
+        if found is None:
+            configs.validate_name(name, "snapshots")
+            raise StatusError.not_found(name)
+        return found
+
+    def update_snapshot(self, config: Any, paths: list[str]) -> Any:
+        """Set the fields in ``paths`` and return the whole configuration."""
+        with self._lock:
+            snapshot = self.snapshot(config.name)
+            snapshot.config = configs.update_snapshot(snapshot.config, config, paths)
+            self._save()
+            return snapshot.config
+
+    def delete_snapshot(self, name: str) -> None:
+        """Delete a snapshot; what it alone retained goes with the next clean-up."""
+        with self._lock:
+            snapshot = self.snapshot(name)
+            del self.snapshots[name]
+            self._save()
+            self._drop_log_if_unused(snapshot.log_number)
+
+    def seek_to_snapshot(self, subscription: str, name: str) -> None:
+        """Give ``subscription`` the state that the snapshot keeps; both must belong to one topic."""
+        with self._lock:
+            entry = self.subscription(subscription)
+            snapshot = self.snapshot(name)
+            if snapshot.log_number != entry.log_number:
+                raise StatusError.failed_precondition(
+                    "The subscription and the snapshot must be attached to the same topic."
+                )
+            entry.working.seek(SeqSet(snapshot.state.floor, snapshot.state.runs()))
+
+    def seek_to_time(self, subscription: str, publish_time_us: int) -> None:
+        """Hold what was published before that time for done, and the rest, as far as retained, for undone."""
+        with self._lock:
+            entry = self.subscription(subscription)
+            log = entry.working.log
+            retained = log.next_seq
+            if entry.config.retain_acked_messages:
+                oldest = _now_us() - _microseconds(entry.config.message_retention_duration)
+                retained = max(entry.start_seq, log.first_seq_since(oldest))
+            topic = self.topics.get(entry.config.topic)
+            if topic is not None and topic.config.HasField("message_retention_duration"):
+                oldest = _now_us() - _microseconds(topic.config.message_retention_duration)
+                retained = min(retained, log.first_seq_since(oldest))
+            entry.working.seek_to_time(publish_time_us, retained)
+
+    # -- upkeep
+
+    def clean_up(self) -> None:
+        """Drop what retention has ended, expired snapshots, and the segments nobody needs any more."""
+        with self._lock:
+            now = _now_us()
+            expired = [name for name, s in self.snapshots.items() if s.config.expire_time.ToMicroseconds() <= now]
+            for name in expired:
+                self.delete_snapshot(name)
+            for entry in self.subscriptions.values():
+                entry.working.drop_expired(now)
+            for number, log in self._logs.items():
+                log.delete_before(*self._needed(number, log, now))
+
+    def _needed(self, number: int, log: MessageLog, now: int) -> tuple[int, int]:
+        """Return the first message that somebody needs, and the time from which all are retained."""
+        needed = log.next_seq
+        retained_since = now
+        for entry in self.subscriptions.values():
+            if entry.log_number == number:
+                needed = min(needed, entry.working.floor)
+                if entry.config.retain_acked_messages:
+                    retained_since = min(
+                        retained_since, now - _microseconds(entry.config.message_retention_duration)
+                    )
+        for snapshot in self.snapshots.values():
+            if snapshot.log_number == number:
+                needed = min(needed, snapshot.state.floor)
+        for topic in self.topics.values():
+            if topic.log_number == number and topic.config.HasField("message_retention_duration"):
+                retained_since = min(retained_since, now - _microseconds(topic.config.message_retention_duration))
+        return needed, retained_since
+
+    def read_stats(self) -> dict[str, dict[str, float | str]]:
+        """Return, by full subscription name: topic, undelivered and leased messages, seconds of the oldest."""
+        stats: dict[str, dict[str, float | str]] = {}
+        for name, entry in list(self.subscriptions.items()):
+            numbers = entry.working.read_backpressure()
+            stats[name] = {
+                "topic": entry.config.topic,
+                "undelivered_messages": numbers.undelivered_messages,
+                "leased_messages": numbers.leased_messages,
+                "oldest_unacked_seconds": round(numbers.oldest_unacked_seconds, 3),
+            }
+        return stats
+
+    def close(self) -> None:
+        """Close the files; nothing may be called after it."""
+        with self._lock:
+            for entry in self.subscriptions.values():
+                entry.working.close()
+
+    # -- the file
+
+    def _take_number(self) -> int:
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+    def _open_log(self, number: int) -> MessageLog:
+        if number not in self._logs:
+            folder = self._folder / "topics" / str(number)
+            self._logs[number] = MessageLog(folder, self._first_ids[number], **self._log_options)
+        return self._logs[number]
+
+    def _acks_path(self, number: int) -> Path:
+        return self._folder / "subscriptions" / f"{number}.acks"
+
+    def _open_subscription(self, config: Any, log_number: int, number: int, start_seq: int) -> SubscriptionEntry:
+        log = self._open_log(log_number)
+        acks = AckLog(self._acks_path(number), start_seq, fsync=self._fsync)
+        working = Subscription(
+            number,
+            log,
+            acks,
+            parse_filter(config.filter),
+            _read_rules(config),
+            ordered=config.enable_message_ordering,
+        )
+        return SubscriptionEntry(config, log_number, start_seq, working)
+
+    def _drop_log_if_unused(self, number: int) -> None:
+        users: list[Topic | SubscriptionEntry | Snapshot] = [
+            *self.topics.values(),
+            *self.subscriptions.values(),
+            *self.snapshots.values(),
+        ]
+        if any(user.log_number == number for user in users):
+            return
+        log = self._logs.pop(number)
+        del self._first_ids[number]
+        self._save()
+        log.delete()
+
+    def _save(self) -> None:
+        content = {
+            "next_number": self._next_number,
+            "logs": [{"number": number, "first_id": first} for number, first in self._first_ids.items()],
+            "topics": [
+                {"log": topic.log_number, "config": _to_json(topic.config)} for topic in self.topics.values()
+            ],
+            "subscriptions": [
+                {
+                    "log": entry.log_number,
+                    "number": entry.working.number,
+                    "start_seq": entry.start_seq,
+                    "config": _to_json(entry.config),
+                }
+                for entry in self.subscriptions.values()
+            ],
+            "snapshots": [
+                {
+                    "log": snapshot.log_number,
+                    "floor": snapshot.state.floor,
+                    "runs": snapshot.state.runs(),
+                    "config": _to_json(snapshot.config),
+                }
+                for snapshot in self.snapshots.values()
+            ],
+        }
+        path = self._folder / "resources.json"
+        temporary = path.with_suffix(".new")
+        try:
+            with temporary.open("w") as file:
+                json.dump(content, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as exc:
+            raise store_error(exc) from exc
+
+    def _load(self) -> None:
+        path = self._folder / "resources.json"
+        if not path.exists():
+            return
+        content = json.loads(path.read_text())
+        self._next_number = content["next_number"]
+        self._first_ids = {entry["number"]: entry["first_id"] for entry in content["logs"]}
+        by_log: dict[int, Topic] = {}
+        for saved in content["topics"]:
+            config = json_format.ParseDict(saved["config"], configs.TopicConfig())
+            by_log[saved["log"]] = Topic(config, saved["log"], self._open_log(saved["log"]))
+            self.topics[config.name] = by_log[saved["log"]]
+        for saved in content["subscriptions"]:
+            config = json_format.ParseDict(saved["config"], configs.SubscriptionConfig())
+            entry = self._open_subscription(config, saved["log"], saved["number"], saved["start_seq"])
+            self.subscriptions[config.name] = entry
+            if saved["log"] in by_log:
+                by_log[saved["log"]].subscriptions.append(entry.working)
+        for saved in content["snapshots"]:
+            config = json_format.ParseDict(saved["config"], configs.SnapshotConfig())
+            self._open_log(saved["log"])
+            state = SeqSet(saved["floor"], [(start, end) for start, end in saved["runs"]])
+            self.snapshots[config.name] = Snapshot(config, saved["log"], state)
+
+
+def _read_rules(config: Any) -> Rules:
+    return Rules(config.ack_deadline_seconds, _microseconds(config.message_retention_duration) / 1_000_000)
+
+
+def _to_json(config: Any) -> dict[str, Any]:
+    return dict(json_format.MessageToDict(config, preserving_proto_field_name=True))
+
+
+def _microseconds(duration: Any) -> int:
+    return int(duration.ToMicroseconds())
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,222 @@
+"""The embedded Pub/Sub server: google.pubsub.v1 over gRPC on a data folder."""
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from concurrent import futures
+from pathlib import Path
+from typing import Final, Self
+
+import grpc
+
+from local.answers import answer_bytes
+from local.publisher import PublisherService
+from local.resources import Resources
+from local.streaming import StreamSlots
+from local.subscriber import SubscriberService
+from model.errors import LeaseHeldError, PortTakenError, StorageFullError
+
+DEFAULT_PORT: Final = 8085
+STATS_METHOD: Final = "/refeed.local.Stats/Get"
+CLEAN_UP_SECONDS: Final = 5.0
+# A waiting Pull or a stream keeps a thread (some 100 KB); the rest of the pool is for calls that don't wait.
+_THREADS: Final = 544
+_WAITING_THREADS: Final = 512
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Else a second server on the port would silently take half of the calls.
+    ("grpc.so_reuseport", 0),
+    # Google's clients ping busy and idle streams.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+class PubSubServer:
+    """A Pub/Sub server for one data folder; port 0 takes a free one.
+
+    What it has answered survives ``kill -9`` of its process; with ``fsync`` also a power cut.
+
+    Raises:
+        LeaseHeldError: on ``start``, another server uses the data folder.
+        PortTakenError: on ``start``, the port is taken.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        fsync: bool = False,
+        segment_bytes: int | None = None,
+    ) -> None:
+        self.data_dir = Path(data_dir)
+        self.host = host
+        self.port = port
+        self._fsync = fsync
+        self._segment_bytes = segment_bytes
+        self._lock_fd = -1
+        self._resources: Resources | None = None
+        self._server: grpc.Server | None = None
+        self._stopping = threading.Event()
+        self._upkeep: threading.Thread | None = None
+
+    @property
+    def emulator_host(self) -> str:
+        """What PUBSUB_EMULATOR_HOST has to be for a client of this server."""
+        return f"{self.host}:{self.port}"
+
+    def start(self) -> int:
+        """Start to serve and return the port."""
+        self._lock_fd = _lock_folder(self.data_dir)
+        try:
+            self._resources = Resources(self.data_dir, fsync=self._fsync, segment_bytes=self._segment_bytes)
+            self._server = self._build_server(self._resources)
+            bound = _bind(self._server, self.host, self.port)
+        except BaseException:
+            self._release()
+            raise
+        self.port = bound
+        self._server.start()
+        self._stopping.clear()
+        self._upkeep = threading.Thread(target=self._keep_up, name="pubsub-upkeep", daemon=True)
+        self._upkeep.start()
+        return self.port
+
+    def _build_server(self, resources: Resources) -> grpc.Server:
+        server = grpc.server(futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="pubsub"), options=_OPTIONS)
+        slots = StreamSlots(_WAITING_THREADS)
+        stats = {"Get": answer_bytes(lambda _raw, _context: json.dumps(resources.read_stats()).encode())}
+        server.add_generic_rpc_handlers(
+            (
+                PublisherService(resources).handler(),
+                SubscriberService(resources, slots).handler(),
+                grpc.method_handlers_generic_handler(STATS_METHOD.split("/")[1], stats),
+            )
+        )
+        return server
+
+    def _keep_up(self) -> None:
+        resources = self._resources
+        assert resources is not None
+        while not self._stopping.wait(CLEAN_UP_SECONDS):
+            # A full disk only postpones it; the calls that need the space say so.
+            with contextlib.suppress(Exception):
+                resources.clean_up()
+
+    def stop(self, grace: float | None = 1.0) -> None:
+        """Stop: calls under way have ``grace`` seconds to end. Calling it twice does nothing."""
+        self._stopping.set()
+        if self._server is not None:
+            self._server.stop(grace).wait()
+            self._server = None
+        if self._upkeep is not None:
+            self._upkeep.join()
+            self._upkeep = None
+        self._release()
+
+    def _release(self) -> None:
+        if self._resources is not None:
+            self._resources.close()
+            self._resources = None
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def read_stats(self) -> dict[str, dict[str, float | str]]:
+        """Return per subscription: topic, undelivered_messages, leased_messages, oldest_unacked_seconds.
+
+        Other processes get the same as JSON from the gRPC method ``/refeed.local.Stats/Get`` (empty request).
+        """
+        assert self._resources is not None, "the server is not running"
+        return self._resources.read_stats()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _lock_folder(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as exc:
+        if exc.errno == errno.ENOSPC:
+            raise StorageFullError(f"No space for the Pub/Sub server's data in {folder}.") from exc
+        raise
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        os.close(descriptor)
+        raise LeaseHeldError(f"Another Pub/Sub server uses {folder}.", path=str(folder)) from exc
+    return descriptor
+
+
+def _bind(server: grpc.Server, host: str, port: int) -> int:
+    if port:
+        # gRPC's own answer to a taken port names no reason.
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as exc:
+                if exc.errno != errno.EADDRINUSE:
+                    raise
+                raise _port_taken(host, port) from exc
+    try:
+        return server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as exc:
+        raise _port_taken(host, port) from exc
+
+
+def _port_taken(host: str, port: int) -> PortTakenError:
+    return PortTakenError(f"Port {port} on {host} is taken; choose another one with --port.", port=port)
+
+
+def serve(port: int, data_dir: Path, host: str = "127.0.0.1", *, fsync: bool = False) -> None:
+    """Serve until SIGTERM or SIGINT, then stop cleanly; one line on standard output says when it is ready.
+
+    Must run on the main thread, since it takes the signals.
+
+    Raises:
+        LeaseHeldError: another server uses the data folder.
+        PortTakenError: the port is taken.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with PubSubServer(data_dir, host, port, fsync=fsync) as server:
+        sys.stdout.write(f"Pub/Sub server on {server.emulator_host}\n")
+        sys.stdout.flush()
+        stop.wait()
+
+
+def main() -> None:
+    """Run ``serve`` from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m local.server", description=serve.__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--fsync", action="store_true", help="survive a power cut as well; slower")
+    arguments = parser.parse_args()
+    try:
+        serve(arguments.port, arguments.data_dir, arguments.host, fsync=arguments.fsync)
+    except (LeaseHeldError, PortTakenError, StorageFullError) as exc:
+        sys.exit(exc.message)
+
+
+if __name__ == "__main__":
+    main()

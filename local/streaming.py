@@ -1,0 +1,183 @@
+"""StreamingPull: deliveries within a consumer's flow control, acknowledgements on the way back."""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.pubsub_v1 import types
+
+from local.configs import MAX_ACK_DEADLINE_SECONDS
+from local.resources import Resources
+from local.status import StatusError
+from local.subscription import Subscription
+from local.wire import parse_ack_ids
+
+_MIN_STREAM_DEADLINE_SECONDS: Final = 10
+# Smaller than a Pull's: flow control acts between responses.
+_MAX_RESPONSE_BYTES: Final = 1_000_000
+_MAX_RESPONSE_MESSAGES: Final = 1000
+# An empty response now and then tells the client that the stream lives.
+_HEARTBEAT_SECONDS: Final = 15.0
+# How often a waiting stream looks whether its client is still there.
+_LOOK_SECONDS: Final = 1.0
+_UNLIMITED: Final = 1 << 62
+
+_Request: Final[Any] = types.StreamingPullRequest.pb()
+_stream_numbers = itertools.count(1)
+
+
+class StreamSlots:
+    """How many of the server's threads may be kept by calls that wait, so that the others always find one."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._used = 0
+        self._lock = threading.Lock()
+
+    def may_wait(self) -> bool:
+        """Whether one more call may wait."""
+        return self._used < self._slots
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Hold a slot for a while."""
+        with self._lock:
+            self._used += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._used -= 1
+
+
+class _Stream:
+    """One open stream: its settings from the first request, what its later requests ask for."""
+
+    def __init__(self, subscription: Subscription, first: Any) -> None:
+        self.number = next(_stream_numbers)
+        self._subscription = subscription
+        self.max_messages = first.max_outstanding_messages if first.max_outstanding_messages > 0 else _UNLIMITED
+        self.max_bytes = first.max_outstanding_bytes if first.max_outstanding_bytes > 0 else _UNLIMITED
+        self.deadline_seconds = first.stream_ack_deadline_seconds
+        self.ended = False
+        self.error: StatusError | None = None
+
+    def apply(self, request: Any) -> None:
+        """Do what a request of the stream asks for."""
+        if request.stream_ack_deadline_seconds:
+            self.deadline_seconds = _check_deadline(request.stream_ack_deadline_seconds)
+        if request.ack_ids:
+            self._subscription.acknowledge(parse_ack_ids(request.ack_ids))
+        if request.modify_deadline_ack_ids:
+            if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
+                raise StatusError.invalid(
+                    "modify_deadline_ack_ids and modify_deadline_seconds must have the same length."
+                )
+            by_seconds: dict[int, list[str]] = {}
+            for ack_id, seconds in zip(
+                request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True
+            ):
+                by_seconds.setdefault(seconds, []).append(ack_id)
+            for seconds, ack_ids in by_seconds.items():
+                if not 0 <= seconds <= MAX_ACK_DEADLINE_SECONDS:
+                    raise StatusError.invalid(f"Invalid ack deadline given ({seconds} seconds).")
+                self._subscription.modify_ack_deadline(parse_ack_ids(ack_ids), seconds)
+
+    def read_requests(self, requests: Iterator[bytes]) -> None:
+        """Apply the requests until the client stops sending; runs on a thread of its own."""
+        try:
+            for raw in requests:
+                self.apply(_Request.FromString(raw))
+        except StatusError as exc:
+            self.error = exc
+        except DecodeError:
+            self.error = StatusError.invalid("The request is no StreamingPullRequest.")
+        except Exception:  # noqa: BLE001 - grpc raises a bare Exception here when the call is over
+            self.error = None
+        finally:
+            self.ended = True
+            self._subscription.notify()
+
+    def take(self) -> bytes:
+        """Return the next messages that flow control allows; empty when there are none or no room."""
+        held_messages, held_bytes = self._subscription.outstanding(self.number)
+        messages, size = self.max_messages - held_messages, self.max_bytes - held_bytes
+        if messages <= 0 or size <= 0:
+            return b""
+        return self._subscription.take(
+            min(messages, _MAX_RESPONSE_MESSAGES),
+            min(size, _MAX_RESPONSE_BYTES),
+            deadline_seconds=self.deadline_seconds or None,
+            stream=self.number,
+        )
+
+    def has_room(self) -> bool:
+        """Whether flow control allows another message."""
+        held_messages, held_bytes = self._subscription.outstanding(self.number)
+        return held_messages < self.max_messages and held_bytes < self.max_bytes
+
+
+def run_streaming_pull(
+    resources: Resources, slots: StreamSlots, requests: Iterator[bytes], context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    """Yield StreamingPullResponses until the client ends the stream.
+
+    Raises:
+        StatusError: the first request names no subscription, another is wrong, or the subscription was deleted.
+    """
+    try:
+        first = _Request.FromString(next(requests, b""))
+    except DecodeError as exc:
+        raise StatusError.invalid("The request is no StreamingPullRequest.") from exc
+    entry = resources.subscription(first.subscription)
+    _check_deadline(first.stream_ack_deadline_seconds)
+    if not slots.may_wait():
+        raise StatusError.unavailable("The local server has no thread left for another stream.")
+    subscription = entry.working
+    stream = _Stream(subscription, first)
+    properties = types.StreamingPullResponse.pb()()
+    properties.subscription_properties.message_ordering_enabled = entry.config.enable_message_ordering
+    tail = properties.SerializeToString()
+    stream.apply(first)
+    reader = threading.Thread(
+        target=stream.read_requests, args=(requests,), name=f"stream-{stream.number}", daemon=True
+    )
+    reader.start()
+    try:
+        with slots.waiting():
+            yield from _deliver(stream, subscription, tail, context)
+    finally:
+        subscription.forget_stream(stream.number)
+    if stream.error is not None:
+        raise stream.error
+    if subscription.deleted:
+        raise StatusError.not_found(first.subscription)
+
+
+def _deliver(
+    stream: _Stream, subscription: Subscription, tail: bytes, context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    last_sent = time.monotonic()
+    while context.is_active() and not stream.ended and not subscription.deleted:
+        messages = stream.take()
+        if messages or time.monotonic() - last_sent > _HEARTBEAT_SECONDS:
+            yield messages + tail
+            last_sent = time.monotonic()
+        elif stream.has_room():
+            subscription.wait(_LOOK_SECONDS)
+        else:
+            subscription.wait_for_change(_LOOK_SECONDS)
+
+
+def _check_deadline(seconds: int) -> int:
+    if not _MIN_STREAM_DEADLINE_SECONDS <= seconds <= MAX_ACK_DEADLINE_SECONDS:
+        raise StatusError.invalid(
+            f"Invalid stream_ack_deadline_seconds given ({seconds}): it must be between "
+            f"{_MIN_STREAM_DEADLINE_SECONDS} and {MAX_ACK_DEADLINE_SECONDS} seconds."
+        )
+    return seconds

@@ -1,0 +1,163 @@
+"""google.pubsub.v1.Subscriber over gRPC."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import grpc
+from google.protobuf import empty_pb2
+from google.pubsub_v1 import types
+
+from local import wire
+from local.answers import Handler, answer, answer_bytes, cut_page
+from local.configs import MAX_ACK_DEADLINE_SECONDS
+from local.resources import Resources
+from local.status import StatusError
+from local.streaming import StreamSlots, run_streaming_pull
+
+_SERVICE: Final = "google.pubsub.v1.Subscriber"
+
+# Below the 4 MiB that a gRPC client takes unless told otherwise; Google's clients are not, when they talk to an
+# emulator. One message larger than this goes out alone.
+MAX_PULL_BYTES: Final = 4_000_000
+# How long an empty Pull waits for a message; a client with a shorter deadline gets its answer in time.
+PULL_WAIT_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 0.5
+
+
+class SubscriberService:
+    """The calls on subscriptions and snapshots."""
+
+    def __init__(self, resources: Resources, slots: StreamSlots) -> None:
+        self._resources = resources
+        self._slots = slots
+
+    def handler(self) -> Handler:
+        """Return what a gRPC server takes; methods that are not in it are UNIMPLEMENTED."""
+        methods = {
+            "Pull": answer_bytes(self.pull),
+            "StreamingPull": grpc.stream_stream_rpc_method_handler(self.streaming_pull),
+            "Acknowledge": answer_bytes(self.acknowledge),
+            "ModifyAckDeadline": answer_bytes(self.modify_ack_deadline),
+            "CreateSubscription": answer(types.Subscription.pb(), self._resources.create_subscription),
+            "GetSubscription": answer(types.GetSubscriptionRequest.pb(), self._get_subscription),
+            "UpdateSubscription": answer(types.UpdateSubscriptionRequest.pb(), self._update_subscription),
+            "DeleteSubscription": answer(types.DeleteSubscriptionRequest.pb(), self._delete_subscription),
+            "ListSubscriptions": answer(types.ListSubscriptionsRequest.pb(), self._list_subscriptions),
+            "CreateSnapshot": answer(types.CreateSnapshotRequest.pb(), self._create_snapshot),
+            "GetSnapshot": answer(types.GetSnapshotRequest.pb(), self._get_snapshot),
+            "UpdateSnapshot": answer(types.UpdateSnapshotRequest.pb(), self._update_snapshot),
+            "DeleteSnapshot": answer(types.DeleteSnapshotRequest.pb(), self._delete_snapshot),
+            "ListSnapshots": answer(types.ListSnapshotsRequest.pb(), self._list_snapshots),
+            "Seek": answer(types.SeekRequest.pb(), self._seek),
+        }
+        return grpc.method_handlers_generic_handler(_SERVICE, methods)
+
+    # -- messages
+
+    def pull(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """Return a PullResponse: what is there now, or after a bounded wait, perhaps nothing.
+
+        Messages are leased only while the client still waits and has time to receive them.
+        """
+        request = types.PullRequest.pb().FromString(raw)
+        if request.max_messages <= 0:
+            raise StatusError.invalid("The value for max_messages must be greater than 0.")
+        subscription = self._resources.subscription(request.subscription).working
+        give_up = time.monotonic()
+        if not request.return_immediately and self._slots.may_wait():
+            give_up += _read_patience(context)
+        while context.is_active():
+            response = subscription.take(request.max_messages, MAX_PULL_BYTES)
+            left = give_up - time.monotonic()
+            if response or left <= 0:
+                return response
+            with self._slots.waiting():
+                subscription.wait(left)
+            self._resources.subscription(request.subscription)
+        return b""
+
+    def acknowledge(self, raw: bytes, _context: grpc.ServicerContext) -> bytes:
+        """Take messages for done; when it returns, a kill -9 does not bring them back."""
+        name, ids = wire.parse_acknowledge(raw)
+        subscription = self._resources.subscription(name).working
+        if not len(ids):
+            raise StatusError.invalid("No ack ids specified.")
+        subscription.acknowledge(ids)
+        return b""
+
+    def modify_ack_deadline(self, raw: bytes, _context: grpc.ServicerContext) -> bytes:
+        """Give consumers more time, or with 0 seconds the messages back at once."""
+        name, ids, seconds = wire.parse_modify_ack_deadline(raw)
+        subscription = self._resources.subscription(name).working
+        if not 0 <= seconds <= MAX_ACK_DEADLINE_SECONDS:
+            raise StatusError.invalid(
+                f"Invalid ack deadline given (ack_deadline_seconds={seconds}). "
+                f"The deadline must be between 0 and {MAX_ACK_DEADLINE_SECONDS} seconds."
+            )
+        if not len(ids):
+            raise StatusError.invalid("No ack ids specified.")
+        subscription.modify_ack_deadline(ids, seconds)
+        return b""
+
+    def streaming_pull(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Deliver on an open stream until the client ends it or the subscription is deleted."""
+        try:
+            yield from run_streaming_pull(self._resources, self._slots, requests, context)
+        except StatusError as exc:
+            context.abort(exc.code, exc.text)
+
+    # -- resources
+
+    def _get_subscription(self, request: Any) -> Any:
+        return self._resources.subscription(request.subscription).config
+
+    def _update_subscription(self, request: Any) -> Any:
+        return self._resources.update_subscription(request.subscription, list(request.update_mask.paths))
+
+    def _delete_subscription(self, request: Any) -> Any:
+        self._resources.delete_subscription(request.subscription)
+        return empty_pb2.Empty()
+
+    def _list_subscriptions(self, request: Any) -> Any:
+        prefix = request.project + "/subscriptions/"
+        found = [e.config for name, e in list(self._resources.subscriptions.items()) if name.startswith(prefix)]
+        page, token = cut_page(found, request.page_size, request.page_token)
+        return types.ListSubscriptionsResponse.pb()(subscriptions=page, next_page_token=token)
+
+    def _create_snapshot(self, request: Any) -> Any:
+        return self._resources.create_snapshot(request.name, request.subscription, dict(request.labels))
+
+    def _get_snapshot(self, request: Any) -> Any:
+        return self._resources.snapshot(request.snapshot).config
+
+    def _update_snapshot(self, request: Any) -> Any:
+        return self._resources.update_snapshot(request.snapshot, list(request.update_mask.paths))
+
+    def _delete_snapshot(self, request: Any) -> Any:
+        self._resources.delete_snapshot(request.snapshot)
+        return empty_pb2.Empty()
+
+    def _list_snapshots(self, request: Any) -> Any:
+        prefix = request.project + "/snapshots/"
+        found = [s.config for name, s in list(self._resources.snapshots.items()) if name.startswith(prefix)]
+        page, token = cut_page(found, request.page_size, request.page_token)
+        return types.ListSnapshotsResponse.pb()(snapshots=page, next_page_token=token)
+
+    def _seek(self, request: Any) -> Any:
+        target = request.WhichOneof("target")
+        if target == "snapshot":
+            self._resources.seek_to_snapshot(request.subscription, request.snapshot)
+        elif target == "time":
+            self._resources.seek_to_time(request.subscription, request.time.ToMicroseconds())
+        else:
+            raise StatusError.invalid("A seek needs a time or a snapshot.")
+        return types.SeekResponse.pb()()
+
+
+def _read_patience(context: grpc.ServicerContext) -> float:
+    """Return how long a pull may wait, so that its answer is there before the client's deadline."""
+    remaining = cast("float | None", context.time_remaining())
+    if remaining is None:
+        return PULL_WAIT_SECONDS
+    return float(max(0.0, min(PULL_WAIT_SECONDS, remaining - _ANSWER_SECONDS)))

@@ -1,0 +1,250 @@
+"""One subscription at work: delivery, leases, acknowledgements and seeks, over the log of its topic."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from local.acklog import AckLog
+from local.backlog import Backlog
+from local.filters import Filter
+from local.leases import LeaseBook
+from local.ordering import OrderedBacklog
+from local.segments import MessageLog
+from local.seqset import Seqs, SeqSet, read_runs
+from local.wire import AckIds, fill_ack_ids
+
+# One response holds at most this many messages, whatever was asked for.
+MAX_RESPONSE_MESSAGES: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What of a subscription's configuration its deliveries follow."""
+
+    ack_deadline_seconds: int
+    retention_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backpressure:
+    """Numbers an operator looks at; with a filter, messages not looked at yet count as undelivered."""
+
+    undelivered_messages: int
+    leased_messages: int
+    oldest_unacked_seconds: float
+
+
+class Subscription:
+    """The working half of a subscription; safe to use from many threads.
+
+    ``number`` goes into its ack ids, so that an id of another subscription does no harm.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        log: MessageLog,
+        acks: AckLog,
+        message_filter: Filter,
+        rules: Rules,
+        *,
+        ordered: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.number = number
+        self.log = log
+        self.rules = rules
+        self.deleted = False
+        self._acks = acks
+        self._clock = clock
+        self._backlog = (OrderedBacklog if ordered else Backlog)(log, acks, message_filter)
+        # Numbered by time, so that an id from before a restart is never one of a lease of today.
+        self._leases = LeaseBook(time.time_ns() // 1000)
+        # Ids of leases below this number were made before a seek and no longer count.
+        self._first_valid_lease = 0
+        self._changed = threading.Condition()
+        self._waiters = 0
+
+    # -- delivery
+
+    def take(
+        self, max_messages: int, max_bytes: int, *, deadline_seconds: float | None = None, stream: int = 0
+    ) -> bytes:
+        """Lease messages and return them as the bytes of ``received_messages`` fields; empty when there are none.
+
+        ``max_bytes`` is passed by a first message that is larger alone. ``deadline_seconds`` is the subscription's
+        unless given; ``stream`` names the StreamingPull whose flow control counts them.
+
+        Raises:
+            StatusError: the log can't be read.
+        """
+        with self._changed:
+            now = self._clock()
+            self._expire(now)
+            seqs, lengths = self._backlog.take(min(max_messages, MAX_RESPONSE_MESSAGES), max_bytes)
+            if not len(seqs):
+                return b""
+            deadline = now + (deadline_seconds or self.rules.ack_deadline_seconds)
+            lease = self._leases.add(seqs, lengths, deadline, stream)
+        buffer = self.log.read(seqs, lengths)
+        fill_ack_ids(buffer, lengths, seqs, lease, self.number)
+        return buffer.tobytes()
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Return when a ``take`` may find something, or something else has changed, or the time is over."""
+        with self._changed:
+            if self._backlog.has_some or self.deleted:
+                return
+            # Counted before the log is looked at again: a publish between here and there sees the waiter.
+            self._waiters += 1
+            try:
+                if not self._backlog.has_some:
+                    self._changed.wait(self._until_expiry(timeout_seconds))
+            finally:
+                self._waiters -= 1
+
+    def wait_for_change(self, timeout_seconds: float) -> None:
+        """Return after an acknowledgement, a publish or an expiry, or when the time is over."""
+        with self._changed:
+            self._waiters += 1
+            try:
+                self._changed.wait(self._until_expiry(timeout_seconds))
+                self._expire(self._clock())
+            finally:
+                self._waiters -= 1
+
+    def notify(self) -> None:
+        """Wake the waiting consumers: something was published."""
+        if self._waiters:
+            with self._changed:
+                self._changed.notify_all()
+
+    def outstanding(self, stream: int) -> tuple[int, int]:
+        """Return the messages and bytes that the consumer of ``stream`` holds."""
+        with self._changed:
+            counter = self._leases.outstanding(stream)
+            return counter.messages, counter.size_bytes
+
+    def forget_stream(self, stream: int) -> None:
+        """A stream has ended; what its consumer holds comes back at its deadline."""
+        with self._changed:
+            self._leases.forget_stream(stream)
+
+    def _until_expiry(self, timeout_seconds: float) -> float:
+        deadline = self._leases.next_deadline()
+        return timeout_seconds if deadline is None else max(0.0, min(timeout_seconds, deadline - self._clock()))
+
+    def _expire(self, now: float) -> None:
+        expired = self._leases.expire(now)
+        if len(expired):
+            self._come_back(expired)
+
+    def _come_back(self, seqs: Seqs) -> None:
+        self._leases.take_back(self._backlog.come_back(seqs))
+        if self._waiters:
+            self._changed.notify_all()
+
+    # -- what consumers say
+
+    def acknowledge(self, ids: AckIds) -> None:
+        """Take messages for done; ids of other subscriptions, older seeks or redelivered messages do nothing.
+
+        Raises:
+            StatusError: the disk did not take it; the messages will be delivered again.
+        """
+        with self._changed:
+            ids = self._own(ids)
+            held, late = self._leases.release(ids)
+            done = self._backlog.acknowledge(held, late)
+            if len(done):
+                try:
+                    self._acks.record(read_runs(done))
+                except BaseException:
+                    self._come_back(held)
+                    raise
+                self._backlog.confirm(done)
+            if self._waiters:
+                self._changed.notify_all()
+
+    def modify_ack_deadline(self, ids: AckIds, seconds: int) -> None:
+        """Give consumers ``seconds`` from now; 0 gives the messages back at once."""
+        with self._changed:
+            ids = self._own(ids)
+            if seconds:
+                self._leases.extend(ids, self._clock() + seconds)
+            else:
+                held, _ = self._leases.release(ids)
+                if len(held):
+                    self._come_back(held)
+
+    def _own(self, ids: AckIds) -> AckIds:
+        own = (ids.subscription == self.number) & (ids.leases >= self._first_valid_lease)
+        return ids if own.all() else ids.select(own)
+
+    # -- seeks, retention, numbers
+
+    def read_state(self) -> SeqSet:
+        """Return a copy of what is acknowledged: what a snapshot keeps."""
+        with self._changed:
+            return SeqSet(self._acks.acked.floor, self._acks.acked.runs())
+
+    def seek(self, state: SeqSet) -> None:
+        """Make ``state`` what is acknowledged; everything else is delivered again.
+
+        Raises:
+            StatusError: the disk did not take it; nothing has changed.
+        """
+        with self._changed:
+            state.add(state.floor, self.log.first_seq)
+            self._acks.replace(state)
+            self._leases.clear()
+            self._first_valid_lease = self._leases.next_number
+            self._backlog.reset()
+            self._changed.notify_all()
+
+    def seek_to_time(self, publish_time_us: int, first_retained_seq: int) -> None:
+        """Hold what was published before that time for done, the rest from ``first_retained_seq`` on for undone.
+
+        Messages below ``first_retained_seq`` keep their state: those that are done are gone.
+        """
+        with self._changed:
+            target = self.log.first_seq_since(publish_time_us)
+            state = SeqSet(target)
+            acked = self._acks.acked
+            for start, end in [(target, acked.floor), *acked.runs()]:
+                state.add(start, min(end, first_retained_seq))
+            self.seek(state)
+
+    def drop_expired(self, now_us: int) -> None:
+        """Hold what is older than the retention for done, and bring the ack log up to date."""
+        with self._changed:
+            acked = self._acks.acked
+            keep = self.log.first_seq_since(now_us - int(self.rules.retention_seconds * 1_000_000))
+            acked.add(acked.floor, keep)
+            self._acks.record_floor()
+
+    @property
+    def floor(self) -> int:
+        """The first message that is not acknowledged."""
+        return self._acks.acked.floor
+
+    def read_backpressure(self) -> Backpressure:
+        """Return how much is undelivered and how old the oldest of it is."""
+        with self._changed:
+            self._expire(self._clock())
+            undelivered = self._acks.acked.count_missing(self.log.next_seq)
+            leased = self._leases.held_messages
+            oldest = 0.0
+            if undelivered:
+                seq = max(self._acks.acked.floor, self.log.first_seq)
+                oldest = max(0.0, time.time() - self.log.publish_time(seq) / 1_000_000)
+            return Backpressure(undelivered, leased, oldest)
+
+    def close(self, *, deleted: bool = False) -> None:
+        """Let waiting consumers go and close the ack log."""
+        with self._changed:
+            self.deleted = deleted
+            self._changed.notify_all()
+            self._acks.close()

@@ -1,0 +1,383 @@
+"""Bytes of google.pubsub.v1 requests and responses: cut, spliced and joined without decoding messages.
+
+A stored record is a piece of a PullResponse as it goes over the wire, with room for the ack id::
+
+    0a LENGTH                 PullResponse.received_messages (field 1)
+      0a 20 <32 characters>   ReceivedMessage.ack_id (field 1), patched in at delivery
+      12 LENGTH               ReceivedMessage.message (field 2)
+        <the producer's bytes>
+        1a 10 <16 digits>     PubsubMessage.message_id (field 3)
+        22 LENGTH <timestamp> PubsubMessage.publish_time (field 4)
+
+so that a response is one contiguous read of the log plus one vector write of ack ids.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+from google.pubsub_v1 import types
+
+from local.status import StatusError
+from model.message import (
+    MAX_ATTRIBUTE_KEY_BYTES,
+    MAX_ATTRIBUTE_VALUE_BYTES,
+    MAX_ATTRIBUTES,
+    MAX_MESSAGE_BYTES,
+    MAX_PUBLISH_REQUEST_BYTES,
+    MAX_PUBLISH_REQUEST_MESSAGES,
+)
+
+Bytes = npt.NDArray[np.uint8]
+Seqs = npt.NDArray[np.int64]
+
+# The plain protobuf classes below google.pubsub_v1's wrappers.
+PublishRequest: Final[Any] = types.PublishRequest.pb()
+PubsubMessage: Final[Any] = types.PubsubMessage.pb()
+AcknowledgeRequest: Final[Any] = types.AcknowledgeRequest.pb()
+ModifyAckDeadlineRequest: Final[Any] = types.ModifyAckDeadlineRequest.pb()
+
+ACK_ID_BYTES: Final = 32
+MESSAGE_ID_DIGITS: Final = 16
+MAX_ORDERING_KEY_BYTES: Final = 1024
+
+_ACK_FIELD: Final = b"\x0a\x20" + b"0" * ACK_ID_BYTES
+_ACK_STRIDE: Final = 2 + ACK_ID_BYTES
+_CONTINUES: Final = 0x80
+_HEX: Final = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2").view(np.uint16)
+_NOT_HEX: Final = 255
+_NIBBLES: Final = np.full(256, _NOT_HEX, dtype=np.uint8)
+_NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dtype=np.uint8)
+_ACK_COLUMNS: Final = np.arange(ACK_ID_BYTES)
+# An ack id's first half: 16 bits that name the subscription, 48 that name the message.
+SEQ_BITS: Final = 48
+
+
+def encode_varint(number: int) -> bytes:
+    """Return ``number`` (not negative) as a protobuf varint.
+
+    Example:
+        >>> encode_varint(300).hex()
+        'ac02'
+    """
+    out = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        out.append(number & 0x7F | _CONTINUES)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(raw: bytes, position: int) -> tuple[int, int]:
+    """Return the varint at ``position`` and where it ends.
+
+    Raises:
+        IndexError: the bytes end inside it.
+    """
+    number = shift = 0
+    while True:
+        byte = raw[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < _CONTINUES:
+            return number, position
+        shift += 7
+
+
+def parse_publish(raw: bytes) -> tuple[str, list[bytes]]:
+    """Return the topic and the messages' bytes of a PublishRequest, within Pub/Sub's limits.
+
+    The bytes carry no message_id and no publish_time: what a producer sent there is dropped.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, a limit is passed or the bytes are no PublishRequest.
+    """
+    if len(raw) > MAX_PUBLISH_REQUEST_BYTES:
+        raise StatusError.invalid(
+            f"Request payload size exceeds the limit: {MAX_PUBLISH_REQUEST_BYTES} bytes; this one has {len(raw)}."
+        )
+    try:
+        topic, bodies = _cut_publish(raw)
+    except (IndexError, DecodeError, UnicodeDecodeError) as exc:
+        raise StatusError.invalid("The request is no PublishRequest.") from exc
+    if not bodies:
+        raise StatusError.invalid(
+            "The value for message_count is too small. You passed 0 in the request, but the minimum value is 1."
+        )
+    if len(bodies) > MAX_PUBLISH_REQUEST_MESSAGES:
+        raise StatusError.invalid(
+            f"The value for message_count is too large. You passed {len(bodies)} in the request, "
+            f"but the maximum value is {MAX_PUBLISH_REQUEST_MESSAGES}."
+        )
+    return topic, bodies
+
+
+def _cut_publish(raw: bytes) -> tuple[str, list[bytes]]:
+    topic = ""
+    bodies: list[bytes] = []
+    position, end = 0, len(raw)
+    while position < end:
+        tag = raw[position]
+        if tag not in {0x0A, 0x12}:
+            request = PublishRequest.FromString(raw)
+            return request.topic, [_normalise(message.SerializeToString()) for message in request.messages]
+        length = raw[position + 1]
+        start = position + 2
+        if length >= _CONTINUES:
+            length, start = read_varint(raw, position + 1)
+        position = start + length
+        if position > end:
+            raise IndexError
+        if tag == 0x12:  # noqa: PLR2004 - field 2, messages
+            body = raw[start:position]
+            bodies.append(body if _is_plain(body) else _normalise(body))
+        else:
+            topic = raw[start:position].decode()
+    return topic, bodies
+
+
+def _is_plain(body: bytes) -> bool:
+    """Say whether a PubsubMessage is what clients send nearly always, and within the limits by its shape.
+
+    That is: data, then attributes of ASCII text with entries below 128 bytes, then perhaps an ordering key. Nine
+    messages in ten need no other look; the others are decoded.
+    """
+    position, end, attributes = 0, len(body), 0
+    try:
+        if body[0] == 0x0A:  # noqa: PLR2004 - field 1, data
+            length, start = body[1], 2
+            if length >= _CONTINUES:
+                length, start = read_varint(body, 1)
+            position = start + length
+            if length > MAX_MESSAGE_BYTES:
+                return False
+        has_data = position > 2  # noqa: PLR2004 - a tag and a length of zero
+        if not body[position:].isascii():
+            return False
+        while position < end:
+            tag, length = body[position], body[position + 1]
+            if tag == 0x12:  # noqa: PLR2004 - field 2, an attribute: 0a KEYLENGTH key 12 VALUELENGTH value
+                key_length = body[position + 3]
+                value = position + 4 + key_length
+                if (
+                    body[position + 2] != 0x0A  # noqa: PLR2004
+                    or body[value] != 0x12  # noqa: PLR2004
+                    or key_length + body[value + 1] + 4 != length
+                    or not key_length
+                    or body.startswith(b"goog", position + 4)
+                ):
+                    return False
+                attributes += 1
+            elif tag != 0x2A:  # noqa: PLR2004 - field 5, ordering_key
+                return False
+            position += 2 + length
+    except IndexError:
+        return False
+    return position == end and attributes <= MAX_ATTRIBUTES and (has_data or attributes > 0)
+
+
+def _normalise(body: bytes) -> bytes:
+    message = PubsubMessage.FromString(body)
+    if not message.data and not message.attributes:
+        raise StatusError.invalid(
+            "One or more messages in the publish request is empty. Each message must contain either non-empty "
+            "data, or at least one attribute."
+        )
+    if len(message.data) > MAX_MESSAGE_BYTES:
+        raise StatusError.invalid(
+            f"The value for data is too large: {len(message.data)} bytes; the maximum is {MAX_MESSAGE_BYTES}."
+        )
+    if len(message.attributes) > MAX_ATTRIBUTES:
+        raise StatusError.invalid(
+            f"The value for attributes is too large: {len(message.attributes)}; "
+            f"a message has at most {MAX_ATTRIBUTES} attributes."
+        )
+    for key, value in message.attributes.items():
+        if not key or len(key.encode()) > MAX_ATTRIBUTE_KEY_BYTES or key.startswith("goog"):
+            raise StatusError.invalid(
+                f"Invalid attribute key {key[:80]!r}: it has 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes "
+                "and does not begin with 'goog'."
+            )
+        if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES:
+            raise StatusError.invalid(
+                f"The value of attribute {key[:80]!r} is too large: "
+                f"the maximum is {MAX_ATTRIBUTE_VALUE_BYTES} bytes."
+            )
+    if len(message.ordering_key.encode()) > MAX_ORDERING_KEY_BYTES:
+        raise StatusError.invalid(f"The ordering key is too large: the maximum is {MAX_ORDERING_KEY_BYTES} bytes.")
+    message.ClearField("message_id")
+    message.ClearField("publish_time")
+    return bytes(message.SerializeToString())
+
+
+@lru_cache(maxsize=8192)
+def _record_head(message_length: int) -> bytes:
+    inner = b"\x12" + encode_varint(message_length)
+    return b"\x0a" + encode_varint(len(_ACK_FIELD) + len(inner) + message_length) + _ACK_FIELD + inner
+
+
+def build_records(bodies: Sequence[bytes], first_id: int, publish_time_us: int) -> tuple[bytes, list[int]]:
+    """Return the stored records of ``bodies``, joined, and the length in bytes of each.
+
+    ``first_id`` is the first message's id, the others follow it; ``publish_time_us`` is microseconds since 1970.
+    """
+    seconds, microseconds = divmod(publish_time_us, 1_000_000)
+    timestamp = b"\x08" + encode_varint(seconds)
+    if microseconds:
+        timestamp += b"\x10" + encode_varint(microseconds * 1000)
+    tail = b"\x22" + encode_varint(len(timestamp)) + timestamp
+    spliced = 2 + MESSAGE_ID_DIGITS + len(tail)
+    pieces: list[bytes] = []
+    lengths: list[int] = []
+    for number, body in enumerate(bodies, first_id):
+        head = _record_head(len(body) + spliced)
+        pieces += (head, body, b"\x1a\x10%d" % number, tail)
+        lengths.append(len(head) + len(body) + spliced)
+    return b"".join(pieces), lengths
+
+
+def build_publish_response(first_id: int, count: int) -> bytes:
+    """Return the bytes of a PublishResponse with ``count`` ids from ``first_id`` on."""
+    return b"".join([b"\x0a\x10%d" % number for number in range(first_id, first_id + count)])
+
+
+def _head_lengths(lengths: Seqs) -> Seqs:
+    """Return how many bytes stand before each record's ack field: a tag and the varint of what follows it."""
+    # A varint of w bytes ends at 128**w - 1; the record then has 1 + w bytes more.
+    limits = np.array([128**width + width for width in (1, 2, 3)], dtype=np.int64)
+    return np.searchsorted(limits, lengths, side="left").astype(np.int64) + 2
+
+
+def fill_ack_ids(buffer: Bytes, lengths: Seqs, seqs: Seqs, lease: int, subscription: int) -> None:
+    """Write the ack ids of one delivery into the records in ``buffer``, in place."""
+    pairs = np.empty((len(seqs), 2), dtype=">u8")
+    pairs[:, 0] = seqs | (subscription << SEQ_BITS)
+    pairs[:, 1] = lease
+    characters = _HEX[pairs.view(np.uint8)].view(np.uint8).reshape(len(seqs), ACK_ID_BYTES)
+    starts = np.cumsum(lengths) - lengths
+    positions = starts + _head_lengths(lengths) + 2
+    buffer[positions[:, None] + _ACK_COLUMNS] = characters
+
+
+def read_message(record: bytes) -> bytes:
+    """Return the PubsubMessage bytes inside a stored record."""
+    _, position = read_varint(record, 1)
+    _, position = read_varint(record, position + len(_ACK_FIELD) + 1)
+    return record[position:]
+
+
+def read_attributes(record: bytes) -> dict[str, str]:
+    """Return the attributes of a stored record, decoded."""
+    return dict(PubsubMessage.FromString(read_message(record)).attributes)
+
+
+def read_ordering_key(record: bytes) -> str:
+    """Return the ordering key of a stored record, decoded; empty when it has none."""
+    return str(PubsubMessage.FromString(read_message(record)).ordering_key)
+
+
+def parse_acknowledge(raw: bytes) -> tuple[str, "AckIds"]:
+    """Return the subscription and the ack ids of an AcknowledgeRequest.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, the bytes are no such request or an ack id is none of this server's.
+    """
+    try:
+        name, position = _read_name(raw)
+        ids = _read_ack_fields(raw, position, 0x12)
+        if ids is None:
+            request = AcknowledgeRequest.FromString(raw)
+            name, ids = request.subscription, parse_ack_ids(request.ack_ids)
+    except (IndexError, DecodeError, UnicodeDecodeError) as exc:
+        raise StatusError.invalid("The request is no AcknowledgeRequest.") from exc
+    return name, ids
+
+
+def parse_modify_ack_deadline(raw: bytes) -> tuple[str, "AckIds", int]:
+    """Return the subscription, the ack ids and the seconds of a ModifyAckDeadlineRequest.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, the bytes are no such request or an ack id is none of this server's.
+    """
+    try:
+        name, position = _read_name(raw)
+        seconds = 0
+        if raw[position] == 0x18:  # noqa: PLR2004 - field 3, ack_deadline_seconds
+            seconds, position = read_varint(raw, position + 1)
+        ids = _read_ack_fields(raw, position, 0x22)
+        if ids is None:
+            request = ModifyAckDeadlineRequest.FromString(raw)
+            name, seconds, ids = request.subscription, request.ack_deadline_seconds, parse_ack_ids(request.ack_ids)
+    except (IndexError, DecodeError, UnicodeDecodeError) as exc:
+        raise StatusError.invalid("The request is no ModifyAckDeadlineRequest.") from exc
+    return name, ids, seconds
+
+
+class AckIds:
+    """Ack ids, taken apart: ``subscription`` number, ``seqs`` and ``leases``, one element each."""
+
+    __slots__ = ("leases", "seqs", "subscription")
+
+    def __init__(self, characters: Bytes) -> None:
+        nibbles = _NIBBLES[characters]
+        wrong = (nibbles == _NOT_HEX).any(axis=1)
+        if wrong.any():
+            shown = characters[np.argmax(wrong)].tobytes().decode(errors="replace")
+            raise invalid_ack_id(shown)
+        pairs = np.ascontiguousarray(nibbles[:, 0::2] << 4 | nibbles[:, 1::2]).view(">u8")
+        first = pairs[:, 0].astype(np.uint64)
+        self.subscription = (first >> np.uint64(SEQ_BITS)).astype(np.int64)
+        self.seqs = (first & np.uint64((1 << SEQ_BITS) - 1)).astype(np.int64)
+        self.leases = pairs[:, 1].astype(np.uint64).view(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def select(self, wanted: npt.NDArray[np.bool_]) -> "AckIds":
+        """Return those ids for which ``wanted`` is true."""
+        part = object.__new__(AckIds)
+        part.subscription, part.seqs, part.leases = (
+            self.subscription[wanted],
+            self.seqs[wanted],
+            self.leases[wanted],
+        )
+        return part
+
+
+def invalid_ack_id(text: str) -> StatusError:
+    """Return the error for an ack id that is none."""
+    return StatusError.invalid(f"You have passed an invalid ack ID to the service (ack_id={text[:80]}).")
+
+
+def parse_ack_ids(texts: Iterable[str]) -> AckIds:
+    """Return the ack ids in ``texts``, taken apart.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, one of them is none of this server's.
+    """
+    encoded = [text.encode() for text in texts]
+    for text in encoded:
+        if len(text) != ACK_ID_BYTES:
+            raise invalid_ack_id(text.decode())
+    return AckIds(np.frombuffer(b"".join(encoded), dtype=np.uint8).reshape(-1, ACK_ID_BYTES))
+
+
+def _read_name(raw: bytes) -> tuple[str, int]:
+    if not raw or raw[0] != 0x0A:  # noqa: PLR2004 - field 1, subscription
+        return "", 0
+    length, start = read_varint(raw, 1)
+    return raw[start : start + length].decode(), start + length
+
+
+def _read_ack_fields(raw: bytes, position: int, tag: int) -> AckIds | None:
+    """Return the ack ids when the rest of the request is nothing but ack ids of our length."""
+    rest = len(raw) - position
+    if rest <= 0 or rest % _ACK_STRIDE:
+        return None
+    table = np.frombuffer(raw, dtype=np.uint8, offset=position).reshape(-1, _ACK_STRIDE)
+    if not ((table[:, 0] == tag).all() and (table[:, 1] == ACK_ID_BYTES).all()):
+        return None
+    return AckIds(table[:, 2:])
