@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import google.auth
 import google.auth.exceptions
@@ -31,7 +31,8 @@ from model.message import backup_subscription_id, parse_resource_id, replay_filt
 _ENDPOINT: Final = "pubsub.googleapis.com:443"
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _RETENTION_SECONDS: Final = 7 * 86400
-_ADMIN_TIMEOUT_SECONDS: Final = 20.0
+# One try: a stream that asks again by itself must not hang in the client's own minute of retries.
+_CALL: Final[dict[str, Any]] = {"timeout": 20.0, "retry": None}
 
 # A pulled response is up to 10 MB of messages and their ids; grpc's own cap is 4 MiB, and keep-alives find
 # a peer that is gone without a word.
@@ -115,7 +116,7 @@ class PubSub:
         """Say whether the topic exists."""
         try:
             with _our_errors(TopicNotFoundError, f"topic {topic}"):
-                self._publisher.get_topic(topic=self.topic_path(topic), timeout=_ADMIN_TIMEOUT_SECONDS)
+                self._publisher.get_topic(topic=self.topic_path(topic), **_CALL)
         except TopicNotFoundError:
             return False
         return True
@@ -125,22 +126,20 @@ class PubSub:
         parse_resource_id(topic)
         try:
             with _our_errors():
-                self._publisher.create_topic(name=self.topic_path(topic), timeout=_ADMIN_TIMEOUT_SECONDS)
+                self._publisher.create_topic(name=self.topic_path(topic), **_CALL)
         except _AlreadyExistsError:
             return
 
     def list_topics(self) -> list[str]:
         """Return the ids of all topics, sorted."""
         with _our_errors():
-            pages = self._publisher.list_topics(project=f"projects/{self.project}", timeout=_ADMIN_TIMEOUT_SECONDS)
+            pages = self._publisher.list_topics(project=f"projects/{self.project}", **_CALL)
             return sorted(_id(topic.name) for topic in pages)
 
     def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """Return all subscriptions of the project, or of one topic, sorted by id."""
         with _our_errors():
-            pages = self._subscriber.list_subscriptions(
-                project=f"projects/{self.project}", timeout=_ADMIN_TIMEOUT_SECONDS
-            )
+            pages = self._subscriber.list_subscriptions(project=f"projects/{self.project}", **_CALL)
             found = [_info(subscription) for subscription in pages]
         return sorted((s for s in found if topic in (None, s.topic)), key=lambda s: s.id)
 
@@ -152,9 +151,7 @@ class PubSub:
         """
         with _our_errors(SubscriptionNotFoundError, f"subscription {subscription}"):
             return _info(
-                self._subscriber.get_subscription(
-                    subscription=self.subscription_path(subscription), timeout=_ADMIN_TIMEOUT_SECONDS
-                )
+                self._subscriber.get_subscription(subscription=self.subscription_path(subscription), **_CALL)
             )
 
     def create_subscription(
@@ -186,7 +183,7 @@ class PubSub:
         )
         try:
             with _our_errors():
-                return _info(self._subscriber.create_subscription(request=wanted, timeout=_ADMIN_TIMEOUT_SECONDS))
+                return _info(self._subscriber.create_subscription(request=wanted, **_CALL))
         except _AlreadyExistsError:
             existing = self.get_subscription(subscription)
         if (existing.topic, existing.filter) != (topic, message_filter):
@@ -205,9 +202,7 @@ class PubSub:
             SubscriptionNotFoundError: there is none.
         """
         with _our_errors(SubscriptionNotFoundError, f"subscription {subscription}"):
-            self._subscriber.delete_subscription(
-                subscription=self.subscription_path(subscription), timeout=_ADMIN_TIMEOUT_SECONDS
-            )
+            self._subscriber.delete_subscription(subscription=self.subscription_path(subscription), **_CALL)
 
     def attach_backup(self, topic: str, *, token: str, ack_deadline_seconds: int) -> SubscriptionInfo:
         """Give ``topic`` its backup subscription: everything from now on but replays tagged with ``token``.

@@ -56,20 +56,25 @@ def open_session(
     Raises:
         JavaNotFoundError: there is no Java that fits.
     """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ.pop("SPARK_HOME", None)
     os.environ.update(spark_environment(scratch))
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    builder = SparkSession.builder.appName(app).master(master)
     settings = {
         **_CONF,
+        "spark.app.name": app,
+        "spark.master": master,
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": _JVM_OPTIONS,
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         **(conf or {}),
     }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    # In a session of its own, so that a signal for the whole process group (Ctrl-C, a supervisor's SIGTERM)
+    # leaves it to this process to drain; it ends by itself when this process does.
+    gateway = launch_gateway(spark_conf, popen_kwargs={"start_new_session": True})
+    return SparkSession(SparkContext(gateway=gateway, conf=spark_conf))
