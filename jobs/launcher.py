@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from jobs.driver import Driver
 from model.errors import LaunchError
+from model.process import Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,31 @@ class Launcher(Protocol):
     A driver leads a process group of its own: a Ctrl-C for the service is none for the driver.
     """
 
-    def launch(self, launch: Launch) -> Driver:
-        """Start a driver and return at once.
+    def prepare(self) -> None:
+        """Get ready, so that a launch is quick; may take a minute, and may be called again and again.
+
+        Raises:
+            LaunchError: it will not be.
+        """
+        ...
+
+    def launch(self, launch: Launch) -> Process:
+        """Start a driver and return; prepares first when that has not been done.
 
         Raises:
             LaunchError: it could not be started.
         """
         ...
 
-    def exit_reason(self, driver: Driver) -> str | None:
+    def close(self) -> None:
+        """Let go of what ``prepare`` got ready; drivers that still run may fail."""
+        ...
+
+    def exit_reason(self, driver: Process) -> str | None:
         """Return None while the driver lives, else what is known of its end, as a sentence."""
         ...
 
-    def kill(self, driver: Driver) -> None:
+    def kill(self, driver: Process) -> None:
         """End the driver and its children now; one that is gone already is no error."""
         ...
 
@@ -53,7 +65,7 @@ class _Processes:
 
     _started: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, command: list[str], environment: Mapping[str, str], log: Path) -> Driver:
+    def start(self, command: list[str], environment: Mapping[str, str], log: Path) -> Process:
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
@@ -69,12 +81,12 @@ class _Processes:
         except OSError as exc:
             raise LaunchError(f"{command[0]} could not be started: {exc}") from exc
         self._started[process.pid] = process
-        driver = Driver.of(process.pid)
+        driver = Process.of(process.pid)
         if driver is None:
             raise LaunchError(f"{command[0]} ended at once with code {process.wait()}; see {log}.", log=str(log))
         return driver
 
-    def exit_reason(self, driver: Driver) -> str | None:
+    def exit_reason(self, driver: Process) -> str | None:
         process = self._started.get(driver.pid)
         code = None if process is None else process.poll()
         if code is None:
@@ -83,36 +95,55 @@ class _Processes:
             return f"The driver (process {driver.pid}) was ended by signal {signal.Signals(-code).name}."
         return f"The driver (process {driver.pid}) ended with code {code}."
 
-    def kill(self, driver: Driver) -> None:
+    def kill(self, driver: Process) -> None:
         driver.signal_group(signal.SIGKILL)
         process = self._started.get(driver.pid)
         if process is not None:
             process.wait()
 
 
+class ConnectService(Protocol):
+    """A Spark Connect server that can be asked for; what :class:`connectors.spark.connect.ConnectServer` does."""
+
+    def start(self) -> str:
+        """Return its address ("sc://host:port"), started when it does not run."""
+        ...
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+
 class ConnectLauncher:
     """Starts the driver as a plain Python process on a Spark Connect server that is warm already.
 
-    Seconds to the first task: 1.2 to 2, against 5 to 15 of spark-submit. ``server`` returns the server's
-    address ("sc://host:port"), and starts it when need be.
+    Seconds to the first task: 1.2 to 2, against 5 to 15 of spark-submit.
     """
 
-    def __init__(self, server: Callable[[], str], environment: Mapping[str, str]) -> None:
+    def __init__(self, server: ConnectService, environment: Mapping[str, str]) -> None:
         self._server = server
         self._environment = environment
         self._processes = _Processes()
 
-    def launch(self, launch: Launch) -> Driver:
+    def prepare(self) -> None:
+        """Start the server, or find that it runs."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.stop()
+
+    def launch(self, launch: Launch) -> Process:
         """Start a driver and return at once; waits for the server first."""
-        environment = {**self._environment, "SPARK_REMOTE": self._server(), "SPARK_CONNECT_MODE_ENABLED": "1"}
+        environment = {**self._environment, "SPARK_REMOTE": self._server.start()}
         command = [sys.executable, "-m", launch.module, launch.argument]
         return self._processes.start(command, environment, launch.log)
 
-    def exit_reason(self, driver: Driver) -> str | None:
+    def exit_reason(self, driver: Process) -> str | None:
         """Return None while the driver lives, else what is known of its end."""
         return self._processes.exit_reason(driver)
 
-    def kill(self, driver: Driver) -> None:
+    def kill(self, driver: Process) -> None:
         """End the driver; its tasks on the server stop by their own look at the job's control."""
         self._processes.kill(driver)
 
@@ -138,7 +169,13 @@ class SparkSubmitLauncher:
         self._environment = environment
         self._processes = _Processes()
 
-    def launch(self, launch: Launch) -> Driver:
+    def prepare(self) -> None:
+        """Do nothing: every launch brings its own JVM."""
+
+    def close(self) -> None:
+        """Do nothing: every launch takes its own JVM along."""
+
+    def launch(self, launch: Launch) -> Process:
         """Start a driver and return at once."""
         found = importlib.util.find_spec(launch.module)
         if found is None or found.origin is None:
@@ -146,10 +183,10 @@ class SparkSubmitLauncher:
         command = [*self._command, "--name", launch.name, found.origin, launch.argument]
         return self._processes.start(command, self._environment, launch.log)
 
-    def exit_reason(self, driver: Driver) -> str | None:
+    def exit_reason(self, driver: Process) -> str | None:
         """Return None while the driver lives, else what is known of its end."""
         return self._processes.exit_reason(driver)
 
-    def kill(self, driver: Driver) -> None:
+    def kill(self, driver: Process) -> None:
         """End the driver, its JVM and its workers."""
         self._processes.kill(driver)

@@ -11,10 +11,10 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from jobs.driver import Driver
 from jobs.progress import Progress
 from model.errors import IdempotencyKeyReusedError, JobChangedError, JobNotFoundError
 from model.job import FINAL_STATES, JobState, validate_move
+from model.process import Process
 
 _BUSY_SECONDS: Final = 15.0
 _METADATA: Final = sa.MetaData()
@@ -35,6 +35,7 @@ _JOBS: Final = sa.Table(
     sa.Column("epoch", sa.Integer, nullable=False),
     sa.Column("driver", sa.Text),
     sa.Column("idempotency_key", sa.Text, unique=True),
+    sa.Column("fingerprint", sa.Text),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Index("jobs_by_state", "kind", "state"),
 )
@@ -78,8 +79,16 @@ class Job:
     progress: Progress
     error: JobError | None
     epoch: int
-    driver: Driver | None
+    driver: Process | None
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A caller's key for a create, and a digest of what was asked with it."""
+
+    key: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,24 +125,28 @@ class JobStore:
         self._engine.dispose()
 
     def insert(
-        self, job_id: str, kind: str, request: dict[str, Any], *, actor: str, idempotency_key: str | None = None
+        self,
+        job_id: str,
+        kind: str,
+        request: dict[str, Any],
+        *,
+        actor: str,
+        idempotency: Idempotency | None = None,
     ) -> Job:
-        """Keep a new job, PENDING; the same key with the same request gives back the job made before.
+        """Keep a new job, PENDING; the same key with the same fingerprint gives back the job made before.
 
         Raises:
-            IdempotencyKeyReusedError: the key came before with another request.
+            IdempotencyKeyReusedError: the key came before with another fingerprint.
         """
         now = datetime.now(UTC)
+        key, fingerprint = (None, None) if idempotency is None else (idempotency.key, idempotency.fingerprint)
         with self._write() as connection:
-            if idempotency_key is not None:
-                row = connection.execute(
-                    sa.select(_JOBS).where(_JOBS.c.idempotency_key == idempotency_key)
-                ).first()
+            if key is not None:
+                row = connection.execute(sa.select(_JOBS).where(_JOBS.c.idempotency_key == key)).first()
+                if row is not None and (row.kind, row.fingerprint) != (kind, fingerprint):
+                    raise IdempotencyKeyReusedError(job_id=row.id)
                 if row is not None:
-                    before = _job(row)
-                    if (before.kind, before.request) != (kind, json.loads(json.dumps(request))):
-                        raise IdempotencyKeyReusedError(job_id=before.id)
-                    return before
+                    return _job(row)
             connection.execute(
                 _JOBS.insert().values(
                     id=job_id,
@@ -144,7 +157,8 @@ class JobStore:
                     created_at=now.isoformat(),
                     progress=json.dumps(Progress().to_json()),
                     epoch=0,
-                    idempotency_key=idempotency_key,
+                    idempotency_key=key,
+                    fingerprint=fingerprint,
                     version=1,
                 )
             )
@@ -181,6 +195,25 @@ class JobStore:
                 for row in connection.execute(query)
             ]
 
+    def begin_attempt(self, job_id: str) -> Job:
+        """Give a PENDING job the next epoch: every attempt begun before is out of date from now on.
+
+        It stays PENDING until its driver runs, so that a service that dies in between leaves a job that the
+        next one simply launches again.
+
+        Raises:
+            JobStateError: it is not PENDING any more.
+        """
+        with self._write() as connection:
+            job = _get(connection, job_id)
+            validate_move(job_id, job.state, JobState.RUNNING)
+            connection.execute(
+                _JOBS.update()
+                .where(_JOBS.c.id == job_id)
+                .values(epoch=job.epoch + 1, driver=None, version=job.version + 1)
+            )
+            return _get(connection, job_id)
+
     def move(
         self,
         job_id: str,
@@ -189,12 +222,12 @@ class JobStore:
         actor: str,
         why: str | None = None,
         error: JobError | None = None,
+        driver: Process | None = None,
         expected_version: int | None = None,
     ) -> Job:
         """Move the job to ``state`` and write it into the history, in one transaction.
 
-        A move to RUNNING begins the next attempt: of several that try at once, one wins. Back in PENDING or
-        RUNNING a job has no error.
+        ``error`` replaces what the job had; ``driver`` is kept when none is given.
 
         Raises:
             JobStateError: the job's state, as it is now, does not allow it.
@@ -214,22 +247,13 @@ class JobStore:
                 "error": None if error is None else json.dumps(asdict(error)),
                 "finished_at": now.isoformat() if state.is_final else None,
             }
-            if state is JobState.RUNNING:
-                changes |= {"epoch": job.epoch + 1, "driver": None}
-                if job.started_at is None:
-                    changes["started_at"] = now.isoformat()
+            if state is JobState.RUNNING and job.started_at is None:
+                changes["started_at"] = now.isoformat()
+            if driver is not None:
+                changes["driver"] = json.dumps(asdict(driver))
             connection.execute(_JOBS.update().where(_JOBS.c.id == job_id).values(**changes))
             _append_event(connection, job_id, actor=actor, what=f"{job.state} -> {state}", why=why, at=now)
             return _get(connection, job_id)
-
-    def set_driver(self, job_id: str, epoch: int, driver: Driver) -> None:
-        """Keep which process drives attempt ``epoch``; an attempt that was replaced is left alone."""
-        with self._write() as connection:
-            connection.execute(
-                _JOBS.update()
-                .where(_JOBS.c.id == job_id, _JOBS.c.epoch == epoch)
-                .values(driver=json.dumps(asdict(driver)))
-            )
 
     def set_progress(self, job_id: str, progress: Progress) -> None:
         """Keep the job's figures; no new version, nothing in the history."""
@@ -288,7 +312,7 @@ def _job(row: Row[Any]) -> Job:
         progress=Progress.from_json(json.loads(row.progress)),
         error=JobError(**json.loads(row.error)) if row.error else None,
         epoch=row.epoch,
-        driver=Driver(**json.loads(row.driver)) if row.driver else None,
+        driver=Process(**json.loads(row.driver)) if row.driver else None,
         version=row.version,
     )
 

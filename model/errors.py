@@ -121,6 +121,18 @@ class QueryError(RefeedError):
     code = "query_failed"
 
 
+class QueryStoppedError(QueryError):
+    """The query was stopped because its job is to stop."""
+
+    code = "query_stopped"
+
+
+class QueryTooLargeError(QueryError):
+    """The query needs more memory, disk or time than it may use."""
+
+    code = "query_too_large"
+
+
 class JobNotFoundError(RefeedError):
     """No such job."""
 
@@ -145,6 +157,18 @@ class IdempotencyKeyReusedError(RefeedError):
     code = "idempotency_key_reused"
 
 
+class MessagesFailedError(RefeedError):
+    """Some of the selected messages could not be published."""
+
+    code = "messages_failed"
+
+
+class RequestInvalidError(RefeedError):
+    """The request is not valid."""
+
+    code = "request_invalid"
+
+
 class LaunchError(RefeedError):
     """The job's driver could not be started."""
 
@@ -161,3 +185,27 @@ class PortTakenError(RefeedError):
     """The port is taken; choose another one with --port."""
 
     code = "port_taken"
+
+
+class InputError(RefeedError):
+    """The input is not what this command reads."""
+
+    code = "input_invalid"
+
+
+class ProcessEndedError(RefeedError):
+    """A process that Refeed started has ended, or is not ready in time."""
+
+    code = "process_ended"
+
+
+class ApiUnavailableError(RefeedError):
+    """Refeed's API does not answer; start it with 'refeed up' or 'refeed api', or set REFEED_API_URL."""
+
+    code = "api_unavailable"
+
+
+class RequestRefusedError(RefeedError):
+    """Refeed's API refused the request."""
+
+    code = "request_refused"

@@ -1,4 +1,4 @@
-"""Which process is a job's driver, and whether it still lives."""
+"""Which process it is, and whether that very one still lives."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
-    """A driver process; its start time and the machine's boot tell it from a later one with the same pid."""
+class Process:
+    """A process; its start time and the machine's boot tell it from a later one with the same pid."""
 
     pid: int
     start_ticks: int
@@ -30,7 +30,7 @@ class Driver:
         return self.boot_id == _boot_id() and _start_ticks(self.pid) == self.start_ticks
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the driver and its children, if it still lives; it leads a process group of its own."""
+        """Send a signal to a process that leads a group, and to its children, if it still lives."""
         if self.is_alive:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)

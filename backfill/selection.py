@@ -1,0 +1,226 @@
+"""The immutable result of a backfill's query: made once, read by slices in parallel."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from model.errors import CheckpointCorruptError, QueryError
+
+SELECTION_SCHEMA: Final = pa.schema(
+    [
+        ("refeed_row", pa.int64()),
+        ("data", pa.binary()),
+        ("attributes", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+        ("message_id", pa.string()),
+        ("publish_time", pa.timestamp("us", tz="UTC")),
+        ("topic", pa.string()),
+        ("ordering_key", pa.string()),
+    ]
+)
+
+# A slice is one task's work and one row group: half a second of publishing, and little enough memory.
+_SLICE_ROWS: Final = 25_000
+_SLICE_BYTES: Final = 32 * 1024 * 1024
+_FILE_SLICES: Final = 40
+_MANIFEST: Final = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSlice:
+    """Rows [first_row, first_row + rows) of a selection: one row group of one file."""
+
+    number: int
+    file: str
+    row_group: int
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a query selected: how much, from where, and the slices it lies in."""
+
+    rows: int
+    bytes: int
+    rows_by_topic: dict[str, int]
+    first_publish_time: str | None
+    last_publish_time: str | None
+    slices: tuple[SelectionSlice, ...]
+
+
+def write_selection(batches: Iterable[pa.RecordBatch], folder: Path) -> Selection:
+    """Write a query's rows to ``folder``, all or nothing, numbered from 0 in their order.
+
+    The folder appears under its name only when every row is in it.
+
+    Raises:
+        QueryError: a column has a type that no message has.
+    """
+    temporary = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    slices: list[SelectionSlice] = []
+    totals = _Totals()
+    writer: pq.ParquetWriter | None = None
+    try:
+        for rows in _slices(_numbered(batches)):
+            if writer is None or len(slices) % _FILE_SLICES == 0:
+                if writer is not None:
+                    writer.close()
+                name = f"{len(slices) // _FILE_SLICES:05d}.parquet"
+                writer = pq.ParquetWriter(
+                    temporary / name, SELECTION_SCHEMA, compression="lz4", use_dictionary=["topic"]
+                )
+            writer.write_table(rows, row_group_size=rows.num_rows)
+            slices.append(
+                SelectionSlice(len(slices), name, len(slices) % _FILE_SLICES, totals.rows, rows.num_rows)
+            )
+            totals.add(rows)
+    finally:
+        if writer is not None:
+            writer.close()
+    selection = totals.selection(tuple(slices))
+    (temporary / _MANIFEST).write_text(json.dumps(asdict(selection)))
+    temporary.rename(folder)
+    return selection
+
+
+def read_selection(folder: Path) -> Selection | None:
+    """Return the selection in ``folder``, or None when it has not been made.
+
+    Raises:
+        CheckpointCorruptError: its manifest can't be read.
+    """
+    if not folder.exists():
+        return None
+    try:
+        found = json.loads((folder / _MANIFEST).read_text())
+        slices = tuple(SelectionSlice(**fields) for fields in found.pop("slices"))
+        return Selection(slices=slices, **found)
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise CheckpointCorruptError(f"The selection {folder} can't be read: {exc}", path=str(folder)) from exc
+
+
+def read_slice(folder: Path, part: SelectionSlice, offset: int = 0) -> pa.RecordBatch:
+    """Return the slice's rows from ``offset`` on (SELECTION_SCHEMA).
+
+    Raises:
+        CheckpointCorruptError: the file is gone, damaged, or holds another number of rows.
+    """
+    path = folder / part.file
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read_row_group(part.row_group)
+    except (OSError, pa.ArrowException) as exc:
+        raise CheckpointCorruptError(f"The selection's file {path} can't be read: {exc}", path=str(path)) from exc
+    if table.num_rows != part.rows:
+        raise CheckpointCorruptError(
+            f"The selection's file {path} holds {table.num_rows} rows where {part.rows} were written.",
+            path=str(path),
+        )
+    (rows,) = table.combine_chunks().to_batches()
+    return rows.slice(offset)
+
+
+class _Totals:
+    """What a selection comes to, added up while it is written."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self._topics: Counter[str] = Counter()
+        self._first: datetime | None = None
+        self._last: datetime | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        self.rows += rows.num_rows
+        self.bytes += int(_data_lengths(rows).sum())
+        for count in pc.value_counts(rows.column("topic").combine_chunks()).to_pylist():
+            if count["values"] is not None:
+                self._topics[count["values"]] += count["counts"]
+        ends = pc.min_max(rows.column("publish_time")).as_py()
+        if ends["min"] is not None:
+            self._first = ends["min"] if self._first is None else min(self._first, ends["min"])
+            self._last = ends["max"] if self._last is None else max(self._last, ends["max"])
+
+    def selection(self, slices: tuple[SelectionSlice, ...]) -> Selection:
+        return Selection(
+            rows=self.rows,
+            bytes=self.bytes,
+            rows_by_topic=dict(self._topics.most_common()),
+            first_publish_time=render_time(self._first),
+            last_publish_time=render_time(self._last),
+            slices=slices,
+        )
+
+
+def render_time(moment: datetime | None) -> str | None:
+    """Return ``moment`` as RFC 3339 with microseconds and Z."""
+    return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches in the selection's schema, their rows numbered; columns it does not know are dropped."""
+    first = 0
+    for batch in batches:
+        for rows in _small_enough(batch):
+            numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+            columns = [
+                numbers,
+                *(_column(rows, field) for field in SELECTION_SCHEMA if field.name != "refeed_row"),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=SELECTION_SCHEMA)
+            first += rows.num_rows
+
+
+def _small_enough(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield ``batch`` in pieces of a slice's size at most: 8,000 payloads can be 10 MB each."""
+    data = batch.column(batch.schema.get_field_index("data"))
+    ends = np.cumsum(pc.binary_length(data).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+    start, before = 0, 0
+    while start < batch.num_rows:
+        fitting = int(np.searchsorted(ends, before + _SLICE_BYTES, side="right"))
+        end = max(start + 1, min(fitting, start + _SLICE_ROWS))
+        yield batch.slice(start, end - start)
+        start, before = end, int(ends[end - 1])
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        batch_size = batch.nbytes
+        if held and (rows + batch.num_rows > _SLICE_ROWS or size + batch_size > _SLICE_BYTES):
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch_size
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    index = rows.schema.get_field_index(field.name)
+    if index < 0:
+        return pa.nulls(rows.num_rows, field.type)
+    try:
+        return rows.column(index).cast(field.type)
+    except pa.ArrowException as exc:
+        raise QueryError(
+            f"The query's column {field.name} is {rows.schema.field(index).type}; a message's is {field.type}."
+        ) from exc
+
+
+def _data_lengths(rows: pa.Table) -> Any:
+    lengths = pc.binary_length(rows.column("data")).fill_null(0)
+    return lengths.to_numpy().astype(np.int64)

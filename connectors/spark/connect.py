@@ -1,0 +1,204 @@
+"""A warm Spark Connect server on loopback: started once, found again by whoever comes next."""
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from model.errors import LaunchError
+from model.process import Process
+
+_CLASS: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_START_SECONDS: Final = 90.0
+_STOP_SECONDS: Final = 10.0
+_HEALTH_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.1
+
+# It schedules and carries descriptors, messages never pass through it. C1 and the serial collector start a
+# second faster and leave the other core to the tasks.
+_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.net.preferIPv4Stack=true"
+
+_CONF: Final[Mapping[str, str]] = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    # Two backfills side by side share the cores instead of queueing.
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.log.level": "WARN",
+    "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+}
+
+
+class ConnectServer:
+    """One Spark Connect server of a home; kept in ``<folder>/connect.json`` so that it outlives who started it.
+
+    A service that restarts finds the server its running jobs depend on. The server listens on 127.0.0.1 only.
+    ``environment`` is that of :func:`connectors.spark.session.spark_environment`.
+    """
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], *, master: str = "local[2]", driver_memory: str = "1g"
+    ) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._master = master
+        self._driver_memory = driver_memory
+        self._record = folder / "connect.json"
+        self._started: subprocess.Popen[bytes] | None = None
+        self.log = folder / "connect.log"
+
+    def start(self) -> str:
+        """Return the server's address ("sc://127.0.0.1:port"), started and answering; starts it at most once.
+
+        Several processes may call this at once: one starts it, the others wait. Takes 3 to 7 seconds when
+        it has to be started.
+
+        Raises:
+            LaunchError: it did not answer within 90 seconds, or ended; the message ends with its last lines.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if (url := self.url()) is not None:
+                return url
+            self._end()
+            port = _free_port()
+            self._launch(port)
+            self._wait_until_ready(port)
+            return f"sc://127.0.0.1:{port}"
+
+    def url(self) -> str | None:
+        """Return the address of the server if it runs and answers, else None; takes up to 2 seconds."""
+        found = self._read_record()
+        if found is None:
+            return None
+        process, port = found
+        return f"sc://127.0.0.1:{port}" if process.is_alive and _answers(port, _HEALTH_SECONDS) else None
+
+    def stop(self) -> None:
+        """End the server, whoever started it; its jobs fail. None running is no error."""
+        if self._folder.exists():
+            with self._locked():
+                self._end()
+
+    def _launch(self, port: int) -> None:
+        conf = {**_CONF, "spark.connect.grpc.binding.port": str(port)}
+        command = [str(find_spark_submit()), "--class", _CLASS, "--master", self._master]
+        command += ["--driver-memory", self._driver_memory, "--name", "refeed-connect"]
+        for key, value in conf.items():
+            command += ["--conf", f"{key}={value}"]
+        command += ["--conf", f"spark.sql.warehouse.dir={self._folder / 'warehouse'}", "spark-internal"]
+        environment = {
+            key: value for key, value in os.environ.items() if key not in {"SPARK_HOME", "SPARK_REMOTE"}
+        }
+        try:
+            with self.log.open("wb") as output:
+                self._started = subprocess.Popen(  # noqa: S603 - the command is ours
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=self._folder,
+                    env={**environment, **self._environment},
+                    start_new_session=True,
+                )
+        except OSError as exc:
+            raise LaunchError(f"The Spark Connect server could not be started: {exc}") from exc
+        process = Process.of(self._started.pid)
+        if process is not None:
+            self._record.write_text(json.dumps({**asdict(process), "port": port}))
+
+    def _wait_until_ready(self, port: int) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if self._started is not None and self._started.poll() is not None:
+                raise LaunchError(f"The Spark Connect server ended at once; {self._last_lines()}")
+            if _listens(port) and _answers(port, _HEALTH_SECONDS):
+                return
+            time.sleep(_POLL_SECONDS)
+        self._end()
+        raise LaunchError(
+            f"The Spark Connect server did not answer within {_START_SECONDS:.0f} s; {self._last_lines()}"
+        )
+
+    def _end(self) -> None:
+        found = self._read_record()
+        if found is not None:
+            process, _ = found
+            process.signal_group(signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_SECONDS
+            while process.is_alive and time.monotonic() < deadline:
+                if self._started is not None:
+                    self._started.poll()
+                time.sleep(_POLL_SECONDS)
+            process.signal_group(signal.SIGKILL)
+        if self._started is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._started.wait(_STOP_SECONDS)
+            self._started = None
+        self._record.unlink(missing_ok=True)
+
+    def _read_record(self) -> tuple[Process, int] | None:
+        try:
+            found = json.loads(self._record.read_text())
+            return Process(found["pid"], found["start_ticks"], found["boot_id"]), int(found["port"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def _last_lines(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-5:] if self.log.exists() else []
+        return f"{self.log} ends with: " + " | ".join(lines)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self._folder / "connect.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def find_spark_submit() -> Path:
+    """Return the spark-submit of the installed PySpark; that of a SPARK_HOME may be another version.
+
+    Raises:
+        LaunchError: PySpark is not installed.
+    """
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise LaunchError("PySpark is not installed.")
+    return Path(found.origin).parent / "bin" / "spark-submit"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(_HEALTH_SECONDS)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _answers(port: int, seconds: float) -> bool:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=seconds)
+        except grpc.FutureTimeoutError:
+            return False
+        return True
