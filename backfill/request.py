@@ -45,6 +45,8 @@ def validate_request(request: BackfillRequest, policy: Policy) -> ValidatedQuery
         RequestInvalidError: other fields are wrong, perhaps with the query; ``details["errors"]`` has them all.
     """
     errors = _field_errors(request)
+    if any(error["code"] == "text_invalid" for error in errors):
+        raise RequestInvalidError("A text holds half of a surrogate pair.", errors=errors)
     try:
         query = validate_query(request.query, parse_parameters(request.parameters), policy)
     except QueryRefusedError as exc:
@@ -62,6 +64,9 @@ def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
     def refuse(code: str, message: str, pointer: str) -> None:
         errors.append({"code": code, "message": message, "pointer": pointer})
 
+    if not _is_unicode(request):
+        # JSON can write half of a surrogate pair; no store, log or answer can.
+        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
     try:
         parse_resource_id(request.topic)
     except InvalidNameError as exc:
@@ -81,3 +86,11 @@ def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
                 "/labels",
             )
     return errors
+
+
+def _is_unicode(request: BackfillRequest) -> bool:
+    try:
+        json.dumps(request.to_json(), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

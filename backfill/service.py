@@ -143,7 +143,8 @@ class BackfillService:
         finally:
             if job is None or job.id != job_id:
                 shutil.rmtree(folder.path, ignore_errors=True)
-        _LOG.info("created", backfill_id=job.id, topic=request.topic)
+        if job.id == job_id:
+            _LOG.info("created", backfill_id=job.id, topic=request.topic)
         self._supervisor.wake()
         return Backfill.from_job(job)
 

@@ -169,6 +169,12 @@ class RequestInvalidError(RefeedError):
     code = "request_invalid"
 
 
+class BodyTooLargeError(RefeedError):
+    """The request's body is too large."""
+
+    code = "body_too_large"
+
+
 class LaunchError(RefeedError):
     """The job's driver could not be started."""
 

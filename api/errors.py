@@ -1,0 +1,146 @@
+"""Every failure as RFC 9457 problem details; the one place that knows status codes."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from model.errors import (
+    BodyTooLargeError,
+    IdempotencyKeyReusedError,
+    InvalidNameError,
+    JavaNotFoundError,
+    JobChangedError,
+    JobNotFoundError,
+    JobStateError,
+    LaunchError,
+    PubSubError,
+    PubSubUnavailableError,
+    QueryError,
+    RefeedError,
+    RequestInvalidError,
+    StorageFullError,
+    TopicNotFoundError,
+    WarehouseError,
+)
+from sql.validate import QueryRefusedError
+
+_LOG: Final = structlog.get_logger()
+PROBLEM_TYPE: Final = "application/problem+json"
+_PAGES: Final = "https://github.com/refeed/refeed/blob/main/docs/problems"
+
+# The nearest class in an error's ancestry decides.
+STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
+    QueryRefusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    RequestInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    InvalidNameError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    TopicNotFoundError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    IdempotencyKeyReusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    QueryError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    JobNotFoundError: HTTPStatus.NOT_FOUND,
+    JobStateError: HTTPStatus.CONFLICT,
+    JobChangedError: HTTPStatus.PRECONDITION_FAILED,
+    BodyTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    PubSubUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    PubSubError: HTTPStatus.BAD_GATEWAY,
+    StorageFullError: HTTPStatus.INSUFFICIENT_STORAGE,
+    WarehouseError: HTTPStatus.BAD_GATEWAY,
+    LaunchError: HTTPStatus.SERVICE_UNAVAILABLE,
+    JavaNotFoundError: HTTPStatus.SERVICE_UNAVAILABLE,
+    RefeedError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+_HTTP_CODES: Final[Mapping[int, str]] = {404: "not_found", 405: "method_not_allowed"}
+
+
+def install_problem_handlers(app: FastAPI) -> None:
+    """Let every error of ``app`` be answered as a problem, the framework's own too."""
+    app.add_exception_handler(RefeedError, _answer_refeed_error)
+    app.add_exception_handler(RequestValidationError, _answer_validation_error)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(Exception, _answer_unknown_error)
+
+
+def problem_response(  # noqa: PLR0917 - the fields of a problem, in its order
+    request: Request,
+    status: int,
+    code: str,
+    detail: str,
+    errors: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Return a problem; ``code`` is stable and names the page that ``type`` points to."""
+    body: dict[str, Any] = {
+        "type": f"{_PAGES}/{code}.md",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "instance": request.url.path,
+        "code": code,
+        "errors": [{key: value for key, value in error.items() if value is not None} for error in errors or []],
+    }
+    return _AsciiResponse(body, status, headers=headers, media_type=PROBLEM_TYPE)
+
+
+class _AsciiResponse(JSONResponse):
+    """JSON in ASCII: a message may quote half of a surrogate pair, which UTF-8 can't hold."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+def status_of(error: RefeedError) -> HTTPStatus:
+    """Return the status that an error is answered with."""
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+async def _answer_refeed_error(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, RefeedError)
+    status = status_of(exc)
+    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+        return await _answer_unknown_error(request, exc)
+    headers = {"Retry-After": "5"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    found = exc.details.get("errors") or exc.details.get("violations")
+    return problem_response(request, status, exc.code, exc.message, found, headers)
+
+
+async def _answer_validation_error(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, RequestValidationError)
+    errors = [
+        {
+            "code": "json_invalid" if error["type"] == "json_invalid" else f"field_{error['type']}",
+            "message": error["msg"],
+            "pointer": _pointer(error["loc"]),
+        }
+        for error in exc.errors()
+    ]
+    detail = "; ".join(f"{error['pointer']}: {error['message']}" for error in errors)
+    return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "request_invalid", detail, errors)
+
+
+async def _answer_http_error(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, HTTPException)
+    code = _HTTP_CODES.get(exc.status_code, "http_error")
+    return problem_response(request, exc.status_code, code, str(exc.detail), headers=exc.headers)
+
+
+async def _answer_unknown_error(request: Request, exc: Exception) -> JSONResponse:
+    # What it was goes to the log alone: it may hold other people's SQL, paths or secrets.
+    _LOG.error("unexpected error", path=request.url.path, method=request.method, exc_info=exc)
+    detail = "Something unexpected happened; the service's log has it."
+    return problem_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)
+
+
+def _pointer(location: tuple[int | str, ...]) -> str:
+    """Return pydantic's place as a JSON pointer into the body, or the parameter's name."""
+    where, *rest = location
+    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in rest]
+    if where == "body":
+        return "".join(f"/{part}" for part in parts)
+    return f"{where}:{'/'.join(parts)}"
