@@ -118,6 +118,9 @@ class ProgressMeter:
         found = list(checkpoints)
         published = sum(c.published for c in found)
         failed = sum(c.failed for c in found)
+        if published == 0:
+            # Until the first message the job selects and starts up: no part of its rate.
+            self._samples.clear()
         self._samples.append((now, published))
         while len(self._samples) > 2 and self._samples[0][0] < now - _RATE_OVER_SECONDS:  # noqa: PLR2004
             self._samples.popleft()

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -79,7 +80,8 @@ class ConnectServer:
             port = _free_port()
             self._launch(port)
             self._wait_until_ready(port)
-            return f"sc://127.0.0.1:{port}"
+            self._warm_up(url := f"sc://127.0.0.1:{port}")
+            return url
 
     def url(self) -> str | None:
         """Return the address of the server if it runs and answers, else None; takes up to 2 seconds."""
@@ -134,6 +136,28 @@ class ConnectServer:
         raise LaunchError(
             f"The Spark Connect server did not answer within {_START_SECONDS:.0f} s; {self._last_lines()}"
         )
+
+    def _warm_up(self, url: str) -> None:
+        """Run a first job, which takes five seconds more than any after it.
+
+        Raises:
+            LaunchError: the server does not run jobs.
+        """
+        try:
+            with self.log.open("ab") as output:
+                subprocess.run(
+                    # Not -m: workers import what they are sent by its module's name, which must not be __main__.
+                    [sys.executable, "-c", "from connectors.spark.warmup import warm_up; warm_up()"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **self._environment, "SPARK_REMOTE": url},
+                    timeout=_START_SECONDS,
+                    check=True,
+                )
+        except (OSError, subprocess.SubprocessError) as exc:
+            self._end()
+            raise LaunchError(f"The Spark Connect server does not run jobs; {self._last_lines()}") from exc
 
     def _end(self) -> None:
         found = self._read_record()
