@@ -1,0 +1,144 @@
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from cli.processes import Child, Children, free_port, is_listening
+from connectors.lake.archive import LakeArchive
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.publish import Publisher
+from model.message import Message, replay_token
+from model.settings import read_settings
+
+
+_RUN_BACKUP = (
+    "import os, sys; from backup.job import run_backup; from model.settings import read_settings; "
+    "sys.exit(run_backup(read_settings(os.environ)))"
+)
+
+
+def wait_for(is_true: Callable[[], bool], *, seconds: float, why: str) -> None:
+    """Poll until ``is_true``; ``why`` is what the failure says."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
+        time.sleep(0.05)
+
+
+class Backyard:
+    """A home with a Pub/Sub server and a backup stream as processes, and all that was published."""
+
+    def __init__(self, home: Path, children: Children) -> None:
+        self.home = home
+        self.port = free_port()
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
+            "REFEED_HOME": str(home),
+            "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{self.port}",
+            "REFEED_ACK_DEADLINE_SECONDS": "10",
+            "REFEED_BACKUP_BATCH_SECONDS": "0.3",
+        }
+        self.settings = read_settings(self.environment)
+        self._children = children
+        self.server = children.start(
+            Child(
+                "pubsub",
+                [
+                    sys.executable,
+                    "-m",
+                    "local.server",
+                    "--port",
+                    str(self.port),
+                    "--data-dir",
+                    str(home / "pubsub"),
+                ],
+                environment=self.environment,
+                log=home / "logs" / "pubsub.log",
+            )
+        )
+        self.wait_for_server()
+        self.pubsub = PubSub(self.settings.project, self.settings.pubsub_emulator_host)
+        self.published: dict[tuple[str, str], Message] = {}
+
+    def wait_for_server(self) -> None:
+        self.server.wait_until(lambda: is_listening(f"127.0.0.1:{self.port}"), seconds=20, what="begun to listen")
+
+    def attach(self, *topics: str) -> None:
+        for topic in topics:
+            self.pubsub.create_topic(topic)
+            token = replay_token(self.settings.replay_secret(), topic)
+            self.pubsub.attach_backup(topic, token=token, ack_deadline_seconds=10)
+
+    def publish(self, topic: str, count: int, seed: int = 0) -> None:
+        dice = random.Random(f"{topic}{seed}")
+        messages = [
+            Message(
+                data=dice.randbytes(dice.choice([0, 1, 100, 2_000])),
+                attributes={"n": str(number), "ключ": "вäl🙂" * dice.randrange(4), "refeed_row": "mine"},
+            )
+            for number in range(count)
+        ]
+        ids = Publisher(self.pubsub.channel, self.pubsub.topic_path(topic)).publish(messages)
+        self.published |= {(topic, i): message for i, message in zip(ids, messages, strict=True)}
+
+    def start_backup(self, **environment: str) -> Child:
+        name = f"backup-{len(list(self._children))}"
+        return self._children.start(
+            Child(
+                name,
+                [sys.executable, "-c", _RUN_BACKUP],
+                environment={**self.environment, **environment},
+                log=self.home / "logs" / f"{name}.log",
+            )
+        )
+
+    def archived(self) -> list[dict]:
+        archive = LakeArchive(self.settings.lake, self.settings.archive_table)
+        rows: list[dict] = []
+        for file in archive.data_files():
+            rows += pq.ParquetFile(file.path).read().to_pylist()
+        return rows
+
+    def archived_ids(self) -> Counter[tuple[str, str]]:
+        return Counter((row["topic"], row["message_id"]) for row in self.archived())
+
+    def unacked(self) -> int:
+        call = self.pubsub.channel.unary_unary(
+            "/refeed.local.Stats/Get", request_serializer=None, response_deserializer=None
+        )
+        stats = json.loads(call(b"", timeout=10))
+        return sum(s["undelivered_messages"] + s["leased_messages"] for s in stats.values())
+
+    def wait_until_archived(self, backup: Child, *, seconds: float = 60) -> None:
+        """Wait until nothing is on its way any more: a message that comes twice would have come by then."""
+
+        def is_archived() -> bool:
+            if not backup.is_running:
+                raise backup.ended_error()
+            return self.unacked() == 0
+
+        wait_for(is_archived, seconds=seconds, why=f"all is acknowledged; the stream's log: {backup.log_tail()}")
+
+    def check_archive(self) -> None:
+        """Nothing lost, nothing twice, not one byte changed."""
+        rows = self.archived()
+        ids = Counter((row["topic"], row["message_id"]) for row in rows)
+        assert {key: n for key, n in ids.items() if n > 1} == {}
+        assert set(ids) == set(self.published)
+        for row in rows:
+            message = self.published[row["topic"], row["message_id"]]
+            assert row["data"] == message.data
+            assert {pair["key"]: pair["value"] for pair in row["attributes"]} == message.attributes
+
+
+@pytest.fixture
+def backyard(tmp_path):
+    with Children() as children:
+        yield Backyard(tmp_path / "home", children)
