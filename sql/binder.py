@@ -1,0 +1,82 @@
+"""What every part of the analysis shares: faults, gaps, parameters, scans and the allowed tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sql.parameters import Parameter
+from sql.syntax import Expression, Node
+from sql.values import BROKEN, LakeGapError, Value
+from sql.violation import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a deployment allows; ``now`` is the moment the plan is made.
+
+    ``replay`` demands the window and the output columns; without it any SELECT over the allowed tables passes.
+    An archive named with its project has no default project: then only the full name is it.
+    """
+
+    archive_table: str
+    project: str | None
+    now: datetime
+    extra_tables: tuple[str, ...] = ()
+    max_window_days: int = 366
+    replay: bool = True
+
+    def archive_names(self) -> frozenset[str]:
+        """Return every full spelling of the archive."""
+        return frozenset(self._spellings(self.archive_table))
+
+    def extra_names(self) -> frozenset[str]:
+        """Return every full spelling of the other allowed tables."""
+        return frozenset(name for table in self.extra_tables for name in self._spellings(table))
+
+    def _spellings(self, table: str) -> list[str]:
+        if table.count(".") >= 2 or self.project is None:
+            return [table]
+        return [table, f"{self.project}.{table}"]
+
+
+@dataclass(slots=True)
+class Scan:
+    """One reading of the archive; any of ``filters`` that is true for a row is what the row had to pass."""
+
+    number: int
+    at: int
+    filters: list[Expression] = field(default_factory=list)
+
+
+class Binder:
+    """Gathers what is found while a query is read from the outside in."""
+
+    def __init__(self, policy: Policy, parameters: Mapping[str, Parameter]) -> None:
+        self.policy = policy
+        self.parameters = parameters
+        self.used_parameters: dict[str, str] = {}
+        self.faults: list[Fault] = []
+        self.gaps: list[Fault] = []
+        self.scans: list[Scan] = []
+        self.tables: list[str] = []
+        # What each expression of the tree was found to be; the proof of the window looks here.
+        self.values: dict[int, Value] = {}
+        self._names = 0
+
+    def fresh(self, prefix: str) -> str:
+        """Return a name that no other part of the lake's text has."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def fault(self, node: Node | int, code: str, message: str, rewrite: str | None = None) -> Value:
+        """Note a violation and return what stands for the broken expression."""
+        at = node if isinstance(node, int) else node.at
+        fault = Fault(code, message, at, rewrite)
+        if fault not in self.faults:
+            self.faults.append(fault)
+        return BROKEN
+
+    def gap(self, node: Node | int, what: str | LakeGapError) -> None:
+        """Note what the lake's engine can't do."""
+        at = node if isinstance(node, int) else node.at
+        self.gaps.append(Fault("lake_unsupported", f"The lake's engine can't do this: {what}.", at))

@@ -1,0 +1,355 @@
+"""The meaning of a function call: is it allowed, do its arguments fit, what comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sql import literals
+from sql.constants import fold
+from sql.datatypes import DATE, INT64, INTERVAL, STRING, TIMESTAMP, UNKNOWN, SqlType, array_of, common_type, fits
+from sql.functions.catalog import FUNCTIONS
+from sql.functions.registry import PARTS, Function
+from sql.names import Scope
+from sql.syntax import Call, Expression, Lambda, NamedArgument, OrderItem, Path, WindowSpec
+from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Partition, Value
+
+if TYPE_CHECKING:
+    from sql.expression_binder import ExpressionBinder
+
+_SECRETIVE: Final = {
+    "SESSION_USER": "shows who runs the query",
+    "EXTERNAL_QUERY": "reads another database",
+    "CURRENT_USER": "shows who runs the query",
+}
+_PREFIXES: Final = {
+    "AEAD": "reads keys",
+    "KEYS": "makes or reads keys",
+    "ML": "calls a model",
+    "AI": "calls a model",
+}
+# Aggregates that take ORDER BY and LIMIT, or IGNORE NULLS, between their parentheses.
+_ORDERED: Final = {"ARRAY_AGG", "STRING_AGG", "ARRAY_CONCAT_AGG"}
+_NULLS: Final = {
+    "ARRAY_AGG",
+    "FIRST_VALUE",
+    "LAST_VALUE",
+    "NTH_VALUE",
+    "LAG",
+    "LEAD",
+    "PERCENTILE_CONT",
+    "PERCENTILE_DISC",
+}
+_CLASSES: Final = {
+    "STR": ("STRING", "BYTES"),
+    "NUM": ("INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC"),
+    "JSONISH": ("STRING", "JSON"),
+}
+
+
+def order_item(binder: ExpressionBinder, item: OrderItem, scope: Scope) -> str:
+    """Return one sort key for the lake; GoogleSQL sorts NULL as the smallest value."""
+    value = binder.bind(item.key, scope)
+    if not value.type.is_orderable and value.type.is_known:
+        binder.fault(item, "type_mismatch", f"Values of {value.type} have no order.")
+    return value.lake + direction(item)
+
+
+def direction(item: OrderItem) -> str:
+    """Return how a sort key is sorted, NULLs said outright.
+
+    Example:
+        >>> direction(OrderItem(0, Expression(0), is_descending=True, nulls_first=None))
+        ' DESC NULLS LAST'
+    """
+    first = item.nulls_first if item.nulls_first is not None else not item.is_descending
+    return f" {'DESC' if item.is_descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+class CallBinding:
+    """Binds one call."""
+
+    def __init__(self, binder: ExpressionBinder, node: Call, scope: Scope) -> None:
+        self._binder = binder
+        self._node = node
+        self._scope = scope
+
+    def bind(self) -> Value:
+        """Return the value of the call."""
+        node = self._node
+        name = node.name
+        is_safe = len(name) > 1 and name[0] == "SAFE"
+        dotted = ".".join(name[1:] if is_safe else name)
+        if dotted in {"CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_DATETIME"} and not is_safe:
+            return self._now(dotted)
+        function = FUNCTIONS.get(dotted)
+        if function is None:
+            return self._unknown(dotted)
+        if is_safe and function.kind != "scalar":
+            return self._fault(
+                "function_not_allowed", f"SAFE.{dotted} is not allowed; SAFE. is for scalar functions."
+            )
+        if not self._check_shape(function):
+            self._bind_all()
+            return BROKEN
+        if node.is_star:
+            return self._finish(function, [], "count(*)")
+        args = self._arguments(function)
+        if args is None:
+            return BROKEN
+        if any(not arg.type.is_known for arg in args):
+            kind = function.result(args) if function.kind != "window" or args else UNKNOWN
+            return Value(kind if kind.is_known else UNKNOWN, "NULL")
+        try:
+            lake = function.lake(args)
+        except LakeGapError as exc:
+            self._binder.gap(node, f"{dotted}: {exc}")
+            lake = "NULL"
+        if is_safe:
+            lake = f"TRY({lake})"
+        return self._finish(function, args, lake)
+
+    def _fault(self, code: str, message: str, rewrite: str | None = None) -> Value:
+        return self._binder.fault(self._node, code, message, rewrite)
+
+    def _unknown(self, dotted: str) -> Value:
+        self._bind_all()
+        why = _SECRETIVE.get(dotted) or _PREFIXES.get(dotted.partition(".")[0] if "." in dotted else "")
+        reason = f" because it {why}" if why else "; built-in functions of GoogleSQL are"
+        return self._fault("function_not_allowed", f"The function {dotted[:80]} is not allowed{reason}.")
+
+    def _bind_all(self) -> None:
+        """Look into the arguments of a call that is refused, for what else is wrong."""
+        for argument in self._node.arguments:
+            inner = argument.value if isinstance(argument, NamedArgument) else argument
+            if isinstance(inner, Expression) and not isinstance(inner, Path):
+                self._binder.bind(inner, self._scope)
+
+    def _now(self, name: str) -> Value:
+        node = self._node
+        if node.over or node.is_star or len(node.arguments) > 1:
+            return self._fault("function_arguments", f"{name} takes at most a time zone.")
+        now = self._binder.policy.now
+        if not node.arguments:
+            return literals.moment(
+                {"CURRENT_DATE": now.date(), "CURRENT_TIMESTAMP": now}.get(name, now.replace(tzinfo=None))
+            )
+        zone = (
+            self._binder.bind(node.arguments[0], self._scope)
+            if isinstance(node.arguments[0], Expression)
+            else BROKEN
+        )
+        if name == "CURRENT_TIMESTAMP" or not isinstance(zone.constant, str):
+            return self._fault("function_arguments", f"{name} takes at most a constant time zone.")
+        day = fold("DATE", [now, zone.constant])
+        if day is NOT_CONSTANT or name != "CURRENT_DATE":
+            return self._fault("function_arguments", f"{name} does not know the time zone {zone.constant[:40]}.")
+        return literals.moment(day)
+
+    def _check_shape(self, function: Function) -> bool:
+        """Say whether the call has only what this kind of function may have."""
+        node, name = self._node, function.name
+        before = len(self._binder.faults)
+        if node.is_star and name != "COUNT":
+            self._fault("function_arguments", f"{name}(*) has no meaning.")
+        if not node.is_star and not function.takes(len(node.arguments) - self._count_named()):
+            self._fault("function_arguments", f"{name} does not take {len(node.arguments)} arguments.")
+        if function.kind == "scalar" and (
+            node.is_distinct or node.order_by or node.limit or node.having or node.nulls or node.over
+        ):
+            self._fault(
+                "function_arguments",
+                f"{name} is no aggregate: DISTINCT, ORDER BY, LIMIT and OVER are not allowed.",
+            )
+        if (node.order_by or node.limit) and name not in _ORDERED:
+            self._fault("function_arguments", f"{name} takes no ORDER BY and no LIMIT.")
+        if node.nulls and name not in _NULLS:
+            self._fault("function_arguments", f"{name} takes no IGNORE or RESPECT NULLS.")
+        if node.having and (function.kind != "aggregate" or node.over):
+            self._fault("function_arguments", f"{name} takes no HAVING here.")
+        if function.kind == "window" and node.over is None:
+            self._fault(
+                "function_arguments", f"{name} needs OVER (...).", f"{name}(...) OVER (ORDER BY publish_time)"
+            )
+        if node.over is not None and not self._scope.allows_windows:
+            self._fault("window_not_allowed", f"Window functions are not allowed in {self._scope.clause}.")
+        if function.kind == "aggregate" and node.over is None and not self._scope.allows_aggregates:
+            self._fault("aggregate_not_allowed", f"Aggregates are not allowed in {self._scope.clause}.")
+        if function.kind == "aggregate" and node.over is None and self._scope.in_aggregate:
+            self._fault("aggregate_not_allowed", "An aggregate can't stand inside another one.")
+        return len(self._binder.faults) == before
+
+    def _count_named(self) -> int:
+        return sum(isinstance(argument, NamedArgument) for argument in self._node.arguments)
+
+    def _arguments(self, function: Function) -> list[Value] | None:
+        """Bind the arguments; None where a fault makes the rest meaningless."""
+        scope, node = self._scope, self._node
+        is_aggregate = function.kind == "aggregate" and node.over is None
+        if is_aggregate:
+            scope.in_aggregate, scope.has_aggregates = True, True
+        try:
+            values = [self._argument(function, index, argument) for index, argument in enumerate(node.arguments)]
+        finally:
+            if is_aggregate:
+                scope.in_aggregate = False
+        if any(value is None for value in values):
+            return None
+        return self._unified(function, [value for value in values if value is not None])
+
+    def _argument(self, function: Function, index: int, argument: object) -> Value | None:
+        if isinstance(argument, Lambda):
+            self._fault("function_arguments", "Lambdas are not allowed.")
+            return None
+        if isinstance(argument, NamedArgument):
+            if argument.name.text.lower() not in function.named or not isinstance(argument.value, Expression):
+                self._fault(
+                    "function_arguments", f"{function.name} has no argument named {argument.name.text[:40]}."
+                )
+                return None
+            self._binder.gap(argument, f"{function.name} with {argument.name.text}")
+            return self._binder.bind(argument.value, self._scope)
+        assert isinstance(argument, Expression)  # the grammar knows no fourth kind
+        wanted = function.parameter(index)
+        if wanted == "PART":
+            return self._part(argument)
+        value = self._binder.bind(argument, self._scope)
+        if not value.type.is_known or wanted in {"ANY", "T"}:
+            return value
+        if wanted == "ARRAY":
+            allowed = value.type.element is not None or value.type.name == "NULL"
+        elif wanted in _CLASSES:
+            allowed = value.type.name in (*_CLASSES[wanted], "NULL")
+        else:
+            kind = INTERVAL if wanted == "INTERVAL" else SqlType(wanted)
+            allowed = fits(value.type, kind, is_literal=value.is_literal)
+            if allowed:
+                value = literals.bent(value, kind)
+        if not allowed:
+            what = {"STR": "STRING or BYTES", "NUM": "a number", "JSONISH": "STRING or JSON"}.get(wanted, wanted)
+            self._binder.fault(
+                argument,
+                "type_mismatch",
+                f"{function.name} takes {what} as argument {index + 1}, this is {value.type}.",
+            )
+            return None
+        return value
+
+    def _part(self, argument: Expression) -> Value | None:
+        name = argument.names[0].text.upper() if isinstance(argument, Path) and len(argument.names) == 1 else ""
+        if name not in PARTS:
+            self._binder.fault(argument, "date_part", "Expected a date part such as DAY.")
+            return None
+        return Value(STRING, "NULL", constant=name)
+
+    def _unified(self, function: Function, values: list[Value]) -> list[Value]:
+        """Bring every argument of kind T to one type."""
+        places = [n for n in range(len(values)) if function.parameters and function.parameter(n) == "T"]
+        if len(places) < 2:
+            return values
+        chosen = [values[n] for n in places]
+        target = common_type([(value.type, value.is_literal) for value in chosen])
+        if target is None:
+            kinds = ", ".join(str(value.type) for value in chosen)
+            self._fault("type_mismatch", f"{function.name} takes values of one type, these are {kinds}.")
+            return [BROKEN for _ in values]
+        for place in places:
+            values[place] = literals.bent(values[place], target)
+        return values
+
+    # --- what comes out ------------------------------------------------------------------------------------------
+
+    def _finish(self, function: Function, args: list[Value], lake: str) -> Value:
+        node = self._node
+        if node.is_star:
+            self._scope.has_aggregates |= node.over is None
+            kind = INT64
+        else:
+            kind = function.result(args)
+        if function.kind != "scalar":
+            return Value(kind, self._over_rows(function, args, lake))
+        constants = literals.known_arguments(args)
+        known: Any = (
+            fold(function.name, constants) if constants is not None and node.name[0] != "SAFE" else NOT_CONSTANT
+        )
+        if known is not NOT_CONSTANT and kind in {DATE, TIMESTAMP}:
+            return literals.moment(known)
+        if function.name in {"ANY_VALUE"}:
+            return Value(kind, lake)
+        return Value(kind, lake, partition=self._partition(function, args), constant=known)
+
+    def _partition(self, function: Function, args: list[Value]) -> Partition | None:
+        """Return what of a pseudo column is left when it is cut to a unit."""
+        if not args or args[0].partition is None or self._node.name[0] == "SAFE":
+            return None
+        scan, unit = args[0].partition.scan, args[0].partition.unit
+        if unit is not None:
+            # What is a day already can still be cut to a month.
+            is_date = function.name == "DATE_TRUNC" and unit == "DAY" and len(args) == 2
+            return Partition(scan, str(args[1].constant)) if is_date else None
+        if function.name == "DATE" and len(args) == 1:
+            return Partition(scan, "DAY")
+        if function.name in {"TIMESTAMP_TRUNC", "DATE_TRUNC"} and len(args) == 2:
+            return Partition(scan, str(args[1].constant))
+        return None
+
+    def _over_rows(self, function: Function, args: list[Value], lake: str) -> str:
+        node = self._node
+        order = ""
+        if node.order_by:
+            inside = self._scope.in_aggregate
+            self._scope.in_aggregate = True
+            order = " ORDER BY " + self.order_text(node.order_by)
+            self._scope.in_aggregate = inside
+        lake = lake.replace("{!}", "DISTINCT " if node.is_distinct else "").replace("{^}", order)
+        lake = lake.replace("{~}", " IGNORE NULLS" if node.nulls == "IGNORE" else "")
+        if node.having:
+            self._scope.in_aggregate = True
+            self._binder.bind(node.having[1], self._scope)
+            self._scope.in_aggregate = False
+            self._binder.gap(node, f"{function.name} with HAVING")
+        if function.name == "ARRAY_AGG" and node.nulls == "IGNORE" and args:
+            lake += f" FILTER (WHERE {args[0].lake} IS NOT NULL)"
+        if node.limit is not None:
+            count = self._binder.bind(node.limit, self._scope)
+            if not isinstance(count.constant, int):
+                self._fault("limit_not_constant", "LIMIT takes a constant.")
+            elif function.name == "ARRAY_AGG":
+                lake = f"list_slice({lake}, 1, {count.constant})"
+            else:
+                self._binder.gap(node, f"{function.name} with LIMIT")
+        if node.over is None:
+            return lake
+        return f"{lake} OVER ({self.window_text(node.over)})"
+
+    def order_text(self, items: tuple[OrderItem, ...]) -> str:
+        """Return sort keys for the lake."""
+        return ", ".join(order_item(self._binder, item, self._scope) for item in items)
+
+    def window_text(self, spec: WindowSpec) -> str:
+        """Return a window for the lake, named windows written out."""
+        spec = self._binder.window(spec, self._scope)
+        parts = []
+        if spec.partition_by:
+            keys = []
+            for key in spec.partition_by:
+                value = self._binder.bind(key, self._scope)
+                if value.type.is_known and not value.type.is_groupable:
+                    self._binder.fault(key, "type_mismatch", f"Values of {value.type} can't be compared.")
+                keys.append(value.lake)
+            parts.append("PARTITION BY " + ", ".join(keys))
+        if spec.order_by:
+            parts.append("ORDER BY " + self.order_text(spec.order_by))
+        if spec.frame and spec.low:
+            bounds = []
+            for bound in (spec.low, spec.high):
+                if bound is None:
+                    continue
+                amount = self._binder.bind(bound.amount, self._scope).lake if bound.amount is not None else None
+                bounds.append(bound.kind if amount is None else f"{amount} {bound.kind}")
+            parts.append(
+                f"{spec.frame} " + (f"BETWEEN {bounds[0]} AND {bounds[1]}" if len(bounds) > 1 else bounds[0])
+            )
+        return " ".join(parts)
+
+
+__all__ = ["CallBinding", "array_of"]

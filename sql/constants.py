@@ -1,0 +1,237 @@
+"""Values known before a query runs: literals, parameters and the date arithmetic that window bounds are made of."""
+
+import calendar
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from sql.values import NOT_CONSTANT
+
+_OFFSET = re.compile(r"(?:UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
+_TIMESTAMP = re.compile(
+    r"(?P<date>\d{4}-\d{1,2}-\d{1,2})"
+    r"(?:[ T](?P<clock>\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.\d{1,9})?)?))?"
+    r"\s?(?P<zone>[Zz]|UTC|[+-]\d{1,2}(?::?\d{2})?|[A-Z][A-Za-z]+(?:/[A-Za-z_+\-0-9]+)*)?"
+)
+MAX_ARRAY: Final = 20_000
+
+
+class ConstantError(ValueError):
+    """The value is not one of its type."""
+
+
+def parse_zone(text: str) -> tzinfo:
+    """Return a time zone as BigQuery names them: an IANA name or an offset from UTC.
+
+    Example:
+        >>> parse_zone("+05:30")
+        datetime.timezone(datetime.timedelta(seconds=19800))
+    """
+    if match := _OFFSET.fullmatch(text):
+        sign, hours, minutes = match.groups()
+        delta = timedelta(hours=int(hours), minutes=int(minutes or 0))
+        if delta >= timedelta(hours=24):
+            raise ConstantError(f"no time zone {text!r}")
+        return timezone(-delta if sign == "-" else delta)
+    if text in {"Z", "z", "UTC"}:
+        return UTC
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError, KeyError) as exc:
+        raise ConstantError(f"no time zone {text!r}") from exc
+
+
+def parse_date(text: str) -> date:
+    """Return the date of a GoogleSQL literal, YYYY-[M]M-[D]D."""
+    match = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text)
+    if match is None:
+        raise ConstantError(f"no date {text!r}")
+    try:
+        return date(*map(int, match.groups()))
+    except ValueError as exc:
+        raise ConstantError(f"no date {text!r}") from exc
+
+
+def parse_timestamp(text: str, zone: tzinfo = UTC) -> datetime:
+    """Return the moment of a GoogleSQL literal, to the microsecond.
+
+    Example:
+        >>> parse_timestamp("2024-01-01 10:00+02").isoformat()
+        '2024-01-01T08:00:00+00:00'
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ConstantError(f"no timestamp {text!r}")
+    day = parse_date(match["date"])
+    parts = (match["clock"] or "0:0:0").split(":")
+    whole, _, fraction = (parts[2] if len(parts) > 2 else "0").partition(".")
+    try:
+        naive = datetime(day.year, day.month, day.day, int(parts[0]), int(parts[1]), int(whole))  # noqa: DTZ001 - the zone follows
+        naive = naive.replace(microsecond=int(fraction[:6].ljust(6, "0")))
+        return naive.replace(tzinfo=parse_zone(match["zone"]) if match["zone"] else zone).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
+        raise ConstantError(f"no timestamp {text!r}") from exc
+
+
+def truncate(moment: datetime, unit: str) -> datetime:
+    """Return the start of the ``unit`` that ``moment`` lies in.
+
+    Example:
+        >>> truncate(datetime(2024, 5, 17, 13, tzinfo=UTC), "MONTH").isoformat()
+        '2024-05-01T00:00:00+00:00'
+    """
+    if unit in {"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR"}:
+        step = {
+            "MICROSECOND": 1,
+            "MILLISECOND": 1000,
+            "SECOND": 10**6,
+            "MINUTE": 60 * 10**6,
+            "HOUR": 3600 * 10**6,
+        }[unit]
+        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        micros = (moment - midnight) // timedelta(microseconds=1)
+        return midnight + timedelta(microseconds=micros - micros % step)
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    if unit == "DAY":
+        return day
+    if unit == "WEEK" or unit.startswith("WEEK(") or unit == "ISOWEEK":
+        first = {"WEEK": "SUNDAY", "ISOWEEK": "MONDAY"}.get(unit) or unit[5:-1]
+        names = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
+        if first not in names:
+            raise ConstantError(f"no date part {unit}")
+        return day - timedelta(days=(day.weekday() - names.index(first)) % 7)
+    if unit == "MONTH":
+        return day.replace(day=1)
+    if unit == "QUARTER":
+        return day.replace(month=(day.month - 1) // 3 * 3 + 1, day=1)
+    if unit == "YEAR":
+        return day.replace(month=1, day=1)
+    raise ConstantError(f"no date part {unit}")
+
+
+def next_start(moment: datetime, unit: str) -> datetime:
+    """Return the start of the unit after the one that ``moment`` lies in."""
+    start = truncate(moment, unit)
+    if unit == "MONTH":
+        return shift(start, 1, "MONTH")
+    if unit in {"QUARTER", "YEAR"}:
+        return shift(start, 1, unit)
+    return start + {"HOUR": timedelta(hours=1), "DAY": timedelta(days=1)}.get(
+        unit, timedelta(days=7) if "WEEK" in unit else timedelta(seconds=_SECONDS.get(unit, 0) or 1)
+    )
+
+
+_SECONDS: Final = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 7 * 86400}
+
+
+def shift(moment: datetime, amount: int, unit: str) -> datetime:
+    """Return ``moment`` moved by ``amount`` units; months keep the day or take their last one."""
+    months = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}.get(unit)
+    try:
+        if months is not None:
+            total = moment.year * 12 + moment.month - 1 + amount * months
+            year, month = divmod(total, 12)
+            last = calendar.monthrange(year, month + 1)[1]
+            return moment.replace(year=year, month=month + 1, day=min(moment.day, last))
+        if unit in {"MICROSECOND", "MILLISECOND"}:
+            return moment + timedelta(microseconds=amount * (1000 if unit == "MILLISECOND" else 1))
+        return moment + timedelta(seconds=amount * _SECONDS[unit])
+    except (OverflowError, ValueError, KeyError) as exc:
+        raise ConstantError(f"{amount} {unit} lead out of the calendar") from exc
+
+
+def as_moment(value: date | datetime) -> datetime:
+    """Return a DATE, DATETIME or TIMESTAMP constant as an aware time; what has no zone is read as UTC."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _like(model: date | datetime, moment: datetime) -> date | datetime:
+    if not isinstance(model, datetime):
+        return moment.date()
+    return moment if model.tzinfo else moment.replace(tzinfo=None)
+
+
+def _date(*args: Any) -> Any:
+    if len(args) == 3:
+        return date(*args)
+    value, *zone = args
+    if isinstance(value, str):
+        return parse_timestamp(value).date() if not zone else NOT_CONSTANT
+    if isinstance(value, datetime):
+        return value.astimezone(parse_zone(zone[0])).date() if zone and value.tzinfo else value.date()
+    return value
+
+
+def _timestamp(value: Any, zone: str | None = None) -> Any:
+    place = parse_zone(zone) if zone else UTC
+    if isinstance(value, str):
+        return parse_timestamp(value, place)
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=place).astimezone(UTC)
+    return datetime(value.year, value.month, value.day, tzinfo=place).astimezone(UTC)
+
+
+def _add(value: Any, interval: tuple[int, str], sign: int = 1) -> Any:
+    amount, unit = interval
+    return _like(value, shift(as_moment(value), sign * amount, unit))
+
+
+def _trunc(value: Any, unit: str, zone: str | None = None) -> Any:
+    if zone is not None:
+        return truncate(value.astimezone(parse_zone(zone)), unit).astimezone(UTC)
+    return _like(value, truncate(as_moment(value), unit))
+
+
+def _last_day(value: Any, unit: str = "MONTH") -> date:
+    return (next_start(as_moment(value), unit) - timedelta(days=1)).date()
+
+
+def _dates(low: date, high: date, interval: tuple[int, str] = (1, "DAY")) -> Any:
+    out: list[date] = []
+    moment = as_moment(low)
+    while interval[0] > 0 and moment.date() <= high and len(out) < MAX_ARRAY:
+        out.append(moment.date())
+        moment = shift(as_moment(low), interval[0] * len(out), interval[1])
+    return out if out and len(out) < MAX_ARRAY else NOT_CONSTANT
+
+
+_FOLDS: Final[Mapping[str, Callable[..., Any]]] = {
+    "DATE": _date,
+    "TIMESTAMP": _timestamp,
+    "DATE_ADD": _add,
+    "DATE_SUB": lambda value, interval: _add(value, interval, -1),
+    "DATETIME_ADD": _add,
+    "DATETIME_SUB": lambda value, interval: _add(value, interval, -1),
+    "TIMESTAMP_ADD": _add,
+    "TIMESTAMP_SUB": lambda value, interval: _add(value, interval, -1),
+    "DATE_TRUNC": _trunc,
+    "TIMESTAMP_TRUNC": _trunc,
+    "LAST_DAY": _last_day,
+    "GENERATE_DATE_ARRAY": _dates,
+    "TIMESTAMP_SECONDS": lambda n: datetime.fromtimestamp(n, UTC),
+    "TIMESTAMP_MILLIS": lambda n: datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=n),
+    "TIMESTAMP_MICROS": lambda n: datetime.fromtimestamp(0, UTC) + timedelta(microseconds=n),
+}
+
+
+def fold(name: str, args: list[Any]) -> Any:
+    """Return the value of ``name(args)`` when the gate knows how to compute it, else NOT_CONSTANT.
+
+    Example:
+        >>> fold("DATE_SUB", [date(2024, 3, 31), (1, "MONTH")])
+        datetime.date(2024, 2, 29)
+        >>> fold("RAND", [])
+        NOT_CONSTANT
+    """
+    compute = _FOLDS.get(name)
+    if compute is None or any(arg is None for arg in args):
+        return NOT_CONSTANT
+    try:
+        return compute(*args)
+    except (ValueError, TypeError, OverflowError, OSError, AttributeError, KeyError):
+        # Not a value that can be computed here: then it bounds nothing, and the engine says what is wrong with it.
+        return NOT_CONSTANT

@@ -1,0 +1,29 @@
+"""A query that passed the gate, in the words of the lake's engine (DuckDB)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sql.from_binder import LAKE_VIEW
+from sql.validate import ValidatedQuery
+from sql.violation import QueryRefusedError
+
+__all__ = ["LAKE_VIEW", "LakeQuery", "render_lake_query"]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeQuery:
+    """SQL over the view ``refeed_archive``, for a session whose time zone is UTC; parameters are JSON-ready values."""
+
+    sql: str
+    parameters: Mapping[str, object]
+
+
+def render_lake_query(query: ValidatedQuery) -> LakeQuery:
+    """Return ``query`` for the lake: same rows, same columns, plus those it lacks for a replay where it can add them.
+
+    Raises:
+        QueryRefusedError: the lake's engine can't do part of it; each part has the code ``lake_unsupported``.
+    """
+    if query.lake_violations:
+        raise QueryRefusedError(query.lake_violations)
+    return LakeQuery(query.lake_sql, dict(query.lake_parameters))

@@ -1,0 +1,498 @@
+"""The meaning of expressions: names to columns, types from the leaves up, and the text for the lake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sql import literals
+from sql.binder import Binder
+from sql.calls import CallBinding
+from sql.constants import ConstantError
+from sql.datatypes import (
+    BOOL,
+    BYTES,
+    DATE,
+    DATETIME,
+    FLOAT64,
+    INT64,
+    INTERVAL,
+    JSON,
+    NULL,
+    SCALARS,
+    STRING,
+    TIMESTAMP,
+    UNKNOWN,
+    SqlType,
+    array_of,
+    common_type,
+    lake_type,
+)  # fmt: skip
+from sql.functions.registry import PARTS
+from sql.names import AmbiguousNameError, Scope, find_path
+from sql.syntax import (
+    ArrayLiteral,
+    Between,
+    Call,
+    Case,
+    Cast,
+    Chain,
+    Comparison,
+    Constant,
+    Element,
+    Expression,
+    Extract,
+    Field,
+    In,
+    Interval,
+    Is,
+    LikeAny,
+    Name,
+    Path,
+    Placeholder,
+    Query,
+    StructLiteral,
+    Subquery,
+    TypeName,
+    Unary,
+    WindowSpec,
+)  # fmt: skip
+from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, quote_name, quote_text
+
+if TYPE_CHECKING:
+    from sql.query_binder import Relation
+
+_ARITHMETIC: Final = {"+", "-", "*", "/"}
+
+
+class ExpressionBinder(Binder):
+    """Binds expressions; queries inside them are bound by the subclass."""
+
+    def bind_subquery(self, query: Query, scope: Scope) -> Relation:
+        """Bind a query that may name columns of ``scope``."""
+        raise NotImplementedError
+
+    def window(self, spec: WindowSpec, scope: Scope) -> WindowSpec:
+        """Return ``spec`` with the window that it names written out."""
+        raise NotImplementedError
+
+    def bind(self, node: Expression, scope: Scope) -> Value:
+        """Return what ``node`` is inside ``scope``; a fault inside gives a broken value, never an exception."""
+        mark = len(scope.loose)
+        try:
+            value = self._dispatch(node, scope)
+        except LakeGapError as exc:
+            self.gap(node, exc)
+            value = BROKEN
+        except ConstantError as exc:
+            value = self.fault(node, "literal_invalid", f"This is {exc}.")
+        if scope.group_keys is not None and value.lake in scope.group_keys and value is not BROKEN:
+            del scope.loose[mark:]
+        self.values[id(node)] = value
+        return value
+
+    def _dispatch(self, node: Expression, scope: Scope) -> Value:
+        match node:
+            case Constant():
+                return literals.constant(node)
+            case Placeholder():
+                return self._placeholder(node)
+            case Path():
+                return self._path(node, scope)
+            case Field():
+                return self._field(self.bind(node.base, scope), node.name)
+            case Element():
+                return self._element(node, scope)
+            case Call():
+                return CallBinding(self, node, scope).bind()
+            case Chain():
+                return self._chain(node, scope)
+            case Comparison():
+                return self._comparison(node, scope)
+            case Unary():
+                return self._unary(node, scope)
+            case Is():
+                return self._is(node, scope)
+            case Between():
+                return self._between(node, scope)
+            case In():
+                return self._in(node, scope)
+            case LikeAny():
+                return self._like_any(node, scope)
+            case Case():
+                return self._case(node, scope)
+            case Cast():
+                return self._cast(node, scope)
+            case Extract():
+                return self._extract(node, scope)
+            case Interval():
+                return self._interval(node, scope)
+            case Subquery():
+                return self._subquery(node, scope)
+            case ArrayLiteral():
+                return self._array(node, scope)
+            case StructLiteral():
+                return self._struct(node, scope)
+            case _:
+                return self.fault(node, "syntax", "This kind of expression is not allowed.")
+
+    # --- names ---------------------------------------------------------------------------------------------------
+
+    def _placeholder(self, node: Placeholder) -> Value:
+        name = next((known for known in self.parameters if known.lower() == node.name.lower()), None)
+        if name is None:
+            return self.fault(
+                node,
+                "parameter_missing",
+                f"No value is given for @{node.name[:60]}.",
+                "Add it to the request's parameters.",
+            )
+        key = self.used_parameters.setdefault(name, f"p{len(self.used_parameters)}")
+        return literals.placeholder(self.parameters[name], key)
+
+    def _path(self, node: Path, scope: Scope) -> Value:
+        try:
+            found = find_path(scope, node.names)
+        except AmbiguousNameError:
+            return self.fault(
+                node, "name_ambiguous", f"{node.names[0].text} may mean more than one column; say which table's."
+            )
+        if found is None:
+            text = ".".join(name.text for name in node.names)[:120]
+            return self.fault(node, "column_unknown", f"There is no column {text} here.")
+        value = found.value
+        if found.scope.group_keys is not None and not found.scope.in_aggregate:
+            found.scope.loose.append((node.at, value.lake))
+        for name in node.names[found.taken :]:
+            value = self._field(value, name)
+        return value
+
+    def _field(self, base: Value, name: Name) -> Value:
+        if not base.type.is_known:
+            return BROKEN
+        if base.type == JSON:
+            return Value(JSON, f"json_extract({base.lake}, {quote_text('$.' + chr(34) + name.text + chr(34))})")
+        kind = base.type.field(name.key)
+        if kind is None:
+            return self.fault(name, "column_unknown", f"{base.type} has no field {name.text[:60]}.")
+        actual = next(field for field, _ in base.type.fields if field and field.lower() == name.key)
+        return Value(kind, f"({base.lake}).{quote_name(actual)}")
+
+    def _element(self, node: Element, scope: Scope) -> Value:
+        base = self.bind(node.base, scope)
+        index = self.bind(node.index, scope)
+        if not base.type.is_known or not index.type.is_known:
+            return BROKEN
+        if base.type == JSON and not node.mode:
+            if isinstance(index.constant, str):
+                path = quote_text('$."' + index.constant.replace('"', "") + '"')
+                return Value(JSON, f"json_extract({base.lake}, {path})")
+            return Value(JSON, f"json_extract({base.lake}, '$[' || {index.lake} || ']')")
+        if base.type.element is None or index.type != INT64:
+            return self.fault(node, "type_mismatch", f"{base.type} has no elements by {index.type}.")
+        first = 1 if "ORDINAL" in node.mode else 0
+        position = f"({index.lake} + {1 - first})"
+        taken = f"({base.lake})[{position}]"
+        inside = f"{position} BETWEEN 1 AND len({base.lake})"
+        if node.mode.startswith("SAFE"):
+            return Value(base.type.element, f"CASE WHEN {inside} THEN {taken} END")
+        outside = f"({base.lake}) IS NOT NULL AND NOT ({inside})"
+        return Value(
+            base.type.element, f"CASE WHEN {outside} THEN error('Array index is out of bounds') ELSE {taken} END"
+        )
+
+    # --- operators -----------------------------------------------------------------------------------------------
+
+    def truth(self, node: Expression, scope: Scope) -> Value:
+        """Bind a condition."""
+        value = self.bind(node, scope)
+        if value.type.name not in {"BOOL", "NULL", "UNKNOWN"}:
+            return self.fault(node, "type_mismatch", f"A condition must be BOOL, this is {value.type}.")
+        return value
+
+    def _chain(self, node: Chain, scope: Scope) -> Value:
+        if node.operators[0] in {"AND", "OR"}:
+            parts = [self.truth(operand, scope).lake for operand in node.operands]
+            return Value(BOOL, "(" + f" {node.operators[0]} ".join(parts) + ")")
+        value = self.bind(node.operands[0], scope)
+        for operator, operand in zip(node.operators, node.operands[1:], strict=True):
+            value = self._binary(node, operator, value, self.bind(operand, scope))
+        return value
+
+    def _binary(self, node: Expression, operator: str, left: Value, right: Value) -> Value:
+        if not (left.type.is_known and right.type.is_known):
+            return Value(UNKNOWN, "NULL")
+        if operator == "||":
+            return self._concatenate(node, left, right)
+        if operator in {"+", "-"} and (moved := self._moved(operator, left, right)) is not None:
+            return moved
+        both = common_type([(left.type, left.is_literal), (right.type, right.is_literal)])
+        if both is None or not both.is_number or (operator not in _ARITHMETIC and both != INT64):
+            return self.fault(node, "type_mismatch", f"{left.type} {operator} {right.type} has no meaning.")
+        if operator == "^":
+            return Value(both, f"xor({left.lake}, {right.lake})")
+        if operator == "/":
+            result = FLOAT64 if both == INT64 else both
+            return Value(result, f"({left.lake} / {right.lake})")
+        constant: Any = NOT_CONSTANT
+        if (
+            isinstance(left.constant, int)
+            and isinstance(right.constant, int)
+            and both == INT64
+            and operator in _ARITHMETIC
+        ):
+            constant = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[operator](
+                left.constant, right.constant
+            )
+        return Value(both, f"({left.lake} {operator} {right.lake})", constant=constant)
+
+    def _concatenate(self, node: Expression, left: Value, right: Value) -> Value:
+        both = common_type([(left.type, left.is_literal), (right.type, right.is_literal)])
+        if both is None or (both.name not in {"STRING", "BYTES"} and both.element is None):
+            return self.fault(node, "type_mismatch", f"{left.type} || {right.type} has no meaning.")
+        constant: Any = NOT_CONSTANT
+        if isinstance(left.constant, str) and isinstance(right.constant, str):
+            constant = left.constant + right.constant
+        return Value(both, f"({left.lake} || {right.lake})", constant=constant)
+
+    def _moved(self, operator: str, left: Value, right: Value) -> Value | None:
+        """Return a date or time moved by days or an interval."""
+        if (
+            operator == "+"
+            and left.type.name in {"INT64", "INTERVAL"}
+            and right.type.name in {"DATE", "DATETIME", "TIMESTAMP"}
+        ):
+            left, right = right, left
+        if left.type == DATE and right.type == INT64:
+            amount = (right.constant, "DAY") if isinstance(right.constant, int) else None
+            lake = f"CAST(({left.lake} {operator} CAST({right.lake} AS INTEGER)) AS DATE)"
+            return Value(DATE, lake, constant=literals.moved(left.constant, operator, amount))
+        if left.type.name in {"DATE", "DATETIME", "TIMESTAMP"} and right.type == INTERVAL:
+            kind = DATETIME if left.type == DATE else left.type
+            lake = f"CAST(({left.lake} {operator} {right.lake}) AS {lake_type(kind)})"
+            amount = right.constant if isinstance(right.constant, tuple) else None
+            return Value(kind, lake, constant=literals.moved(left.constant, operator, amount))
+        if operator == "-" and left.type == right.type and left.type.name in {"DATE", "DATETIME", "TIMESTAMP"}:
+            return Value(INTERVAL, f"({left.lake} - {right.lake})")
+        return None
+
+    def _comparison(self, node: Comparison, scope: Scope) -> Value:
+        left, right = self.bind(node.left, scope), self.bind(node.right, scope)
+        if not (left.type.is_known and right.type.is_known):
+            return Value(BOOL, "NULL")
+        left, right = self.unify(node, [left, right], [node.left, node.right])
+        if not left.type.is_known:
+            return Value(BOOL, "NULL")
+        if node.operator in {"LIKE", "NOT LIKE"}:
+            if left.type.name not in {"STRING", "NULL", "INT64"} or left.type == INT64:
+                if left.type == BYTES:
+                    raise LakeGapError("LIKE over BYTES")
+                return self.fault(node, "type_mismatch", f"{left.type} LIKE {right.type} has no meaning.")
+            return Value(BOOL, f"({left.lake} {node.operator} {right.lake} ESCAPE '\\')")
+        if left.type == JSON or (left.type.element is not None):
+            return self.fault(node, "type_mismatch", f"Values of {left.type} can't be compared.")
+        return Value(BOOL, f"({left.lake} {node.operator} {right.lake})")
+
+    def unify(self, node: Expression, values: list[Value], nodes: list[Expression]) -> list[Value]:
+        """Return ``values`` brought to the one type they can be compared in; literals bend to the columns."""
+        target = common_type([(value.type, value.is_literal) for value in values])
+        if target is None:
+            kinds = " and ".join(dict.fromkeys(str(value.type) for value in values))
+            rewrite = None
+            if {"DATE", "TIMESTAMP"} <= {value.type.name for value in values}:
+                rewrite = "Wrap the DATE in TIMESTAMP(...), or the TIMESTAMP in DATE(...)."
+            self.fault(node, "type_mismatch", f"{kinds} do not go together.", rewrite)
+            return [BROKEN for _ in values]
+        out = []
+        for value, part in zip(values, nodes, strict=True):
+            try:
+                out.append(literals.coerce(value, target))
+            except ConstantError as exc:
+                out.append(self.fault(part, "literal_invalid", f"This is {exc}."))
+            self.values[id(part)] = out[-1]
+        return out
+
+    def _unary(self, node: Unary, scope: Scope) -> Value:
+        if node.operator == "NOT":
+            return Value(BOOL, f"(NOT {self.truth(node.operand, scope).lake})")
+        value = self.bind(node.operand, scope)
+        if not value.type.is_known:
+            return value
+        if not value.type.is_number and not (value.type == INTERVAL and node.operator == "-"):
+            return self.fault(node, "type_mismatch", f"{node.operator}{value.type} has no meaning.")
+        constant = -value.constant if node.operator == "-" and isinstance(value.constant, int) else NOT_CONSTANT
+        return Value(value.type, f"({node.operator}{value.lake})", constant=constant)
+
+    def _is(self, node: Is, scope: Scope) -> Value:
+        value = self.bind(node.operand, scope) if node.what == "NULL" else self.truth(node.operand, scope)
+        what = "NULL" if node.what == "UNKNOWN" else node.what
+        return Value(BOOL, f"({value.lake} IS {'NOT ' if node.is_negated else ''}{what})")
+
+    def _between(self, node: Between, scope: Scope) -> Value:
+        nodes = [node.operand, node.low, node.high]
+        value, low, high = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
+        negation = "NOT " if node.is_negated else ""
+        return Value(BOOL, f"({value.lake} {negation}BETWEEN {low.lake} AND {high.lake})")
+
+    def _in(self, node: In, scope: Scope) -> Value:
+        negation = "NOT " if node.is_negated else ""
+        if node.query is not None:
+            value = self.bind(node.operand, scope)
+            relation = self.bind_subquery(node.query, scope)
+            if len(relation.columns) != 1:
+                return self.fault(node.query, "subquery_columns", "A query after IN has exactly one column.")
+            inner = relation.columns[0].value
+            if common_type([(value.type, value.is_literal), (inner.type, False)]) is None:
+                return self.fault(node, "type_mismatch", f"{value.type} and {inner.type} do not go together.")
+            return Value(BOOL, f"({literals.bent(value, inner.type).lake} {negation}IN ({relation.sql}))")
+        if node.array is not None:
+            value, array = self.bind(node.operand, scope), self.bind(node.array, scope)
+            if not array.type.is_known:
+                return Value(BOOL, "NULL")
+            if array.type.element is None:
+                return self.fault(node.array, "type_mismatch", f"UNNEST takes an ARRAY, this is {array.type}.")
+            if common_type([(value.type, value.is_literal), (array.type.element, array.is_literal)]) is None:
+                return self.fault(
+                    node, "type_mismatch", f"{value.type} and {array.type.element} do not go together."
+                )
+            array = literals.bent(array, array_of(value.type))
+            self.values[id(node.array)] = array
+            return Value(BOOL, f"({value.lake} {negation}IN (SELECT unnest({array.lake})))")
+        if not node.items:
+            return self.fault(node, "syntax", "IN takes at least one value.")
+        nodes = [node.operand, *node.items]
+        value, *items = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
+        return Value(BOOL, f"({value.lake} {negation}IN ({', '.join(item.lake for item in items)}))")
+
+    def _like_any(self, node: LikeAny, scope: Scope) -> Value:
+        nodes = [node.operand, *node.patterns]
+        value, *patterns = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
+        # NOT LIKE ANY is NOT (LIKE ANY ...) for ALL and the reverse for ANY: each pattern is negated.
+        word = "NOT LIKE" if node.is_negated else "LIKE"
+        tests = [f"{value.lake} {word} {pattern.lake} ESCAPE '\\'" for pattern in patterns]
+        joiner = " AND " if node.quantifier == "ALL" else " OR "
+        return Value(BOOL, f"({joiner.join(tests)})")
+
+    # --- everything else -----------------------------------------------------------------------------------------
+
+    def _case(self, node: Case, scope: Scope) -> Value:
+        conditions = []
+        if node.operand is None:
+            conditions = [self.truth(condition, scope).lake for condition, _ in node.branches]
+        else:
+            operand = self.bind(node.operand, scope)
+            for condition, _ in node.branches:
+                left, right = self.unify(
+                    condition, [operand, self.bind(condition, scope)], [node.operand, condition]
+                )
+                conditions.append(f"{left.lake} = {right.lake}")
+        nodes = [result for _, result in node.branches]
+        if node.otherwise is not None:
+            nodes.append(node.otherwise)
+        results = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
+        kind = common_type([(value.type, value.is_literal) for value in results]) or UNKNOWN
+        text = " ".join(f"WHEN {c} THEN {r.lake}" for c, r in zip(conditions, results, strict=False))
+        otherwise = f" ELSE {results[-1].lake}" if node.otherwise is not None else ""
+        return Value(kind, f"CASE {text}{otherwise} END")
+
+    def read_type(self, name: TypeName) -> SqlType:
+        """Return the type that is written, or UNKNOWN with a fault."""
+        if name.name == "ARRAY":
+            return array_of(self.read_type(name.arguments[0]))
+        if name.name == "STRUCT":
+            return SqlType(
+                "STRUCT", fields=tuple(zip(name.fields, map(self.read_type, name.arguments), strict=True))
+            )
+        kind = SCALARS.get(name.name)
+        if kind is None:
+            self.fault(name, "type_not_allowed", f"The type {name.name[:40]} is not allowed.")
+            return UNKNOWN
+        return kind
+
+    def _cast(self, node: Cast, scope: Scope) -> Value:
+        value, kind = self.bind(node.operand, scope), self.read_type(node.type)
+        if not (value.type.is_known and kind.is_known):
+            return Value(kind, "NULL")
+        for extra in (node.format, node.zone):
+            if extra is not None:
+                self.bind(extra, scope)
+                self.gap(node, "CAST with FORMAT")
+        if value.type == kind and not node.is_safe:
+            # The type stays, the column does not: a cast pseudo column bounds nothing.
+            return Value(kind, value.lake, origin=value.origin, constant=value.constant)
+        return literals.cast(value, kind, is_safe=node.is_safe)
+
+    def _extract(self, node: Extract, scope: Scope) -> Value:
+        value = self.bind(node.operand, scope)
+        zone = self.bind(node.zone, scope) if node.zone is not None else None
+        if node.part not in PARTS:
+            return self.fault(node, "date_part", f"There is no date part {node.part[:40]}.")
+        if not value.type.is_known:
+            return BROKEN
+        return literals.extract(node.part, value, zone)
+
+    def _interval(self, node: Interval, scope: Scope) -> Value:
+        amount = self.bind(node.amount, scope)
+        if node.unit not in PARTS or (node.last_unit and node.last_unit not in PARTS):
+            return self.fault(node, "date_part", f"There is no date part {node.unit[:40]}.")
+        if node.last_unit:
+            raise LakeGapError("an interval over several parts")
+        if amount.type not in {INT64, NULL}:
+            return self.fault(node, "type_mismatch", f"An interval takes INT64, this is {amount.type}.")
+        return literals.interval(amount, node.unit)
+
+    def _subquery(self, node: Subquery, scope: Scope) -> Value:
+        relation = self.bind_subquery(node.query, scope)
+        if node.kind == "EXISTS":
+            return Value(BOOL, f"EXISTS ({relation.sql})")
+        if len(relation.columns) != 1:
+            return self.fault(node, "subquery_columns", "A query used as a value has exactly one column.")
+        kind = relation.columns[0].value.type
+        if node.kind == "ARRAY":
+            return Value(array_of(kind), f"coalesce(ARRAY ({relation.sql}), [])")
+        return Value(kind, f"({relation.sql})")
+
+    def _array(self, node: ArrayLiteral, scope: Scope) -> Value:
+        values = (
+            self.unify(node, [self.bind(item, scope) for item in node.items], list(node.items))
+            if node.items
+            else []
+        )
+        element = self.read_type(node.element) if node.element else None
+        kind = element or common_type([(value.type, value.is_literal) for value in values]) or INT64
+        if element is not None:
+            values = [literals.bent(value, element) for value in values]
+        if any(value.type.element is not None for value in values):
+            return self.fault(node, "type_mismatch", "An array can't hold arrays.")
+        constants = [value.constant for value in values]
+        constant: Any = NOT_CONSTANT if any(c is NOT_CONSTANT for c in constants) else constants
+        target = lake_type(array_of(kind)) if kind.is_known else None
+        text = f"[{', '.join(value.lake for value in values)}]"
+        is_literal = all(value.is_literal for value in values)
+        return Value(
+            array_of(kind),
+            f"CAST({text} AS {target})" if target else text,
+            constant=constant,
+            is_literal=is_literal,
+        )
+
+    def _struct(self, node: StructLiteral, scope: Scope) -> Value:
+        values = [self.bind(item, scope) for item, _ in node.items]
+        if node.type is not None:
+            kind = self.read_type(node.type)
+            if len(kind.fields) != len(values):
+                return self.fault(node, "type_mismatch", f"{kind} takes {len(kind.fields)} values.")
+            values = [literals.bent(value, field) for value, (_, field) in zip(values, kind.fields, strict=True)]
+        else:
+            names = []
+            for item, alias in node.items:
+                implied = item.names[-1].text if isinstance(item, Path) else None
+                names.append(alias.text if alias else implied)
+            kind = SqlType("STRUCT", fields=tuple((n, v.type) for n, v in zip(names, values, strict=True)))
+        pairs = zip(kind.fields, values, strict=True)
+        inner = ", ".join(
+            f"{quote_name(name or f'_f{n}')} := {value.lake}" for n, ((name, _), value) in enumerate(pairs)
+        )
+        return Value(kind, f"struct_pack({inner})", is_literal=all(value.is_literal for value in values))
+
+
+__all__ = ["STRING", "TIMESTAMP", "ExpressionBinder"]

@@ -1,0 +1,263 @@
+"""The meaning of FROM: tables, arrays, queries and joins, and which filters every scan has to pass."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME
+from sql.binder import Policy, Scan
+from sql.datatypes import ATTRIBUTES, DATE, INT64, SCALARS, TIMESTAMP, UNKNOWN
+from sql.expression_binder import ExpressionBinder
+from sql.names import AmbiguousNameError, Column, Item, Scope, find_path
+from sql.parameters import Parameter
+from sql.syntax import (
+    Expression,
+    FromItem,
+    JoinItem,
+    JoinStep,
+    Name,
+    Path,
+    Query,
+    QueryItem,
+    TableItem,
+    UnnestItem,
+    WindowSpec,
+)  # fmt: skip
+from sql.values import Origin, Partition, Value, quote_name
+
+if TYPE_CHECKING:
+    from sql.query_binder import Relation
+
+LAKE_VIEW: Final = "refeed_archive"
+
+
+class FromBinder(ExpressionBinder):
+    """Binds what stands after FROM."""
+
+    def __init__(self, policy: Policy, parameters: Mapping[str, Parameter]) -> None:
+        super().__init__(policy, parameters)
+        self.ctes: Mapping[str, Relation] = {}
+        self.named_windows: list[dict[str, WindowSpec]] = []
+
+    def bind_query(self, query: Query, outer: Scope | None, ctes: Mapping[str, Relation]) -> Relation:
+        """Bind a query."""
+        raise NotImplementedError
+
+    def bind_from(self, item: FromItem, scope: Scope) -> str:
+        """Add the items to ``scope`` and return their text for the lake."""
+        match item:
+            case JoinItem():
+                return self._bind_joins(item, scope)
+            case TableItem():
+                return self._bind_table(item, scope)
+            case UnnestItem():
+                return self._bind_array(item, self.bind(item.array, scope), item.alias, scope)
+            case QueryItem():
+                relation = self.bind_query(item.query, self._around(scope), self.ctes)
+                return self._add_relation(relation, item.alias.key if item.alias else None, item, scope)
+
+    def _around(self, scope: Scope) -> Scope | None:
+        # A query in FROM does not see its neighbours, only what is around the whole SELECT.
+        return scope.parent
+
+    # --- joins ---------------------------------------------------------------------------------------------------
+
+    def _bind_joins(self, node: JoinItem, scope: Scope) -> str:
+        text = self.bind_from(node.first, scope)
+        for step in node.steps:
+            left = len(scope.items)
+            is_array = isinstance(step.item, UnnestItem) or (
+                isinstance(step.item, TableItem) and self._is_array_path(step.item, scope)
+            )
+            right_text = self.bind_from(step.item, scope)
+            condition = self._condition(step, scope, left)
+            if step.kind in {"RIGHT", "FULL"} and is_array:
+                self.fault(step, "join_not_allowed", f"{step.kind} JOIN with an array has no meaning.")
+            self._filter_scans(step, scope, left)
+            if step.kind == "CROSS":
+                if step.on is not None or step.using:
+                    self.fault(step, "join_not_allowed", "CROSS JOIN takes no ON and no USING.", "INNER JOIN")
+                text = f"{text} CROSS JOIN {right_text}"
+            else:
+                if not condition and not is_array:
+                    self.fault(step, "join_not_allowed", f"{step.kind} JOIN needs ON or USING.")
+                text = f"{text} {step.kind} JOIN {right_text} ON {condition or 'TRUE'}"
+        return text
+
+    def _condition(self, step: JoinStep, scope: Scope, left: int) -> str:
+        if step.on is not None:
+            return self.truth(step.on, scope).lake
+        tests = []
+        for name in step.using:
+            sides = []
+            for items in (scope.items[:left], scope.items[left:]):
+                found = [c.value for item in items for c in item.columns if c.key == name.key]
+                if items is not scope.items[left:] and name.key in scope.merged:
+                    found = [scope.merged[name.key]]
+                if len(found) != 1:
+                    self.fault(name, "column_unknown", f"Both sides of USING need one column {name.text[:60]}.")
+                    return "TRUE"
+                sides.append(found[0])
+            a, b = sides
+            chosen = b if step.kind == "RIGHT" else a
+            if step.kind == "FULL":
+                chosen = Value(a.type, f"coalesce({a.lake}, {b.lake})")
+            scope.merged[name.key] = chosen
+            tests.append(f"{a.lake} = {b.lake}")
+        return " AND ".join(tests)
+
+    def _filter_scans(self, step: JoinStep, scope: Scope, left: int) -> None:
+        """Let ON count for the scans whose rows it can drop: both sides of INNER, the optional side of LEFT and RIGHT."""
+        if step.on is None:
+            return
+        items: list[Item] = []
+        if step.kind in {"INNER", "RIGHT"}:
+            items += scope.items[:left]
+        if step.kind in {"INNER", "LEFT"}:
+            items += scope.items[left:]
+        for item in items:
+            for number in item.scans:
+                self.scans[number].filters.append(step.on)
+
+    # --- tables --------------------------------------------------------------------------------------------------
+
+    def _is_array_path(self, item: TableItem, scope: Scope) -> bool:
+        return (
+            len(item.path) > 1
+            and not item.path[0].text.count(".")
+            and self._find_array(item.path, scope) is not None
+        )
+
+    def _find_array(self, path: tuple[Name, ...], scope: Scope) -> object:
+        try:
+            return find_path(scope, path)
+        except AmbiguousNameError:
+            return None
+
+    def _bind_table(self, node: TableItem, scope: Scope) -> str:
+        if len(node.path) == 1 and node.path[0].key in self.ctes:
+            relation = self.ctes[node.path[0].key]
+            self._refuse_extras(node)
+            return self._add_relation(relation, (node.alias or node.path[0]).key, node, scope)
+        if self._is_array_path(node, scope):
+            array = self.bind(Path(node.at, node.path), scope)
+            return self._bind_array(node, array, node.alias or node.path[-1], scope)
+        name = ".".join(part.text for part in node.path)
+        if node.has_offset:
+            self.fault(node, "clause_not_allowed", "WITH OFFSET belongs to arrays.")
+        if name in self.policy.archive_names():
+            return self._add_scan(node, scope)
+        if name in self.policy.extra_names():
+            self.tables.append(name)
+            self.gap(node, f"the table {name}")
+            scope.items.append(Item(self._alias(node), [], is_open=True))
+            return f"{LAKE_VIEW} AS {self.fresh('t')}"
+        self._refuse_table(node, name)
+        scope.items.append(Item(self._alias(node), [], is_open=True))
+        return f"{LAKE_VIEW} AS {self.fresh('t')}"
+
+    def _refuse_extras(self, node: TableItem) -> None:
+        if node.sample_percent is not None or node.has_offset:
+            self.fault(node, "clause_not_allowed", "TABLESAMPLE and WITH OFFSET do not belong to a query's name.")
+
+    def _alias(self, node: TableItem) -> str:
+        if node.alias is not None:
+            return node.alias.key
+        last = node.path[-1].text.rpartition(".")[2]
+        return last.lower() if last.isascii() else last
+
+    def _refuse_table(self, node: TableItem, name: str) -> None:
+        archive = self.policy.archive_table
+        shown = name[:120]
+        message = f"The table {shown} is not allowed; queries read {archive}."
+        strange = next((char for char in name if not char.isascii()), None)
+        if strange is not None:
+            message = (
+                f"The table {shown} is not allowed: {strange!r} is {unicodedata.name(strange, 'no letter').lower()}, "
+                f"not a letter of {archive}."
+            )
+        elif "$" in name:
+            message = "Partition decorators are not allowed; bound _PARTITIONTIME instead."
+        elif "*" in name:
+            message = "Wildcard tables are not allowed."
+        elif "INFORMATION_SCHEMA" in name.upper():
+            message = "INFORMATION_SCHEMA is not allowed."
+        self.fault(node, "table_not_allowed", message, f"FROM `{archive}`")
+
+    def _add_scan(self, node: TableItem, scope: Scope) -> str:
+        scan = Scan(len(self.scans), node.at)
+        self.scans.append(scan)
+        archive = self.policy.archive_table
+        self.tables.append(archive)
+        alias = self.fresh("t")
+        columns = []
+        for column in ARCHIVE_COLUMNS:
+            kind = ATTRIBUTES if column.type == "ATTRIBUTES" else SCALARS[column.type]
+            columns.append(
+                Column(column.name, Value(kind, f'{alias}."{column.name}"', Origin(scan.number, column.name)))
+            )
+        partition = Partition(scan.number)
+        pseudo = {
+            PARTITION_TIME.lower(): Value(TIMESTAMP, f'{alias}."{PARTITION_TIME}"', partition=partition),
+            PARTITION_DATE.lower(): Value(
+                DATE, f'{alias}."{PARTITION_DATE}"', partition=Partition(scan.number, "DAY")
+            ),
+        }
+        scope.items.append(Item(self._alias(node), columns, pseudo=pseudo, scans=(scan.number,)))
+        sample = ""
+        if node.sample_percent is not None:
+            percent = self.bind(node.sample_percent, Scope())
+            sample = self._sample(node.sample_percent, percent)
+        return f"{LAKE_VIEW} AS {alias}{sample}"
+
+    def _sample(self, node: Expression, percent: Value) -> str:
+        number = percent.constant
+        if percent.type.name == "FLOAT64" and percent.is_literal:
+            self.gap(node, "TABLESAMPLE with a fraction")
+            return ""
+        if not isinstance(number, int) or not 0 <= number <= 100:  # noqa: PLR2004 - a percentage
+            self.fault(node, "limit_not_constant", "TABLESAMPLE takes a percentage from 0 to 100.")
+            return ""
+        return f" TABLESAMPLE SYSTEM ({number} PERCENT)"
+
+    # --- queries and arrays --------------------------------------------------------------------------------------
+
+    def _add_relation(self, relation: Relation, key: str | None, node: FromItem, scope: Scope) -> str:
+        alias = self.fresh("t")
+        columns = [
+            Column(c.name, Value(c.value.type, f"{alias}.{c.value.lake}", c.value.origin))
+            for c in relation.columns
+        ]
+        whole = None
+        if relation.is_value_table and columns:
+            whole = columns[0].value
+            fields = whole.type.fields
+            columns = [Column(n, Value(k, f"({whole.lake}).{quote_name(n)}")) for n, k in fields if n] or [
+                Column(None, whole)
+            ]
+        if key is not None and scope.item(key) is not None:
+            self.fault(node, "name_duplicate", f"The name {key[:60]} is there twice in FROM.")
+        scope.items.append(Item(key, columns, whole, is_open=relation.has_open_star))
+        return f"({relation.sql}) AS {alias}"
+
+    def _bind_array(self, node: UnnestItem | TableItem, array: Value, alias: Name | None, scope: Scope) -> str:
+        element = array.type.element or UNKNOWN
+        if array.type.is_known and array.type.element is None:
+            self.fault(node, "type_mismatch", f"UNNEST takes an ARRAY, this is {array.type}.")
+        name = self.fresh("t")
+        whole = Value(element, f"{name}.e")
+        if element.name == "STRUCT":
+            columns = [Column(n, Value(k, f"({whole.lake}).{quote_name(n)}")) for n, k in element.fields if n]
+        else:
+            columns = [Column(alias.text if alias else None, whole)]
+        if alias is not None and scope.item(alias.key) is not None:
+            self.fault(node, "name_duplicate", f"The name {alias.text[:60]} is there twice in FROM.")
+        scope.items.append(Item(alias.key if alias else None, columns, whole, is_open=not element.is_known))
+        if not node.has_offset:
+            return f"UNNEST({array.lake}) AS {name}(e)"
+        offset = node.offset.text if node.offset else "offset"
+        value = Value(INT64, f"({name}.i - 1)")
+        scope.items.append(Item(offset.lower(), [Column(offset, value)], value))
+        return f"UNNEST({array.lake}) WITH ORDINALITY AS {name}(e, i)"

@@ -1,0 +1,13 @@
+"""All functions by name."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sql.functions import aggregates, jsons, numbers, texts, times
+from sql.functions.registry import Function
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    name: function
+    for theme in (texts, jsons, times, numbers, aggregates)
+    for name, function in theme.TABLE.functions.items()
+}

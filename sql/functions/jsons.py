@@ -1,0 +1,115 @@
+"""JSON: values, queries and paths."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from sql.functions.registry import Table
+from sql.values import LakeGapError, Value, quote_text
+
+TABLE = Table()
+_s = TABLE.scalar
+
+_STEP: Final = re.compile(
+    r"\.(?P<name>[A-Za-z_][A-Za-z0-9_\-]*|\d+)|\.\"(?P<quoted>[^\"\\]*)\"|\[(?P<index>\d+)\]|\['(?P<legacy>[^'\\]*)'\]"
+)
+
+
+def parse_json_path(text: str) -> tuple[str | int, ...]:
+    """Return the steps of a GoogleSQL JSON path.
+
+    Raises:
+        LakeGapError: the path is none, or has wildcards.
+
+    Example:
+        >>> parse_json_path('$.a."b c"[0]')
+        ('a', 'b c', 0)
+    """
+    if not text.startswith("$"):
+        raise LakeGapError(f"the JSON path {text!r}")
+    steps: list[str | int] = []
+    position = 1
+    while position < len(text):
+        match = _STEP.match(text, position)
+        if match is None:
+            raise LakeGapError(f"the JSON path {text!r}")
+        position = match.end()
+        if match["index"] is not None:
+            steps.append(int(match["index"]))
+        else:
+            steps.append(
+                next(part for part in (match["name"], match["quoted"], match["legacy"]) if part is not None)
+            )
+    return tuple(steps)
+
+
+def lake_path(args: Sequence[Value]) -> str:
+    """Return the second argument, a constant path, in the words of the lake's engine; without one, the root."""
+    if len(args) < 2:
+        return "'$'"
+    path = args[1].constant
+    if not isinstance(path, str):
+        raise LakeGapError("a JSON path that is not a constant")
+    out = ["$"]
+    for step in parse_json_path(path):
+        if isinstance(step, int):
+            out.append(f"[{step}]")
+        elif '"' in step:
+            raise LakeGapError(f"the JSON path {path!r}")
+        else:
+            out.append(f'."{step}"')
+    return quote_text("".join(out))
+
+
+def _guard(args: Sequence[Value], then: str) -> str:
+    """A string that is no JSON gives NULL, never an error."""
+    if args[0].type.name == "JSON":
+        return then
+    return f"CASE WHEN json_valid({args[0].lake}) THEN {then} END"
+
+
+def _value(args: Sequence[Value]) -> str:
+    text, path = args[0].lake, lake_path(args)
+    kind = f"json_type({text}, {path})"
+    return _guard(
+        args, f"CASE WHEN {kind} NOT IN ('OBJECT', 'ARRAY') THEN json_extract_string({text}, {path}) END"
+    )
+
+
+def _query(args: Sequence[Value]) -> str:
+    text, path = args[0].lake, lake_path(args)
+    # JSON null is SQL's NULL for strings, and stays JSON null for JSON.
+    if args[0].type.name == "JSON":
+        return f"json_extract({text}, {path})"
+    found = f"CASE WHEN json_type({text}, {path}) <> 'NULL' THEN CAST(json_extract({text}, {path}) AS VARCHAR) END"
+    return _guard(args, found)
+
+
+def _query_array(args: Sequence[Value]) -> str:
+    text, path = args[0].lake, lake_path(args)
+    items = f"CAST(json_extract({text}, {path}) AS JSON[])"
+    if args[0].type.name != "JSON":
+        items = f"list_transform({items}, lambda j: CAST(j AS VARCHAR))"
+    return _guard(args, f"CASE WHEN json_type({text}, {path}) = 'ARRAY' THEN {items} END")
+
+
+def _value_array(args: Sequence[Value]) -> str:
+    text, path = args[0].lake, lake_path(args)
+    array = f"CAST(json_extract({text}, {path}) AS JSON[])"
+    scalars = f"len(list_filter({array}, lambda j: json_type(j) IN ('OBJECT', 'ARRAY'))) = 0"
+    items = f"list_transform({array}, lambda j: json_extract_string(j, '$'))"
+    return _guard(args, f"CASE WHEN json_type({text}, {path}) = 'ARRAY' AND {scalars} THEN {items} END")
+
+
+_s("JSON_VALUE", "JSONISH ?STRING", "STRING", _value)
+_s("JSON_EXTRACT_SCALAR", "JSONISH ?STRING", "STRING", _value)
+_s("JSON_QUERY", "JSONISH ?STRING", "T0", _query)
+_s("JSON_EXTRACT", "JSONISH ?STRING", "T0", _query)
+_s("JSON_QUERY_ARRAY", "JSONISH ?STRING", "ARRAY<T0>", _query_array)
+_s("JSON_EXTRACT_ARRAY", "JSONISH ?STRING", "ARRAY<T0>", _query_array)
+_s("JSON_VALUE_ARRAY", "JSONISH ?STRING", "ARRAY<STRING>", _value_array)
+_s("JSON_EXTRACT_STRING_ARRAY", "JSONISH ?STRING", "ARRAY<STRING>", _value_array)
+_s("PARSE_JSON", "STRING", "JSON", "CAST({0} AS JSON)", named="wide_number_mode")
+_s("TO_JSON_STRING", "ANY ?BOOL", "STRING", {1: "CAST(to_json({0}) AS VARCHAR)"})
+_s("TO_JSON", "ANY", "JSON", "to_json({0})", named="stringify_wide_numbers")
+_s("JSON_TYPE", "JSON", "STRING")

@@ -1,0 +1,243 @@
+"""Literals, parameters, casts and intervals: typed values and their text for the lake."""
+
+import base64
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any, Final
+
+from sql.constants import ConstantError, fold, parse_date, parse_timestamp
+from sql.datatypes import DATE, DATETIME, INT64, INTERVAL, SCALARS, STRING, TIMESTAMP, SqlType, array_of, lake_type
+from sql.functions.texts import safe_text
+from sql.parameters import Parameter
+from sql.syntax import Constant
+from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_text
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def constant(node: Constant) -> Value:
+    """Return a literal.
+
+    Raises:
+        ConstantError: it is none of its type.
+    """
+    if node.value is None:
+        return Value(SqlType("NULL"), "NULL", constant=None, is_literal=True)
+    if isinstance(node.value, bool):
+        return Value(SCALARS["BOOL"], str(node.value).upper(), constant=node.value, is_literal=True)
+    if isinstance(node.value, bytes):
+        return Value(SCALARS["BYTES"], quote_bytes(node.value), constant=node.value, is_literal=True)
+    if node.type == "STRING":
+        return Value(STRING, _text(node.value), constant=node.value, is_literal=True)
+    return typed(SCALARS[node.type], node.value)
+
+
+def _text(text: str) -> str:
+    return f"decode({quote_bytes(text.encode())})" if "\0" in text else quote_text(text)
+
+
+def typed(kind: SqlType, text: str) -> Value:
+    """Return the literal of ``kind`` that ``text`` writes.
+
+    Example:
+        >>> typed(DATE, "2024-1-2").lake
+        "DATE '2024-01-02'"
+    """
+    if kind == INT64:
+        number = int(text, 16) if text.lower().lstrip("-").startswith("0x") else int(text)
+        if number not in _INT64:
+            raise ConstantError("an integer that INT64 can't hold")
+        return Value(kind, f"CAST({number} AS BIGINT)", constant=number, is_literal=True)
+    if kind == DATE:
+        return moment(parse_date(text))
+    if kind == TIMESTAMP:
+        return moment(parse_timestamp(text))
+    if kind == DATETIME:
+        return moment(parse_timestamp(text).replace(tzinfo=None))
+    lake = lake_type(kind)
+    if lake is None:
+        raise LakeGapError(f"the type {kind}")
+    return Value(kind, f"CAST({quote_text(text)} AS {lake})", is_literal=kind.name in {"FLOAT64", "NUMERIC"})
+
+
+def moment(value: date | datetime) -> Value:
+    """Return a date or time that is known as a literal of its type."""
+    if not isinstance(value, datetime):
+        return Value(DATE, f"DATE '{value.isoformat()}'", constant=value)
+    text = value.isoformat(" ")
+    if value.tzinfo is None:
+        return Value(DATETIME, f"TIMESTAMP '{text}'", constant=value)
+    return Value(TIMESTAMP, f"TIMESTAMPTZ '{text}'", constant=value)
+
+
+def placeholder(parameter: Parameter, key: str) -> Value:
+    """Return a parameter, handed to the lake's engine as JSON-ready value named ``key``."""
+    if parameter.type.startswith("ARRAY"):
+        element = SCALARS[parameter.type[6:-1]]
+        kind = array_of(element)
+        text = f"CAST(${key} AS VARCHAR[])" if element.name == "BYTES" else f"CAST(${key} AS {lake_type(kind)})"
+        if element.name == "BYTES":
+            text = f"list_transform({text}, lambda b: from_base64(b))"
+        assert isinstance(parameter.value, tuple)  # parse_parameter made it
+        return Value(kind, text, constant=list(parameter.value), is_literal=True)
+    kind = SCALARS[parameter.type]
+    text = f"from_base64(${key})" if kind.name == "BYTES" else f"CAST(${key} AS {lake_type(kind)})"
+    return Value(kind, text, constant=parameter.value, is_literal=True)
+
+
+def parameter_value(parameter: Parameter) -> object:
+    """Return what the lake's engine gets for ``parameter``: plain JSON values."""
+
+    def plain(value: Any) -> object:
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        return value.isoformat() if isinstance(value, date) else value
+
+    return (
+        [plain(item) for item in parameter.value] if isinstance(parameter.value, tuple) else plain(parameter.value)
+    )
+
+
+def coerce(value: Value, kind: SqlType) -> Value:
+    """Return ``value`` as ``kind``, which it is known to fit.
+
+    Raises:
+        ConstantError: it is a literal that is none of ``kind``.
+    """
+    if value.type == kind or not kind.is_known or not value.type.is_known:
+        return value
+    known = value.constant
+    if value.type == STRING and isinstance(known, str) and kind.name in {"DATE", "TIMESTAMP", "DATETIME"}:
+        parsed = typed(kind, known)
+        return Value(kind, parsed.lake, constant=parsed.constant, is_literal=True)
+    if value.type == STRING and kind.name == "BYTES":
+        data = known.encode() if isinstance(known, str) else NOT_CONSTANT
+        return Value(kind, f"encode({value.lake})", constant=data, is_literal=value.is_literal)
+    if value.type == DATE and kind == DATETIME and isinstance(known, date):
+        return moment(datetime(known.year, known.month, known.day))  # noqa: DTZ001 - DATETIME has no zone
+    lake = lake_type(kind)
+    if lake is None:
+        raise LakeGapError(f"the type {kind}")
+    number = known if kind.is_number or known is None else NOT_CONSTANT
+    return Value(kind, f"CAST({value.lake} AS {lake})", constant=number, is_literal=value.is_literal)
+
+
+def bent(value: Value, kind: SqlType) -> Value:
+    """Return ``value`` as ``kind`` where the two differ only as a literal may, arrays of literals included."""
+    if value.type.element is not None and kind.element is not None and isinstance(value.constant, list):
+        if value.type == kind:
+            return value
+        items = [coerce(Value(value.type.element, "NULL", constant=item), kind.element) for item in value.constant]
+        lake = lake_type(kind)
+        if lake is None:
+            raise LakeGapError(f"the type {kind}")
+        return Value(kind, f"CAST({value.lake} AS {lake})", constant=[item.constant for item in items])
+    if value.type.name == "STRUCT" or value.type.element is not None:
+        lake = lake_type(kind)
+        return Value(kind, f"CAST({value.lake} AS {lake})" if lake and value.type != kind else value.lake)
+    return coerce(value, kind)
+
+
+def moved(constant_value: Any, operator: str, amount: tuple[int, str] | None) -> Any:
+    """Return a known moment moved by a known interval, else NOT_CONSTANT."""
+    if constant_value is NOT_CONSTANT or amount is None:
+        return NOT_CONSTANT
+    return fold("DATE_ADD" if operator == "+" else "DATE_SUB", [constant_value, amount])
+
+
+def interval(amount: Value, unit: str) -> Value:
+    """Return ``INTERVAL amount unit``."""
+    known = (amount.constant, unit) if isinstance(amount.constant, int) else NOT_CONSTANT
+    scale, name = {"QUARTER": (3, "MONTH"), "WEEK": (7, "DAY")}.get(unit, (1, unit))
+    if name not in {"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"}:
+        raise LakeGapError(f"an interval of {unit}")
+    function = {"MICROSECOND": "to_microseconds", "MILLISECOND": "to_milliseconds"}.get(
+        name, f"to_{name.lower()}s"
+    )
+    count = amount.lake if scale == 1 else f"({amount.lake} * {scale})"
+    if name in {"DAY", "MONTH", "YEAR"}:
+        count = f"CAST({count} AS INTEGER)"
+    return Value(INTERVAL, f"{function}({count})", constant=known)
+
+
+def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
+    """Return CAST or SAFE_CAST of a value to another type."""
+    lake = lake_type(kind)
+    if lake is None:
+        raise LakeGapError(f"the type {kind}")
+    word = "TRY_CAST" if is_safe else "CAST"
+    pair = (value.type.name, kind.name)
+    known: Any = NOT_CONSTANT
+    if isinstance(value.constant, str) and kind.name in {"DATE", "TIMESTAMP", "DATETIME"}:
+        try:
+            known = typed(kind, value.constant).constant
+        except ConstantError:
+            known = NOT_CONSTANT
+    elif value.constant is not NOT_CONSTANT and pair in {("DATE", "TIMESTAMP"), ("TIMESTAMP", "DATE")}:
+        known = fold(kind.name, [value.constant])
+    if pair == ("BYTES", "STRING"):
+        text = f"TRY(decode({value.lake}))" if is_safe else f"decode({value.lake})"
+    elif pair == ("STRING", "BYTES"):
+        text = f"encode({value.lake})"
+    elif pair == ("FLOAT64", "INT64"):
+        # Halves go away from zero in GoogleSQL.
+        text = f"{word}(round({value.lake}) AS BIGINT)"
+    elif pair == ("BOOL", "STRING"):
+        text = f"CAST({value.lake} AS VARCHAR)"
+    elif pair == ("TIMESTAMP", "STRING"):
+        text = timestamp_text(value.lake)
+    elif "JSON" in pair:
+        raise LakeGapError(f"a cast of {value.type} to {kind}")
+    else:
+        text = f"{word}({value.lake} AS {lake})"
+    return Value(kind, text, constant=known)
+
+
+def timestamp_text(lake: str) -> str:
+    """Return the lake's text for a TIMESTAMP as GoogleSQL writes it: no zeros after the second that say nothing."""
+    whole = f"strftime(timezone('UTC', {lake}), '%Y-%m-%d %H:%M:%S')"
+    micros = f"(epoch_us({lake}) % 1000000 + 1000000) % 1000000"
+    fraction = f"CASE WHEN {micros} = 0 THEN '' WHEN {micros} % 1000 = 0 THEN printf('.%03d', {micros} // 1000) ELSE printf('.%06d', {micros}) END"
+    return f"({whole} || {fraction} || '+00')"
+
+
+def extract(part: str, value: Value, zone: Value | None) -> Value:
+    """Return EXTRACT of ``part``."""
+    text = (
+        f"timezone({zone.lake if zone else quote_text('UTC')}, {value.lake})"
+        if value.type == TIMESTAMP
+        else value.lake
+    )
+    if part == "DATE":
+        return Value(DATE, f"CAST({text} AS DATE)")
+    plain = {
+        "YEAR": "year",
+        "QUARTER": "quarter",
+        "MONTH": "month",
+        "DAY": "day",
+        "HOUR": "hour",
+        "MINUTE": "minute",
+        "ISOYEAR": "isoyear",
+        "ISOWEEK": "week",
+    }
+    if part in plain:
+        return Value(INT64, f"CAST(extract({plain[part]} FROM {text}) AS BIGINT)")
+    if part == "DAYOFWEEK":
+        return Value(INT64, f"CAST(extract(dow FROM {text}) + 1 AS BIGINT)")
+    if part == "DAYOFYEAR":
+        return Value(INT64, f"CAST(extract(doy FROM {text}) AS BIGINT)")
+    if part == "SECOND":
+        return Value(INT64, f"CAST(extract(second FROM {text}) AS BIGINT)")
+    if part in {"MILLISECOND", "MICROSECOND"}:
+        divisor = 1000 if part == "MILLISECOND" else 1
+        return Value(INT64, f"CAST((extract(microsecond FROM {text}) % 1000000) // {divisor} AS BIGINT)")
+    raise LakeGapError(f"EXTRACT({part} ...)")
+
+
+def known_arguments(args: Sequence[Value]) -> list[Any] | None:
+    """Return the constants of ``args`` when all are known."""
+    constants = [arg.constant for arg in args]
+    return None if any(c is NOT_CONSTANT for c in constants) else constants
+
+
+__all__ = ["safe_text"]

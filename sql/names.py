@@ -1,0 +1,125 @@
+"""Which name means what: the items of FROM, the aliases of SELECT, and the queries around."""
+
+from dataclasses import dataclass, field
+
+from sql.datatypes import UNKNOWN, SqlType
+from sql.syntax import Name
+from sql.values import Value, quote_name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of an item of FROM or of a query's result; ``name`` is None where it has none."""
+
+    name: str | None
+    value: Value
+
+    @property
+    def key(self) -> str | None:
+        """The name as it is compared."""
+        if self.name is None:
+            return None
+        return self.name.lower() if self.name.isascii() else self.name
+
+
+@dataclass(slots=True)
+class Item:
+    """One item of FROM; ``whole`` is its row or array element, ``pseudo`` what ``*`` does not show.
+
+    An ``is_open`` item is a table whose columns the gate can't know: any name may be one of its columns.
+    """
+
+    key: str | None
+    columns: list[Column]
+    whole: Value | None = None
+    pseudo: dict[str, Value] = field(default_factory=dict)
+    is_open: bool = False
+    scans: tuple[int, ...] = ()
+
+    def row(self) -> Value:
+        """Return the item as one value: what its alias alone means."""
+        if self.whole is not None:
+            return self.whole
+        kind = SqlType("STRUCT", fields=tuple((c.name, c.value.type) for c in self.columns))
+        inner = ", ".join(
+            f"{quote_name(c.name or f'_f{n}')} := {c.value.lake}" for n, c in enumerate(self.columns)
+        )
+        return Value(UNKNOWN if self.is_open else kind, f"struct_pack({inner})")
+
+
+@dataclass(slots=True)
+class Scope:
+    """What names mean inside one SELECT."""
+
+    parent: "Scope | None" = None
+    items: list[Item] = field(default_factory=list)
+    # Columns that USING made one of two.
+    merged: dict[str, Value] = field(default_factory=dict)
+    aliases: dict[str, Value] = field(default_factory=dict)
+    # What the clause at hand allows.
+    clause: str = "SELECT"
+    has_aggregates: bool = False
+    allows_aggregates: bool = False
+    allows_windows: bool = False
+    in_aggregate: bool = False
+    # Columns read outside of aggregates, for the check that they are grouped; keys are texts for the lake.
+    group_keys: set[str] | None = None
+    loose: list[tuple[int, str]] = field(default_factory=list)
+
+    def item(self, key: str) -> Item | None:
+        """Return the item that ``key`` is the alias of."""
+        return next((item for item in self.items if item.key == key), None)
+
+    def columns(self, key: str) -> list[Value]:
+        """Return every column that ``key`` alone may mean here."""
+        if key in self.merged:
+            return [self.merged[key]]
+        found = [column.value for item in self.items for column in item.columns if column.key == key]
+        found += [item.pseudo[key] for item in self.items if key in item.pseudo]
+        if not found:
+            found = [Value(UNKNOWN, "NULL") for item in self.items if item.is_open]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the beginning of a path means: a value, the scope it belongs to and how many names it took."""
+
+    value: Value
+    scope: Scope
+    taken: int
+
+
+class AmbiguousNameError(Exception):
+    """The name may mean more than one column."""
+
+
+def find_path(scope: Scope | None, names: tuple[Name, ...]) -> Found | None:
+    """Return what ``names`` begin with, searching from the inside out, or None.
+
+    Raises:
+        AmbiguousNameError: more than one column of one scope has the name.
+    """
+    first = names[0].key
+    while scope is not None:
+        if first in scope.aliases and len(names) >= 1:
+            return Found(scope.aliases[first], scope, 1)
+        item = scope.item(first)
+        if item is not None:
+            if len(names) == 1 or item.whole is not None:
+                return Found(item.row(), scope, 1)
+            key = names[1].key
+            columns = [column.value for column in item.columns if column.key == key]
+            columns += [item.pseudo[key]] if key in item.pseudo else []
+            if not columns and item.is_open:
+                columns = [Value(UNKNOWN, "NULL")]
+            if len(columns) > 1:
+                raise AmbiguousNameError
+            return Found(columns[0], scope, 2) if columns else None
+        columns = scope.columns(first)
+        if len(columns) > 1:
+            raise AmbiguousNameError
+        if columns:
+            return Found(columns[0], scope, 1)
+        scope = scope.parent
+    return None

@@ -1,0 +1,404 @@
+"""The meaning of queries: what they read, what they give back, and the same query for the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sql import literals
+from sql.binder import Scan
+from sql.calls import direction, order_item
+from sql.datatypes import DATE, INT64, STRING, TIMESTAMP, UNKNOWN, SqlType, array_of, common_type
+from sql.expression_binder import ExpressionBinder
+from sql.from_binder import FromBinder
+from sql.names import Column, Item, Scope
+from sql.syntax import (
+    Constant,
+    Expression,
+    OrderItem,
+    Path,
+    Query,
+    Select,
+    SelectItem,
+    SetOperation,
+    Star,
+    WindowSpec,
+)
+from sql.values import Origin, Value, quote_name
+
+_RESERVED_PREFIXES: Final = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
+
+
+@dataclass(slots=True)
+class Relation:
+    """What a query gives back; ``sql`` names its columns as the columns' values do."""
+
+    columns: list[Column]
+    sql: str
+    is_value_table: bool = False
+    # The scope of a plain SELECT, to which columns can still be added; None for anything else.
+    scope: Scope | None = None
+    # What follows the select list of that SELECT.
+    rest: str = ""
+    has_open_star: bool = False
+
+
+Ctes = Mapping[str, Relation]
+
+
+class QueryBinder(FromBinder, ExpressionBinder):
+    """Binds queries."""
+
+    def bind_subquery(self, query: Query, scope: Scope) -> Relation:
+        """Bind a query that may name columns of ``scope``."""
+        return self.bind_query(query, scope, self.ctes)
+
+    def bind_query(self, query: Query, outer: Scope | None, ctes: Ctes) -> Relation:
+        """Return what ``query`` gives back and reads."""
+        around = self.ctes
+        visible = dict(ctes)
+        prefix = []
+        for cte in query.ctes:
+            self.ctes = visible
+            relation = self.bind_query(cte.query, outer if outer is None else None, visible)
+            name = self.fresh("w")
+            prefix.append(f"{name} AS ({relation.sql})")
+            if cte.name.key in {c.name.key for c in query.ctes if c is not cte}:
+                self.fault(cte, "name_duplicate", f"The name {cte.name.text[:60]} is there twice.")
+            relation.sql = f"SELECT * FROM {name}"
+            visible = {**visible, cte.name.key: relation}
+        self.ctes = visible
+        relation = self._bind_body(query, outer, visible)
+        self.ctes = around
+        if prefix:
+            relation.sql = f"WITH {', '.join(prefix)} {relation.sql}"
+        return relation
+
+    def _bind_body(self, query: Query, outer: Scope | None, ctes: Ctes) -> Relation:
+        body = query.body
+        if isinstance(body, Select):
+            return self._bind_select(body, outer, query)
+        if isinstance(body, Query):
+            relation = self.bind_query(body, outer, ctes)
+        else:
+            relation = self._bind_set_operation(body, outer, ctes)
+        if query.order_by or query.limit is not None:
+            alias = self.fresh("q")
+            scope = Scope(parent=outer, clause="ORDER BY")
+            scope.items.append(Item(None, [Column(c.name, c.value) for c in relation.columns]))
+            tail = self._order(query.order_by, scope, relation.columns) + self._limit(query, scope)
+            relation.sql = f"SELECT * FROM ({relation.sql}) AS {alias}{tail}"
+        relation.scope = None
+        return relation
+
+    # --- set operations ------------------------------------------------------------------------------------------
+
+    def _bind_set_operation(self, node: SetOperation, outer: Scope | None, ctes: Ctes) -> Relation:
+        parts = [
+            self._bind_select(part, outer, None)
+            if isinstance(part, Select)
+            else self.bind_query(part, outer, ctes)
+            for part in node.operands
+        ]
+        first = parts[0]
+        if any(len(part.columns) != len(first.columns) for part in parts):
+            self.fault(
+                node, "set_operation_columns", f"All parts of {node.operator} need the same number of columns."
+            )
+            return first
+        columns = []
+        texts: list[list[str]] = [[] for _ in parts]
+        for index, column in enumerate(first.columns):
+            values = [part.columns[index].value for part in parts]
+            kind = common_type([(value.type, value.is_literal) for value in values])
+            if kind is None:
+                kinds = ", ".join(dict.fromkeys(str(value.type) for value in values))
+                self.fault(
+                    node,
+                    "set_operation_columns",
+                    f"Column {index + 1} of {node.operator} has types that differ: {kinds}.",
+                )
+                kind = UNKNOWN
+            if kind.is_known and not kind.is_groupable and (node.is_distinct or node.operator != "UNION"):
+                self.fault(node, "type_mismatch", f"Values of {kind} can't be compared.")
+            origins = {value.origin.column if value.origin else None for value in values}
+            origin = Origin(-1, column_name) if len(origins) == 1 and (column_name := origins.pop()) else None
+            name = self.fresh("o")
+            for text, value in zip(texts, values, strict=True):
+                text.append(f"{literals.bent(value, kind).lake} AS {name}")
+            columns.append(Column(column.name, Value(kind, name, origin=origin)))
+        word = node.operator if node.operator != "UNION" or node.is_distinct else "UNION ALL"
+        pieces = [
+            f"(SELECT {', '.join(text)} FROM ({part.sql}) AS {self.fresh('q')})"
+            for text, part in zip(texts, parts, strict=True)
+        ]
+        is_value = all(part.is_value_table for part in parts)
+        open_star = any(part.has_open_star for part in parts)
+        return Relation(columns, f" {word} ".join(pieces), is_value, has_open_star=open_star)
+
+    # --- select --------------------------------------------------------------------------------------------------
+
+    def _bind_select(self, node: Select, outer: Scope | None, query: Query | None) -> Relation:
+        scope = Scope(parent=outer)
+        source = ""
+        first_scan = len(self.scans)
+        if node.source is not None:
+            scope.clause = "FROM"
+            source = f" FROM {self.bind_from(node.source, scope)}"
+        own = [number for item in scope.items for number in item.scans if number >= first_scan]
+        self.named_windows.append({name.key: spec for name, spec in node.windows})
+        where = ""
+        if node.where is not None:
+            scope.clause = "WHERE"
+            where = f" WHERE {self.truth(node.where, scope).lake}"
+            for number in own:
+                self.scans[number].filters.append(node.where)
+        grouped = self._bind_grouping(node, scope)
+        scope.clause, scope.allows_aggregates, scope.allows_windows = "SELECT", True, True
+        relation = self._bind_items(node, scope)
+        group, having, qualify = self._bind_tail(node, scope, relation, is_grouped=grouped)
+        tail = ""
+        if query is not None and (query.order_by or query.limit is not None):
+            scope.clause = "ORDER BY"
+            if node.is_distinct:
+                scope = self._output_scope(scope, relation)
+            tail = self._order(query.order_by, scope, relation.columns) + self._limit(query, scope)
+        self._check_grouped(scope, is_grouped=grouped or scope.has_aggregates)
+        self.named_windows.pop()
+        is_plain = not (node.is_distinct or grouped or scope.has_aggregates or relation.is_value_table)
+        head = "SELECT DISTINCT" if node.is_distinct else "SELECT"
+        items = ", ".join(
+            f"{value.lake} AS {column.value.lake}"
+            for value, column in zip(self._selected, relation.columns, strict=True)
+        )
+        relation.sql = f"{head} {items}{source}{where}{group}{having}{qualify}{tail}"
+        if is_plain:
+            relation.scope = scope
+            relation.rest = f"{source}{where}{qualify}{tail}"
+        return relation
+
+    def _output_scope(self, scope: Scope, relation: Relation) -> Scope:
+        out = Scope(parent=scope.parent, clause="ORDER BY")
+        out.items.append(Item(None, [Column(c.name, c.value) for c in relation.columns]))
+        return out
+
+    def _bind_grouping(self, node: Select, scope: Scope) -> bool:
+        """Prepare the check of what may stand beside aggregates; the keys themselves wait for the aliases."""
+        if node.group_by is None:
+            scope.group_keys = set()
+            return False
+        scope.group_keys = set()
+        scope.clause = "GROUP BY"
+        if node.group_by.is_all:
+            return True
+        for key in node.group_by.keys:
+            target = self._group_target(key, node)
+            if target is not None:
+                mark = len(scope.loose)
+                value = self.bind(target, scope)
+                del scope.loose[mark:]
+                scope.group_keys.add(value.lake)
+                if value.type.is_known and not value.type.is_groupable:
+                    self.fault(key, "type_mismatch", f"Values of {value.type} can't be grouped.")
+        return True
+
+    def _group_target(self, key: Expression, node: Select) -> Expression | None:
+        """Return what a key means: an ordinal, an alias of the select list, or itself."""
+        plain = [item for item in node.items if isinstance(item.value, Expression)]
+        if isinstance(key, Constant) and key.type == "INT64":
+            number = int(str(key.value), 0)
+            if not 1 <= number <= len(node.items) or not isinstance(node.items[number - 1].value, Expression):
+                self.fault(key, "group_ordinal", f"There is no column {number} to group by.")
+                return None
+            return node.items[number - 1].value  # type: ignore[return-value]
+        if isinstance(key, Path) and len(key.names) == 1:
+            for item in plain:
+                if item.alias is not None and item.alias.key == key.names[0].key:
+                    return item.value  # type: ignore[return-value]
+        return key
+
+    def _bind_tail(
+        self, node: Select, scope: Scope, relation: Relation, *, is_grouped: bool
+    ) -> tuple[str, str, str]:
+        group = having = qualify = ""
+        if node.group_by is not None and node.group_by.is_all:
+            keys = [v.lake for v, has in zip(self._selected, self._aggregated, strict=True) if not has]
+            scope.group_keys = set(keys)
+            scope.loose.clear()
+            group = " GROUP BY ALL"
+        elif node.group_by is not None:
+            group = " GROUP BY " + ", ".join(sorted(scope.group_keys or ()))
+        scope.aliases = {
+            c.key: v for c, v in zip(relation.columns, self._selected, strict=True) if c.key is not None
+        }
+        if node.having is not None:
+            scope.clause, scope.allows_windows = "HAVING", False
+            having = f" HAVING {self.truth(node.having, scope).lake}"
+            if not (is_grouped or scope.has_aggregates):
+                self.fault(node.having, "not_grouped", "HAVING needs GROUP BY or an aggregate.")
+        scope.allows_windows = True
+        if node.qualify is not None:
+            scope.clause = "QUALIFY"
+            qualify = f" QUALIFY {self.truth(node.qualify, scope).lake}"
+        return group, having, qualify
+
+    def _check_grouped(self, scope: Scope, *, is_grouped: bool) -> None:
+        if is_grouped and scope.loose:
+            self.fault(
+                scope.loose[0][0],
+                "not_grouped",
+                "A column beside aggregates must be grouped or stand inside an aggregate.",
+                "Add it to GROUP BY, or wrap it in ANY_VALUE(...).",
+            )
+
+    # --- select list ---------------------------------------------------------------------------------------------
+
+    def _bind_items(self, node: Select, scope: Scope) -> Relation:
+        columns: list[Column] = []
+        selected: list[Value] = []
+        aggregated: list[bool] = []
+        open_star = False
+        for item in node.items:
+            before = scope.has_aggregates
+            scope.has_aggregates = False
+            if isinstance(item.value, Star):
+                stars, is_open = self._bind_star(item.value, scope)
+                open_star |= is_open
+            else:
+                value = self.bind(item.value, scope)
+                stars = [Column(self._name_of(item), value)]
+            for column in stars:
+                selected.append(column.value)
+                aggregated.append(scope.has_aggregates)
+                columns.append(Column(column.name, self._renamed(column.value)))
+            scope.has_aggregates |= before
+        if node.shape is not None:
+            selected, columns = self._as_value(node, selected, columns)
+            aggregated = aggregated[: len(columns)]
+        if node.is_distinct:
+            for column in columns:
+                if column.value.type.is_known and not column.value.type.is_groupable:
+                    self.fault(
+                        node, "type_mismatch", f"SELECT DISTINCT can't compare values of {column.value.type}."
+                    )
+        self._selected, self._aggregated = selected, aggregated
+        return Relation(columns, "", is_value_table=node.shape is not None, has_open_star=open_star)
+
+    def _renamed(self, value: Value) -> Value:
+        return Value(value.type, self.fresh("o"), value.origin)
+
+    def _as_value(
+        self, node: Select, selected: list[Value], columns: list[Column]
+    ) -> tuple[list[Value], list[Column]]:
+        if node.shape == "VALUE":
+            if len(columns) != 1:
+                self.fault(node, "subquery_columns", "SELECT AS VALUE takes exactly one column.")
+            return selected[:1], [Column(None, columns[0].value)]
+        kind = SqlType("STRUCT", fields=tuple((c.name, c.value.type) for c in columns))
+        names = [c.name or f"_f{n}" for n, c in enumerate(columns)]
+        inner = ", ".join(
+            f"{quote_name(name)} := {value.lake}" for name, value in zip(names, selected, strict=True)
+        )
+        return [Value(kind, f"struct_pack({inner})")], [Column(None, Value(kind, self.fresh("o")))]
+
+    def _name_of(self, item: SelectItem) -> str | None:
+        if item.alias is not None:
+            return item.alias.text
+        if isinstance(item.value, Path):
+            return item.value.names[-1].text
+        name = getattr(item.value, "name", None)
+        return name.text if name is not None and hasattr(name, "text") else None
+
+    def _bind_star(self, star: Star, scope: Scope) -> tuple[list[Column], bool]:
+        columns: list[Column] = []
+        is_open = False
+        if star.path is None:
+            merged = set(scope.merged)
+            columns += [Column(key, value) for key, value in scope.merged.items()]
+            for item in scope.items:
+                is_open |= item.is_open
+                columns += [column for column in item.columns if column.key not in merged]
+            if not scope.items:
+                self.fault(star, "star_not_allowed", "SELECT * needs FROM.")
+        else:
+            columns, is_open = self._bind_path_star(star, scope)
+        excluded = {name.key for name in star.excluded}
+        known = {column.key for column in columns}
+        for name in star.excluded:
+            if name.key not in known and not is_open:
+                self.fault(name, "column_unknown", f"There is no column {name.text[:60]} to leave out.")
+        columns = [column for column in columns if column.key not in excluded]
+        for expression, name in star.replaced:
+            value = self.bind(expression, scope)
+            if name.key not in known and not is_open:
+                self.fault(name, "column_unknown", f"There is no column {name.text[:60]} to replace.")
+            columns = [Column(c.name, value) if c.key == name.key else c for c in columns]
+        if scope.group_keys is not None and not scope.in_aggregate:
+            scope.loose += [(star.at, c.value.lake) for c in columns if c.value.lake not in scope.group_keys]
+        return columns, is_open
+
+    def _bind_path_star(self, star: Star, scope: Scope) -> tuple[list[Column], bool]:
+        path = star.path
+        if isinstance(path, Path) and len(path.names) == 1:
+            item = scope.item(path.names[0].key)
+            if item is not None and item.whole is None:
+                return list(item.columns), item.is_open
+        value = self.bind(path, scope) if path is not None else Value(UNKNOWN, "NULL")
+        if not value.type.is_known:
+            return [], False
+        if value.type.name != "STRUCT":
+            self.fault(star, "type_mismatch", f"'.*' needs a STRUCT, this is {value.type}.")
+        return [
+            Column(name, Value(kind, f"({value.lake}).{quote_name(name)}"))
+            for name, kind in value.type.fields
+            if name
+        ], False
+
+    # --- order and limit -----------------------------------------------------------------------------------------
+
+    def _order(self, items: tuple[OrderItem, ...], scope: Scope, columns: list[Column]) -> str:
+        if not items:
+            return ""
+        parts = []
+        for item in items:
+            key = item.key
+            if isinstance(key, Constant) and key.type == "INT64":
+                number = int(str(key.value), 0)
+                if not 1 <= number <= len(columns):
+                    self.fault(item, "order_ordinal", f"There is no column {number} to order by.")
+                    continue
+                parts.append(columns[number - 1].value.lake + direction(item))
+            else:
+                parts.append(order_item(self, item, scope))
+        return " ORDER BY " + ", ".join(parts) if parts else ""
+
+    def _limit(self, query: Query, scope: Scope) -> str:
+        text = ""
+        for word, node in (("LIMIT", query.limit), ("OFFSET", query.offset)):
+            if node is None:
+                continue
+            value = self.bind(node, scope)
+            if not isinstance(value.constant, int) or isinstance(value.constant, bool) or value.constant < 0:
+                self.fault(node, "limit_not_constant", f"{word} takes a whole number or a parameter.")
+                continue
+            text += f" {word} {value.constant}"
+        return text
+
+    def window(self, spec: WindowSpec, scope: Scope) -> WindowSpec:
+        """Return ``spec`` with the window that it names written out."""
+        if spec.base is None:
+            return spec
+        for windows in reversed(self.named_windows[-1:]):
+            base = windows.get(spec.base.key)
+            if base is not None and base is not spec:
+                inner = self.window(base, scope)
+                frame = (spec.frame, spec.low, spec.high) if spec.frame else (inner.frame, inner.low, inner.high)
+                return WindowSpec(
+                    spec.at, None, spec.partition_by or inner.partition_by, spec.order_by or inner.order_by, *frame
+                )
+        self.fault(spec, "name_unknown", f"There is no window {spec.base.text[:60]}.")
+        return WindowSpec(spec.at, None)
+
+
+__all__ = ["DATE", "INT64", "STRING", "TIMESTAMP", "QueryBinder", "Relation", "Scan", "array_of"]

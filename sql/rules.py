@@ -1,0 +1,167 @@
+"""The rules a bound query has to keep, one function a rule; each returns every fault it finds."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from model.table import REPLAY_COLUMNS
+from model.window import Window
+from sql.binder import Policy
+from sql.bounds import BEGINNING, END, Span, prove
+from sql.datatypes import ATTRIBUTES, BYTES, STRING, SqlType
+from sql.query_binder import QueryBinder, Relation
+from sql.syntax import Query
+from sql.violation import Fault
+
+WANTED: dict[str, SqlType] = {"data": BYTES, "attributes": ATTRIBUTES, "message_id": STRING}
+_EXAMPLE = "WHERE _PARTITIONTIME >= TIMESTAMP '2026-01-01' AND _PARTITIONTIME < TIMESTAMP '2026-01-02'"
+
+
+@dataclass(slots=True)
+class Bound:
+    """A query whose names are known."""
+
+    query: Query
+    relation: Relation
+    binder: QueryBinder
+    policy: Policy
+
+
+def check_window(bound: Bound) -> tuple[Window | None, list[Fault]]:
+    """Return the window that holds every partition the query reads; each scan must be bounded by itself."""
+    faults: list[Fault] = []
+    windows: list[Window] = []
+    for scan in bound.binder.scans:
+        spans = prove(scan.filters, scan.number, bound.binder.values)
+        if any(span.start == BEGINNING for span in spans):
+            faults.append(
+                Fault(
+                    "window_missing",
+                    "This scan of the archive has no lower bound on _PARTITIONTIME or _PARTITIONDATE that is a constant.",
+                    scan.at,
+                    _EXAMPLE,
+                )
+            )
+            continue
+        if not spans:
+            faults.append(
+                Fault(
+                    "window_empty",
+                    "The bounds of this scan contradict each other: no partition lies between them.",
+                    scan.at,
+                )
+            )
+            continue
+        window = _window(spans, bound.policy)
+        if window.width > timedelta(days=bound.policy.max_window_days):
+            days = window.width / timedelta(days=1)
+            faults.append(
+                Fault(
+                    "window_too_wide",
+                    f"The window is {days:.1f} days wide; {bound.policy.max_window_days} are allowed (REFEED_MAX_WINDOW_DAYS).",
+                    scan.at,
+                    "Replay it in parts.",
+                )
+            )
+        windows.append(window)
+    if not windows:
+        return None, faults
+    hull = Window.hull(windows)
+    if not faults and hull.width > timedelta(days=bound.policy.max_window_days):
+        faults.append(
+            Fault(
+                "window_too_wide",
+                f"The scans together span {hull.width.days} days; {bound.policy.max_window_days} are allowed.",
+                bound.query.at,
+                "Replay it in parts.",
+            )
+        )
+    return hull, faults
+
+
+def _window(spans: Iterable[Span], policy: Policy) -> Window:
+    """Return the hull of ``spans``; a missing upper end means "until the plan"."""
+    ordered = list(spans)
+    start = ordered[0].start
+    end = max(policy.now if span.end == END else span.end for span in ordered)
+    return Window(start, max(start, end))
+
+
+def check_reads_archive(bound: Bound) -> list[Fault]:
+    """A replay reads the archive."""
+    if bound.binder.scans or bound.binder.faults:
+        return []
+    archive = bound.policy.archive_table
+    return [
+        Fault(
+            "archive_not_read",
+            f"A replay reads {archive}; this query does not.",
+            bound.query.at,
+            f"FROM `{archive}`",
+        )
+    ]
+
+
+def check_output(bound: Bound) -> list[Fault]:
+    """The result has exactly one column each of data BYTES, attributes and message_id STRING, all columns named."""
+    relation, at = bound.relation, bound.query.at
+    if relation.is_value_table:
+        return [
+            Fault("output_value_table", "SELECT AS STRUCT and AS VALUE give no columns.", at, "Name the columns.")
+        ]
+    if relation.has_open_star:
+        return [Fault("output_unprovable", "The columns of a table that is not the archive must be named.", at)]
+    faults: list[Fault] = []
+    keys = [column.key for column in relation.columns]
+    for number, key in enumerate(keys, 1):
+        if key is None:
+            faults.append(
+                Fault("column_unnamed", f"Column {number} of the result has no name.", at, "Add AS name.")
+            )
+        elif keys.count(key) > 1 and keys.index(key) == number - 1:
+            faults.append(Fault("column_duplicate", f"The result has the column {key[:60]} more than once.", at))
+        elif key.startswith(_RESERVED):
+            faults.append(
+                Fault(
+                    "column_reserved",
+                    f"BigQuery keeps names like {key[:60]} to itself.",
+                    at,
+                    f"{key} AS partition_time",
+                )
+            )
+    for name in REPLAY_COLUMNS:
+        found = [column for column in relation.columns if column.key == name]
+        if not found:
+            faults.append(
+                Fault(
+                    "column_missing",
+                    f"The result has no column {name} {WANTED[name]}.",
+                    at,
+                    f"Add {name} to the SELECT list.",
+                )
+            )
+        elif len(found) == 1 and found[0].value.type.is_known and not _is_same(found[0].value.type, WANTED[name]):
+            faults.append(
+                Fault(
+                    "column_type", f"{name} must be {WANTED[name]}, it is {found[0].value.type}.", at, _cure(name)
+                )
+            )
+    return faults
+
+
+_RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier", "_changetype")
+
+
+def _is_same(have: SqlType, want: SqlType) -> bool:
+    if want.element is None or have.element is None:
+        return have == want
+    names = tuple((name or "").lower() for name, _ in have.element.fields)
+    return names == ("key", "value") and all(kind == STRING for _, kind in have.element.fields)
+
+
+def _cure(name: str) -> str | None:
+    return {
+        "data": "CAST(... AS BYTES) AS data",
+        "attributes": "ARRAY(SELECT AS STRUCT key, value FROM UNNEST(attributes)) AS attributes",
+        "message_id": "CAST(... AS STRING) AS message_id",
+    }.get(name)

@@ -1,0 +1,84 @@
+"""What an expression is once its names are known: its type, where it comes from and how the lake writes it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sql.datatypes import UNKNOWN, SqlType
+
+
+class _Unknown:
+    """No constant; None would be SQL's NULL."""
+
+    def __repr__(self) -> str:
+        return "NOT_CONSTANT"
+
+
+NOT_CONSTANT: Final = _Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The column of the archive that a value is, bit for bit; ``scan`` numbers the scans of a query."""
+
+    scan: int
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The pseudo column of ``scan``, perhaps cut down to ``unit``; the only thing that bounds a scan."""
+
+    scan: int
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A typed expression; ``lake`` is its text for the lake's engine, safe to put anywhere."""
+
+    type: SqlType
+    lake: str
+    origin: Origin | None = None
+    partition: Partition | None = None
+    constant: Any = field(default=NOT_CONSTANT)
+    is_literal: bool = False
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether its value is known before the query runs."""
+        return self.constant is not NOT_CONSTANT
+
+
+# What stands for an expression with a fault, so that the rest can still be checked.
+BROKEN: Final = Value(UNKNOWN, "NULL")
+
+
+class LakeGapError(Exception):
+    """The lake's engine can't do this; the reason is the message."""
+
+
+def quote_text(text: str) -> str:
+    """Return ``text`` as a string of the lake's engine.
+
+    Example:
+        >>> quote_text("it's")
+        "'it''s'"
+    """
+    if "\0" in text:
+        raise LakeGapError("a string with a NUL character")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quote_name(name: str) -> str:
+    """Return ``name`` as a quoted identifier of the lake's engine."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_bytes(data: bytes) -> str:
+    """Return ``data`` as a blob of the lake's engine.
+
+    Example:
+        >>> quote_bytes(b"a\\x00")
+        "from_hex('6100')"
+    """
+    return f"from_hex('{data.hex().upper()}')"

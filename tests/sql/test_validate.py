@@ -1,0 +1,52 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from sql.dialect import render_lake_query
+from sql.validate import Policy, QueryRefusedError, parse_parameters, validate_query
+
+POLICY = Policy("backup.messages", "shop", datetime(2024, 1, 10, 12, tzinfo=UTC))
+BOUNDED = "_PARTITIONTIME >= TIMESTAMP '2024-01-01' AND _PARTITIONTIME < TIMESTAMP '2024-01-03'"
+
+
+def codes(text: str, **parameters: object) -> list[str]:
+    with pytest.raises(QueryRefusedError) as refused:
+        validate_query(text, parse_parameters(parameters), POLICY)
+    return [violation.code for violation in refused.value.violations]
+
+
+def test_a_plain_replay_passes_with_its_window() -> None:
+    query = validate_query(f"SELECT data, attributes, message_id FROM backup.messages WHERE {BOUNDED}", {}, POLICY)
+    assert query.window is not None
+    assert (query.window.start, query.window.end) == (datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC))
+    assert not query.rewrites_data
+    assert not query.rewrites_attributes
+    assert query.missing_columns == ("topic", "publish_time", "ordering_key")
+    assert '"topic"' in render_lake_query(query).sql
+
+
+def test_a_missing_upper_end_means_until_the_plan() -> None:
+    query = validate_query("SELECT * FROM backup.messages WHERE _PARTITIONDATE >= '2024-01-05'", {}, POLICY)
+    assert query.window is not None
+    assert query.window.end == POLICY.now
+
+
+def test_every_violation_is_told_at_once_with_its_place() -> None:
+    with pytest.raises(QueryRefusedError) as refused:
+        validate_query("SELECT data, message_id\nFROM backup.messages\nWHERE nope = 1 OR TRUE", {}, POLICY)
+    found = {violation.code: (violation.line, violation.column) for violation in refused.value.violations}
+    assert found == {"column_missing": (1, 1), "window_missing": (2, 6), "column_unknown": (3, 7)}
+
+
+def test_a_self_join_needs_a_window_on_both_sides() -> None:
+    text = "SELECT a.data, a.attributes, a.message_id FROM backup.messages a JOIN backup.messages b USING (message_id) WHERE a."
+    assert codes(text + BOUNDED.replace(" AND ", " AND a.")) == ["window_missing"]
+
+
+def test_parameters_are_typed_and_needed() -> None:
+    text = "SELECT * FROM backup.messages WHERE _PARTITIONTIME >= @from"
+    body = {"type": "TIMESTAMP", "value": "2024-01-02T00:00:00Z"}
+    query = validate_query(text, parse_parameters({"from": body}), POLICY)
+    assert query.window is not None
+    assert query.window.start == datetime(2024, 1, 2, tzinfo=UTC)
+    assert codes(text) == ["parameter_missing", "window_missing"]
