@@ -1,0 +1,264 @@
+"""The publisher, against a gRPC server whose answers each test writes."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.pubsub_v1.types import pubsub as messages_pb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.pubsub.client import open_channel
+from connectors.pubsub.publish import MESSAGE_SCHEMA, Confirmation, Publisher, encode_requests, message_sizes
+from model.errors import MessageRefusedError, PubSubError, PubSubUnavailableError, TopicNotFoundError
+from model.message import MAX_PUBLISH_REQUEST_BYTES, Message
+
+TOPIC = "projects/shop/topics/orders"
+Answer = grpc.StatusCode | Callable[[Any], grpc.StatusCode | None] | None
+
+
+@dataclass
+class Scripted:
+    """A Publish that answers as told: OK, or the next status of the script."""
+
+    script: list[Answer] = field(default_factory=list)
+    always: Callable[[Any], grpc.StatusCode | None] = lambda _: None
+    requests: list[Any] = field(default_factory=list)
+    published: list[Any] = field(default_factory=list)
+    most_at_once: int = 0
+    gate: threading.Event | None = None
+    _now: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    target: str = ""
+
+    def publish(self, body: bytes, context: grpc.ServicerContext) -> bytes:
+        request = messages_pb.PublishRequest.pb().FromString(body)
+        with self._lock:
+            self.requests.append(request)
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+            answer = self.script.pop(0) if self.script else None
+        try:
+            if self.gate is not None:
+                assert self.gate.wait(20), "the test never opened the gate"
+            status = answer(request) if callable(answer) else answer or self.always(request)
+            if status is not None:
+                context.abort(status, "as the test wrote")
+        finally:
+            with self._lock:
+                self._now -= 1
+        with self._lock:
+            first = len(self.published)
+            self.published.extend(request.messages)
+        ids = [str(first + n) for n in range(len(request.messages))]
+        answer_body: bytes = messages_pb.PublishResponse.pb()(message_ids=ids).SerializeToString()
+        return answer_body
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    state = Scripted()
+    server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_receive_message_length", -1)])
+    handler = grpc.unary_unary_rpc_method_handler(state.publish)
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", {"Publish": handler})]
+    )
+    state.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield state
+    server.stop(0).wait(10)
+
+
+@pytest.fixture
+def publisher(scripted: Scripted) -> Iterator[Publisher]:
+    with open_channel(scripted.target) as channel:
+        yield Publisher(channel, TOPIC, give_up_seconds=1.0)
+
+
+def batch(messages: list[Message]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([m.data for m in messages], pa.binary()),
+            pa.array([list(m.attributes.items()) for m in messages], MESSAGE_SCHEMA.field("attributes").type),
+            pa.array([m.ordering_key for m in messages], pa.string()),
+        ],
+        schema=MESSAGE_SCHEMA,
+    )
+
+
+def numbered(count: int) -> pa.RecordBatch:
+    return batch([Message(str(n).encode(), {"n": str(n)}) for n in range(count)])
+
+
+def rows_of(confirmations: list[Confirmation]) -> list[tuple[int, int]]:
+    return [(c.start, c.rows) for c in confirmations]
+
+
+def test_messages_arrive_bit_for_bit(publisher: Publisher, scripted: Scripted) -> None:
+    messages = [
+        Message(b"", {"only": "attributes"}),
+        Message(bytes(range(256))),
+        Message("é😀".encode(), {"größe": "😀", "empty": ""}),
+        Message(b"x", {f"k{n}": "v" * 1024 for n in range(100)}),
+        Message(b"y" * 9_000_000),
+    ]
+
+    list(publisher.publish_arrow(batch(messages)))
+
+    received = [(m.data, dict(m.attributes)) for m in scripted.published]
+    assert received == [(m.data, m.attributes) for m in messages]
+
+
+def test_a_request_holds_a_thousand_messages_and_ten_megabytes_at_most(
+    publisher: Publisher, scripted: Scripted
+) -> None:
+    small = numbered(2500)
+    large = batch([Message(b"z" * 3_000_000) for _ in range(7)])
+
+    list(publisher.publish_arrow(small))
+    list(publisher.publish_arrow(large))
+
+    assert sorted(len(r.messages) for r in scripted.requests) == [1, 3, 3, 500, 1000, 1000]
+    assert all(r.ByteSize() <= MAX_PUBLISH_REQUEST_BYTES for r in scripted.requests)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            Message,
+            data=st.binary(max_size=300),
+            attributes=st.dictionaries(
+                st.text(min_size=1, max_size=200), st.text(min_size=1, max_size=200), max_size=4
+            ),
+            ordering_key=st.text(max_size=150),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(0, 29),
+)
+def test_the_size_of_a_message_is_known_before_it_is_encoded(messages: list[Message], skipped: int) -> None:
+    rows = batch(messages).slice(min(skipped, len(messages) - 1))
+
+    (request,) = encode_requests(rows, TOPIC)
+
+    decoded = messages_pb.PublishRequest.pb().FromString(request.body)
+    exact = [1 + _varint_size(m.ByteSize()) + m.ByteSize() for m in decoded.messages]
+    assert list(message_sizes(rows)) == exact
+
+
+def _varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def test_a_lost_answer_is_asked_for_again_and_counted(publisher: Publisher, scripted: Scripted) -> None:
+    scripted.script = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL]
+
+    (confirmed,) = publisher.publish_arrow(numbered(10))
+
+    assert (confirmed.rows, confirmed.repeated, confirmed.refused) == (10, 20, ())
+    assert len(scripted.published) == 10
+
+
+def test_one_bad_message_is_found_and_the_others_go_out(publisher: Publisher, scripted: Scripted) -> None:
+    bad = {"137", "138", "901"}
+    scripted.always = lambda request: (
+        grpc.StatusCode.INVALID_ARGUMENT if any(m.attributes["n"] in bad for m in request.messages) else None
+    )
+
+    (confirmed,) = publisher.publish_arrow(numbered(1000))
+
+    assert [refusal.row for refusal in confirmed.refused] == [137, 138, 901]
+    assert {m.attributes["n"] for m in scripted.published} == {str(n) for n in range(1000)} - bad
+    assert len(scripted.published) == 997
+
+
+def test_a_message_over_the_limit_is_refused_without_being_sent(publisher: Publisher, scripted: Scripted) -> None:
+    rows = batch([Message(b"a"), Message(b"b" * 10_000_000), Message(b"c")])
+
+    confirmations = list(publisher.publish_arrow(rows))
+
+    assert [m.data for m in scripted.published] == [b"a", b"c"]
+    assert rows_of(confirmations) == [(0, 1), (1, 1), (2, 1)]
+    assert confirmations[1].refused[0].reason.startswith("message_too_large: ")
+
+
+def test_once_told_to_stop_it_waits_for_what_is_under_way_and_sends_nothing_more(
+    publisher: Publisher, scripted: Scripted
+) -> None:
+    asked: list[int] = []
+
+    def may_send() -> bool:
+        asked.append(1)
+        return len(asked) <= 3
+
+    confirmations = list(publisher.publish_arrow(numbered(10_000), may_send=may_send))
+
+    assert rows_of(confirmations) == [(0, 1000), (1000, 1000), (2000, 1000)]
+    assert len(scripted.published) == 3000
+
+
+def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, scripted: Scripted) -> None:
+    scripted.gate = threading.Event()
+    threading.Timer(0.5, scripted.gate.set).start()
+
+    list(publisher.publish_arrow(numbered(9000)))
+
+    assert scripted.most_at_once == publisher.in_flight
+    assert publisher.max_unconfirmed_messages == 1000 * publisher.in_flight
+
+
+def test_a_confirmation_is_given_before_the_next_request_goes_out(
+    publisher: Publisher, scripted: Scripted
+) -> None:
+    iterator = publisher.publish_arrow(numbered(9000))
+
+    first = next(iterator)
+
+    assert first.start == 0
+    assert len(scripted.requests) <= publisher.in_flight
+    assert len(rows_of(list(iterator))) == 8
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (grpc.StatusCode.NOT_FOUND, TopicNotFoundError),
+        (grpc.StatusCode.PERMISSION_DENIED, PubSubError),
+        (grpc.StatusCode.UNAVAILABLE, PubSubUnavailableError),
+    ],
+)
+def test_what_can_not_be_mended_is_an_error(
+    publisher: Publisher, scripted: Scripted, status: grpc.StatusCode, error: type[Exception]
+) -> None:
+    scripted.always = lambda _: status
+
+    with pytest.raises(error):
+        list(publisher.publish_arrow(numbered(1)))
+
+
+def test_ids_come_back_in_the_order_of_the_messages(publisher: Publisher, scripted: Scripted) -> None:
+    messages = [Message(str(n).encode(), ordering_key="one") for n in range(2500)]
+
+    ids = publisher.publish(messages)
+
+    assert ids == [str(n) for n in range(2500)]
+    assert [m.data for m in scripted.published] == [m.data for m in messages]
+    assert scripted.most_at_once == 1
+
+
+def test_a_refused_message_is_named_by_its_place(publisher: Publisher, scripted: Scripted) -> None:
+    scripted.always = lambda request: (
+        grpc.StatusCode.INVALID_ARGUMENT if any(m.data == b"bad" for m in request.messages) else None
+    )
+
+    with pytest.raises(MessageRefusedError) as caught:
+        publisher.publish([Message(b"good"), Message(b"bad")])
+
+    assert caught.value.details == {"row": 1}

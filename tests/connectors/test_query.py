@@ -1,0 +1,151 @@
+"""DuckDB over the archive's files: what a query sees, and all that it can't reach."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query, run_query
+from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
+from model.table import Partitioning
+
+ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+
+
+def archive_of(root: Path, partitioning: Partitioning, sizes: list[int], data: bytes = b"{}") -> ArchiveSnapshot:
+    archive = LakeArchive(str(root / "lake"), "backup.messages", partitioning)
+    archive.create()
+    epoch = archive.take_lease("lease")
+    for number, count in enumerate(sizes, 1):
+        rows = pa.record_batch(
+            {
+                "data": pa.array([data] * count, pa.binary()),
+                "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(count)], ATTRIBUTES),
+                "message_id": [f"{number}-{n}" for n in range(count)],
+                "publish_time": pa.array([datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)] * count),
+                "ordering_key": [""] * count,
+            }
+        )
+        archive.commit(
+            [archive.writer().write([("orders", "backup", rows)])], Attempt("s", number, "lease", epoch)
+        )
+    return ArchiveSnapshot(archive.data_files(), partitioning)
+
+
+@pytest.fixture
+def limits(tmp_path: Path) -> QueryLimits:
+    return QueryLimits("200m", tmp_path / "spill")
+
+
+@pytest.mark.parametrize(("partitioning", "hour"), [("day", 0), ("hour", None)])
+def test_the_view_has_the_archive_and_its_pseudo_columns(
+    tmp_path: Path, limits: QueryLimits, partitioning: Partitioning, hour: int | None
+) -> None:
+    snapshot = archive_of(tmp_path, partitioning, [2])
+
+    (row, _) = run_query(snapshot, "SELECT * FROM refeed_archive ORDER BY message_id", {}, limits).to_pylist()
+
+    assert (row["data"], row["message_id"], row["topic"]) == (b"{}", "1-0", "orders")
+    assert row["attributes"] == [{"key": "n", "value": "0"}]
+    assert row["publish_time"] == datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
+    ingested = row["ingest_time"]
+    assert row["_PARTITIONDATE"] == ingested.date()
+    expected = ingested.hour if hour is None else hour
+    assert row["_PARTITIONTIME"] == ingested.replace(hour=expected, minute=0, second=0, microsecond=0)
+
+
+def test_parameters_are_values_and_never_text_of_the_query(tmp_path: Path, limits: QueryLimits) -> None:
+    snapshot = archive_of(tmp_path, "day", [3])
+    sql = "SELECT count(*) AS n FROM refeed_archive WHERE message_id = $id AND _PARTITIONDATE >= $day"
+
+    hit = run_query(snapshot, sql, {"id": "1-1", "day": date(2020, 1, 1)}, limits)
+    miss = run_query(snapshot, sql, {"id": "1-1' OR 'a' = 'a", "day": date(2020, 1, 1)}, limits)
+
+    assert (hit["n"].to_pylist(), miss["n"].to_pylist()) == ([1], [0])
+
+
+def test_an_empty_snapshot_is_a_table_without_rows(limits: QueryLimits) -> None:
+    empty = ArchiveSnapshot([], "day")
+
+    assert run_query(empty, "SELECT data, attributes FROM refeed_archive", {}, limits).num_rows == 0
+
+
+def test_rows_come_in_the_order_the_query_asks_for(tmp_path: Path, limits: QueryLimits) -> None:
+    snapshot = archive_of(tmp_path, "day", [20_000, 20_000])
+    sql = "SELECT message_id FROM refeed_archive ORDER BY message_id DESC"
+
+    with open_query(snapshot, sql, {}, limits) as batches:
+        ids = [value for batch in batches for value in batch.column(0).to_pylist()]
+
+    assert len(ids) == 40_000
+    assert ids == sorted(ids, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('{root}/secret')",
+        "SELECT * FROM '{root}/other.parquet'",
+        "SELECT * FROM glob('/etc/*')",
+        "SELECT * FROM read_csv('https://example.com/x.csv')",
+        "COPY (SELECT 1) TO '{root}/stolen.csv'",
+        "ATTACH '{root}/other.db'",
+        "SET enable_external_access = true",
+        "SET memory_limit = '100GB'",
+        "RESET lock_configuration",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SELECT * FROM limits",
+        "SELECT getenv('HOME')",
+    ],
+)
+def test_nothing_but_the_snapshot_can_be_reached(tmp_path: Path, limits: QueryLimits, sql: str) -> None:
+    snapshot = archive_of(tmp_path, "day", [1])
+    (tmp_path / "secret").write_text("secret")
+
+    with pytest.raises(QueryError):
+        run_query(snapshot, sql.format(root=tmp_path), {}, limits)
+
+    assert not (tmp_path / "stolen.csv").exists()
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_a_query_that_needs_more_than_its_memory_says_so(tmp_path: Path) -> None:
+    snapshot = archive_of(tmp_path, "day", [50_000], data=b"x" * 1000)
+    limits = QueryLimits("40MB", tmp_path / "spill", temp_bytes=1000)
+
+    with (
+        pytest.raises(QueryTooLargeError, match="REFEED_QUERY_MEMORY"),
+        open_query(snapshot, "SELECT list(data) FROM refeed_archive", {}, limits) as batches,
+    ):
+        list(batches)
+
+
+def test_a_query_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    snapshot = archive_of(tmp_path, "day", [1])
+    endless = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
+    limits = QueryLimits("200MB", tmp_path / "spill", seconds=0.5)
+
+    with pytest.raises(QueryTooLargeError, match="longer than"):
+        run_query(snapshot, endless, {}, limits)
+
+
+def test_a_query_stops_when_its_job_is_to_stop(tmp_path: Path, limits: QueryLimits) -> None:
+    snapshot = archive_of(tmp_path, "day", [1])
+    endless = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
+
+    with (
+        pytest.raises(QueryStoppedError),
+        open_query(snapshot, endless, {}, limits, should_stop=lambda: True) as batches,
+    ):
+        list(batches)
+
+
+def test_a_query_that_fails_by_itself_says_why(tmp_path: Path, limits: QueryLimits) -> None:
+    snapshot = archive_of(tmp_path, "day", [1])
+
+    with pytest.raises(QueryError, match="not this one"):
+        run_query(snapshot, "SELECT error('not this one') FROM refeed_archive", {}, limits)
