@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from sql.parameters import Parameter
 from sql.syntax import Expression, Node
 from sql.values import BROKEN, LakeGapError, Value
 from sql.violation import Fault
+
+
+MAX_FAULTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class Binder:
         """Note a violation and return what stands for the broken expression."""
         at = node if isinstance(node, int) else node.at
         fault = Fault(code, message, at, rewrite)
-        if fault not in self.faults:
+        # A person mends the first ones first; thousands would only be slow.
+        if len(self.faults) < MAX_FAULTS and fault not in self.faults:
             self.faults.append(fault)
         return BROKEN
 

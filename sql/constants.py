@@ -163,7 +163,7 @@ def _date(*args: Any) -> Any:
         return parse_timestamp(value).date() if not zone else NOT_CONSTANT
     if isinstance(value, datetime):
         return value.astimezone(parse_zone(zone[0])).date() if zone and value.tzinfo else value.date()
-    return value
+    return value if isinstance(value, date) else NOT_CONSTANT
 
 
 def _timestamp(value: Any, zone: str | None = None) -> Any:
@@ -172,6 +172,8 @@ def _timestamp(value: Any, zone: str | None = None) -> Any:
         return parse_timestamp(value, place)
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=place).astimezone(UTC)
+    if not isinstance(value, date):
+        return NOT_CONSTANT
     return datetime(value.year, value.month, value.day, tzinfo=place).astimezone(UTC)
 
 

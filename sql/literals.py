@@ -12,6 +12,7 @@ from sql.parameters import Parameter
 from sql.syntax import Constant
 from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_text
 
+MAX_DIGITS: Final = 25
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -44,6 +45,8 @@ def typed(kind: SqlType, text: str) -> Value:
         "DATE '2024-01-02'"
     """
     if kind == INT64:
+        if len(text) > MAX_DIGITS:
+            raise ConstantError("an integer that INT64 can't hold")
         number = int(text, 16) if text.lower().lstrip("-").startswith("0x") else int(text)
         if number not in _INT64:
             raise ConstantError("an integer that INT64 can't hold")

@@ -95,7 +95,11 @@ def _parse_value(kind: str, value: Any) -> ParameterValue:
             return float(value)
     elif isinstance(value, str):
         return _parse_text(kind, value, fault)
-    elif (isinstance(value, bytes) and kind == "BYTES") or (isinstance(value, datetime) and kind == "TIMESTAMP" and value.tzinfo) or (isinstance(value, date) and not isinstance(value, datetime) and kind == "DATE"):
+    elif (
+        (isinstance(value, bytes) and kind == "BYTES")
+        or (isinstance(value, datetime) and kind == "TIMESTAMP" and value.tzinfo)
+        or (isinstance(value, date) and not isinstance(value, datetime) and kind == "DATE")
+    ):
         return value
     raise fault
 

@@ -1,19 +1,12 @@
 """The gate: a text is a query that may run, or every reason why not."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from model.window import Window
-from sql import rules
 from sql.binder import Policy
-from sql.grammar import GrammarError, read_statement
-from sql.lexer import Source, check_size, read_tokens
-from sql.literals import parameter_value
-from sql.parameters import Parameter, parse_parameters
-from sql.query_binder import QueryBinder, Relation
-from sql.syntax import Query
-from sql.values import quote_name
-from sql.violation import Fault, QueryRefusedError, Violation
+from sql.parameters import Parameter, parse_parameter, parse_parameters
+from sql.verdict import OutputColumn, ValidatedQuery
+from sql.violation import QueryRefusedError, Violation
+from sql.worker import GATE
 
 __all__ = [
     "OutputColumn",
@@ -22,53 +15,21 @@ __all__ = [
     "QueryRefusedError",
     "ValidatedQuery",
     "Violation",
+    "parse_parameter",
     "parse_parameters",
     "validate_query",
 ]
-
-# What a selection keeps of each message beside the three columns of a replay.
-KEPT_COLUMNS = ("topic", "publish_time", "ordering_key")
-
-
-@dataclass(frozen=True, slots=True)
-class OutputColumn:
-    """A column of the result; ``type`` is GoogleSQL's name of its type, ``archive_column`` what it is untouched."""
-
-    name: str
-    type: str
-    archive_column: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ValidatedQuery:
-    """A query that passed the gate.
-
-    ``text`` is what was written and what BigQuery gets. ``window`` holds every partition the query can read;
-    it is None only for ``refeed query``. ``lake_sql`` is the same query for the lake, of which
-    ``lake_violations`` say what it can't do there; use ``sql.dialect.render_lake_query``.
-    ``missing_columns`` are those of topic, publish_time and ordering_key that the result lacks;
-    ``added_columns`` those of them that ``lake_sql`` adds by itself, under their own names.
-    """
-
-    text: str
-    parameters: Mapping[str, Parameter]
-    window: Window | None
-    tables: tuple[str, ...]
-    output: tuple[OutputColumn, ...]
-    rewrites_data: bool
-    rewrites_attributes: bool
-    missing_columns: tuple[str, ...]
-    added_columns: tuple[str, ...]
-    lake_sql: str
-    lake_parameters: Mapping[str, object]
-    lake_violations: tuple[Violation, ...]
 
 
 def validate_query(text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery:
     """Return ``text`` as a query that may run under ``policy``.
 
+    The query is read in a process of its own that is kept warm and killed when it does not answer, so a
+    query can neither crash nor hang the caller; a worker that was killed means "refused".
+
     Raises:
-        QueryRefusedError: it may not; every violation is in it, with its place and a way out where there is one.
+        QueryRefusedError: it may not run; every violation is in it, with its place and a way out where there
+            is one.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -76,85 +37,8 @@ def validate_query(text: str, parameters: Mapping[str, Parameter], policy: Polic
         >>> query = validate_query("SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2026-01-02'", {}, policy)
         >>> query.window.start.isoformat(), query.rewrites_data
         ('2026-01-02T00:00:00+00:00', False)
+        >>> validate_query("DROP TABLE backup.messages", {}, policy)
+        Traceback (most recent call last):
+        sql.violation.QueryRefusedError: The query is not allowed: line 1, column 1: DROP is not allowed; write one SELECT.
     """
-    fault = check_size(text)
-    if fault is not None:
-        raise QueryRefusedError([Violation(fault.code, fault.message, 1, 1, fault.rewrite)])
-    source = Source(text)
-    tokens, faults = read_tokens(source)
-    if faults:
-        raise _refusal(source, faults)
-    try:
-        query = read_statement(source, tokens)
-    except GrammarError as exc:
-        raise _refusal(source, [exc.fault]) from exc
-    binder = QueryBinder(policy, parameters)
-    relation = binder.bind_query(query, None, {})
-    return _judge(source, query, relation, binder)
-
-
-def _refusal(source: Source, faults: list[Fault]) -> QueryRefusedError:
-    violations = [source.violation(fault) for fault in faults]
-    return QueryRefusedError(sorted(set(violations), key=lambda v: (v.line, v.column, v.code)))
-
-
-def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder) -> ValidatedQuery:
-    policy = binder.policy
-    bound = rules.Bound(query, relation, binder, policy)
-    window = None
-    faults = list(binder.faults)
-    if policy.replay:
-        window, found = rules.check_window(bound)
-        faults += [*found, *rules.check_reads_archive(bound), *rules.check_output(bound)]
-    if faults:
-        raise _refusal(source, faults)
-    missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
-    added = _add_columns(relation, missing) if policy.replay else {}
-    origins = {c.key: c.value.origin.column if c.value.origin else None for c in relation.columns}
-    used = {
-        binder.used_parameters[name]: parameter_value(binder.parameters[name]) for name in binder.used_parameters
-    }
-    return ValidatedQuery(
-        text=source.text,
-        parameters=dict(binder.parameters),
-        window=window,
-        tables=tuple(dict.fromkeys(binder.tables)),
-        output=tuple(
-            OutputColumn(c.name or "", str(c.value.type), c.value.origin.column if c.value.origin else None)
-            for c in relation.columns
-        ),
-        rewrites_data=policy.replay and origins["data"] != "data",
-        rewrites_attributes=policy.replay and origins["attributes"] != "attributes",
-        missing_columns=missing,
-        added_columns=tuple(added),
-        lake_sql=_lake_sql(relation, added, binder),
-        lake_parameters=used,
-        lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
-    )
-
-
-def _add_columns(relation: Relation, missing: tuple[str, ...]) -> dict[str, str]:
-    """Return texts for the columns that a plain SELECT lacks, read beside the message_id they belong to."""
-    message_id = next(column.value for column in relation.columns if column.key == "message_id")
-    if relation.scope is None or message_id.origin is None:
-        return {}
-    for item in relation.scope.items:
-        if item.scans == (message_id.origin.scan,):
-            known = {column.name: column.value.lake for column in item.columns}
-            return {name: known[name] for name in missing}
-    return {}
-
-
-def _lake_sql(relation: Relation, added: Mapping[str, str], binder: QueryBinder) -> str:
-    sql = relation.sql
-    names = [(column.value.lake, column.name or f"column_{n}") for n, column in enumerate(relation.columns, 1)]
-    if added:
-        extra = []
-        for name, text in added.items():
-            fresh = binder.fresh("o")
-            extra.append(f"{text} AS {fresh}")
-            names.append((fresh, name))
-        head = sql[: len(sql) - len(relation.rest)]
-        sql = f"{head}, {', '.join(extra)}{relation.rest}"
-    items = ", ".join(f"{binder_name} AS {quote_name(name)}" for binder_name, name in names)
-    return f"SELECT {items} FROM ({sql}) AS result"
+    return GATE.validate(text, parameters, policy)

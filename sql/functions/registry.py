@@ -145,5 +145,24 @@ def _template(lake: "str | Mapping[int, str]") -> Render:
 
 
 PARTS: Final = frozenset(
-    ["MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "DAYOFWEEK", "DAYOFYEAR", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR", "DATE", "TIME", "DATETIME", "NANOSECOND"]
+    [
+        "MICROSECOND",
+        "MILLISECOND",
+        "SECOND",
+        "MINUTE",
+        "HOUR",
+        "DAY",
+        "DAYOFWEEK",
+        "DAYOFYEAR",
+        "WEEK",
+        "ISOWEEK",
+        "MONTH",
+        "QUARTER",
+        "YEAR",
+        "ISOYEAR",
+        "DATE",
+        "TIME",
+        "DATETIME",
+        "NANOSECOND",
+    ]
 ) | {f"WEEK({day})" for day in ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")}

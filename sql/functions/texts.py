@@ -50,10 +50,10 @@ def pattern(value: Value, *, groups: int | None = None) -> str:
 
 
 def count_groups(text: str) -> int:
-    """Count capturing groups of an RE2 pattern.
+    r"""Count capturing groups of an RE2 pattern.
 
     Example:
-        >>> count_groups(r"a(b)(?:c)(?P<d>e)[(]\\\\(")
+        >>> count_groups(r"a(b)(?:c)(?P<d>e)[(]\(")
         2
     """
     bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "", text, flags=re.DOTALL)

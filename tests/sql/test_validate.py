@@ -49,4 +49,4 @@ def test_parameters_are_typed_and_needed() -> None:
     query = validate_query(text, parse_parameters({"from": body}), POLICY)
     assert query.window is not None
     assert query.window.start == datetime(2024, 1, 2, tzinfo=UTC)
-    assert codes(text) == ["parameter_missing", "window_missing"]
+    assert codes(text) == ["window_missing", "parameter_missing"]

@@ -1,0 +1,216 @@
+"""The process that reads queries: warm, and killed when one query takes more than its share."""
+
+import atexit
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from types import FrameType
+from typing import IO, Any, Final
+
+from model.errors import RefeedError
+from sql.binder import Policy
+from sql.lexer import check_size
+from sql.parameters import Parameter
+from sql.verdict import ValidatedQuery, judge_query
+from sql.violation import QueryRefusedError, Violation
+
+# CPU seconds a query may cost; a normal one costs two thousandths.
+CPU_SECONDS: Final = 0.15
+# After this long the worker is killed, unless the machine gave it no time to run.
+WALL_SECONDS: Final = 0.23
+PATIENCE_SECONDS: Final = 5.0
+START_SECONDS: Final = 30.0
+_LENGTH: Final = struct.Struct(">I")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class GateUnavailableError(RefeedError):
+    """The process that reads queries does not start."""
+
+    code = "gate_unavailable"
+
+
+class Gate:
+    """One warm worker; calls from several threads take turns, at about two milliseconds each.
+
+    The worker starts with the first query, or with ``warm``, and ends with this process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self.kills = 0
+
+    def warm(self) -> None:
+        """Start the worker now, so that the first query does not wait for it."""
+        with self._lock:
+            self._running()
+
+    def close(self) -> None:
+        """End the worker; the next query starts another one."""
+        with self._lock:
+            self._end()
+
+    def validate(self, text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery:
+        """Return the verdict of the worker; see ``sql.validate.validate_query``."""
+        fault = check_size(text)
+        if fault is not None:
+            raise QueryRefusedError([Violation(fault.code, fault.message, 1, 1, fault.rewrite)])
+        with self._lock:
+            process = self._running()
+            try:
+                write_frame(_pipe(process.stdin), (text, dict(parameters), policy))
+                answer = self._await(process)
+            except (OSError, EOFError, pickle.UnpicklingError):
+                answer = None
+            if answer is None:
+                self.kills += 1
+                self._end()
+        if isinstance(answer, ValidatedQuery):
+            return answer
+        if isinstance(answer, QueryRefusedError):
+            raise answer
+        raise QueryRefusedError([_too_slow()])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._owner != os.getpid():
+            # A fork has its parent's pipes: they are not ours to talk into.
+            self._process, self._owner = None, os.getpid()
+        if self._process is None or self._process.poll() is not None:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-c", "from sql.worker import serve; serve()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for the owner, which drains first
+            )
+            atexit.register(self._end)
+            if not _is_readable(self._process, START_SECONDS):
+                self._end()
+                raise GateUnavailableError
+            try:
+                read_frame(_pipe(self._process.stdout))
+            except (OSError, EOFError) as exc:
+                self._end()
+                raise GateUnavailableError from exc
+        return self._process
+
+    def _await(self, process: subprocess.Popen[bytes]) -> Any:
+        """Return the answer, or None when the worker used up its time or died."""
+        began = time.monotonic()
+        used = _cpu_seconds(process.pid)
+        wait = WALL_SECONDS
+        while not _is_readable(process, wait):
+            if time.monotonic() - began > PATIENCE_SECONDS or _cpu_seconds(process.pid) - used >= CPU_SECONDS:
+                return None
+            wait = 0.02
+        return read_frame(_pipe(process.stdout))
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None  # Popen was asked for both
+    return pipe
+
+
+def _is_readable(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(_pipe(process.stdout), select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU time a process has used, all of the wall's when the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - a hot path over procfs
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return time.monotonic()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _too_slow() -> Violation:
+    return Violation("query_too_slow", "The query takes too long to read; write it simpler.", 1, 1)
+
+
+def write_frame(pipe: IO[bytes], value: object) -> None:
+    """Write one value with its length before it."""
+    body = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(_LENGTH.pack(len(body)) + body)
+    pipe.flush()
+
+
+def read_frame(pipe: IO[bytes]) -> Any:
+    """Read one value.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    body = pipe.read(_LENGTH.unpack(head)[0])
+    return pickle.loads(body)  # noqa: S301 - both sides are this program
+
+
+class _TimeUpError(BaseException):
+    """The CPU time of one query is used up; a BaseException, so that no reader can swallow it."""
+
+
+def _time_up(_number: int, _frame: FrameType | None) -> None:
+    raise _TimeUpError
+
+
+def answer(text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery | QueryRefusedError:
+    """Return the verdict on one query within its CPU time, whatever happens on the way."""
+    try:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+        try:
+            return judge_query(text, parameters, policy)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    except QueryRefusedError as exc:
+        return exc
+    except (_TimeUpError, RecursionError, MemoryError):
+        return QueryRefusedError([_too_slow()])
+    except Exception as exc:  # noqa: BLE001 - whatever a hostile text makes the readers do, the answer is no
+        message = f"The gate can't read this query ({type(exc).__name__})."
+        return QueryRefusedError([Violation("query_unreadable", message, 1, 1)])
+
+
+def serve() -> None:
+    """Answer queries from standard input until it ends."""
+    signal.signal(signal.SIGPROF, _time_up)
+    pipe_in, pipe_out = sys.stdin.buffer, sys.stdout.buffer
+    # What a library prints must not end up between the answers.
+    sys.stdout = sys.stderr
+    write_frame(pipe_out, "ready")
+    while True:
+        try:
+            request = read_frame(pipe_in)
+        except EOFError:
+            return
+        write_frame(pipe_out, answer(*request))
+
+
+GATE: Final = Gate()
