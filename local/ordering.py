@@ -165,8 +165,15 @@ class OrderedBacklog:
     def _late(self, late: Seqs) -> Seqs:
         """Return those of ``late`` that wait for another delivery, nothing of their key before them."""
         waiting = {seq for seq, _ in self._ready}
-        fresh = [seq for seq in set(late.tolist()) if seq in waiting]
+        unread = range(self._reader.cursor, self._log.next_seq)
+        fresh = [
+            seq for seq in set(late.tolist()) if seq in waiting or (seq in unread and not self._read_key(seq))
+        ]
         return np.array(fresh, dtype=np.int64)
+
+    def _read_key(self, seq: int) -> str:
+        seqs = np.array([seq], dtype=np.int64)
+        return read_ordering_key(self._log.read(seqs, self._log.read_lengths(seqs)).tobytes())
 
     def confirm(self, done: Seqs) -> None:
         """Note that ``done`` is acknowledged on disk."""

@@ -305,7 +305,7 @@ def parse_modify_ack_deadline(raw: bytes) -> tuple[str, "AckIds", int]:
     try:
         name, position = _read_name(raw)
         seconds = 0
-        if raw[position] == 0x18:  # noqa: PLR2004 - field 3, ack_deadline_seconds
+        if raw.startswith(b"\x18", position):  # field 3, ack_deadline_seconds
             seconds, position = read_varint(raw, position + 1)
         ids = _read_ack_fields(raw, position, 0x22)
         if ids is None:

@@ -1,0 +1,231 @@
+"""kill -9 of the local Pub/Sub server at random moments: nothing acknowledged is lost, nothing acked comes again."""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.pubsub_v1 import types
+
+TOPIC = "projects/p/topics/orders"
+SUBSCRIPTION = "projects/p/subscriptions/orders"
+
+pytestmark = pytest.mark.acceptance
+
+
+class Server:
+    """The server as a process on a fixed port, killed and started again by pid."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "local.server", "--port", str(self.port), "--data-dir", str(self.folder)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith("Pub/Sub server on 127.0.0.1:"), (
+            "the server did not start"
+        )
+
+    def end(self, signal_number: int = signal.SIGKILL) -> int:
+        assert self.process is not None
+        os.kill(self.process.pid, signal_number)
+        code = self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    @contextlib.contextmanager
+    def channel(self) -> Iterator[grpc.Channel]:
+        options = [("grpc.max_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 50)]
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}", options=options) as channel:
+            yield channel
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    running = Server(tmp_path / "pubsub")
+    running.start()
+    yield running
+    if running.process is not None and running.process.poll() is None:
+        running.end()
+
+
+def call(channel: grpc.Channel, method: str, request: object, response_type: type = types.PullResponse) -> object:
+    """One call, made again while the server is away."""
+    stub = channel.unary_unary(f"/google.pubsub.v1.{method}")
+    raw = type(request).serialize(request)
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            return response_type.deserialize(stub(raw, timeout=5))
+        except grpc.RpcError as exc:
+            assert exc.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}, exc.details()
+            assert time.monotonic() < give_up, "the server did not come back"
+            time.sleep(0.02)
+
+
+def create(channel: grpc.Channel, **settings: object) -> None:
+    call(channel, "Publisher/CreateTopic", types.Topic(name=TOPIC), types.Topic)
+    subscription = types.Subscription(name=SUBSCRIPTION, topic=TOPIC, ack_deadline_seconds=10, **settings)
+    call(channel, "Subscriber/CreateSubscription", subscription, types.Subscription)
+
+
+def publish(channel: grpc.Channel, *data: str) -> list[str]:
+    messages = [types.PubsubMessage(data=each.encode(), attributes={"n": each}) for each in data]
+    request = types.PublishRequest(topic=TOPIC, messages=messages)
+    return list(call(channel, "Publisher/Publish", request, types.PublishResponse).message_ids)
+
+
+def pull(channel: grpc.Channel, count: int = 1000) -> list[types.ReceivedMessage]:
+    request = types.PullRequest(subscription=SUBSCRIPTION, max_messages=count)
+    return list(call(channel, "Subscriber/Pull", request).received_messages)
+
+
+def ack(channel: grpc.Channel, messages: list[types.ReceivedMessage]) -> None:
+    ack_ids = [message.ack_id for message in messages]
+    call(channel, "Subscriber/Acknowledge", types.AcknowledgeRequest(subscription=SUBSCRIPTION, ack_ids=ack_ids))
+
+
+def drain(channel: grpc.Channel) -> list[types.ReceivedMessage]:
+    """Everything that is left; right after a restart nothing is leased."""
+    found: list[types.ReceivedMessage] = []
+    request = types.PullRequest(subscription=SUBSCRIPTION, max_messages=1000, return_immediately=True)
+    while batch := list(call(channel, "Subscriber/Pull", request).received_messages):
+        ack(channel, batch)
+        found += batch
+    return found
+
+
+def test_kills_at_random_moments_lose_nothing_and_bring_nothing_acked_back(server: Server) -> None:
+    chance = random.Random(7)
+    confirmed: dict[str, str] = {}
+    acked: set[str] = set()
+    acking: set[str] = set()
+    came_back: set[str] = set()
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def produce() -> None:
+        with server.channel() as channel:
+            number = 0
+            while not stop.is_set():
+                names = [f"{number}-{n}" for n in range(chance.choice([1, 3, 200]))]
+                number += 1
+                confirmed.update(zip(publish(channel, *names), names, strict=True))
+
+    def consume() -> None:
+        with server.channel() as channel:
+            while not stop.is_set():
+                batch = pull(channel, chance.choice([1, 50, 500]))
+                came_back.update(acked & {message.message.message_id for message in batch})
+                kept = [message for message in batch if chance.random() < 0.9]
+                if kept:
+                    acking.update(message.message.message_id for message in kept)
+                    ack(channel, kept)
+                    acked.update(message.message.message_id for message in kept)
+
+    def guarded(work: object) -> None:
+        try:
+            work()
+        except BaseException as exc:  # noqa: BLE001 - shown by the test
+            failures.append(exc)
+
+    with server.channel() as channel:
+        create(channel)
+        threads = [threading.Thread(target=guarded, args=(work,)) for work in (produce, consume, consume)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(6):
+                # Not a wait for something: the moment of the kill is what varies.
+                time.sleep(chance.uniform(0.2, 1.0))
+                server.end()
+                server.start()
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(60)
+        assert not failures
+        server.end()
+        server.start()
+        rest = {message.message.message_id: message.message.data.decode() for message in drain(channel)}
+    assert len(confirmed) > 1000
+    assert not came_back
+    assert not acked & rest.keys()
+    # An ack whose answer the kill swallowed may count or not.
+    assert confirmed.keys() <= acked | acking | rest.keys()
+    assert all(rest[message_id] == name for message_id, name in confirmed.items() if message_id in rest)
+
+
+def test_ids_grow_over_kills_and_order_is_kept(server: Server) -> None:
+    ids: list[str] = []
+    with server.channel() as channel:
+        create(channel)
+        for number in range(4):
+            ids += publish(channel, f"{number}a", f"{number}b")
+            server.end()
+            server.start()
+        got = pull(channel)
+    assert ids == sorted(set(ids), key=int)
+    assert [message.message.message_id for message in got] == ids
+
+
+def test_a_message_held_by_a_dead_client_comes_back(server: Server) -> None:
+    code = (
+        "import sys, grpc, time\n"
+        "from google.pubsub_v1 import types\n"
+        f"pull = grpc.insecure_channel('127.0.0.1:{server.port}').unary_unary('/google.pubsub.v1.Subscriber/Pull')\n"
+        f"request = types.PullRequest(subscription='{SUBSCRIPTION}', max_messages=10)\n"
+        "print(len(types.PullResponse.deserialize(pull(types.PullRequest.serialize(request))).received_messages),"
+        " flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with server.channel() as channel:
+        create(channel)
+        publish(channel, "a", "b")
+        client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert client.stdout is not None
+        assert client.stdout.readline() == "2\n"
+        leased_at = time.monotonic()
+        client.kill()
+        client.wait()
+        client.stdout.close()
+        found: list[types.ReceivedMessage] = []
+        while not found:
+            assert time.monotonic() < leased_at + 20, "the lease of a dead client did not end"
+            found = pull(channel)
+    assert [message.message.data for message in found] == [b"a", b"b"]
+    assert 9.0 < time.monotonic() - leased_at < 14.0
+
+
+def test_a_term_signal_ends_the_server_cleanly(server: Server) -> None:
+    with server.channel() as channel:
+        create(channel)
+        publish(channel, "a")
+    assert server.end(signal.SIGTERM) == 0
+    server.start()
+    with server.channel() as channel:
+        assert [message.message.data for message in pull(channel)] == [b"a"]
+
+
+def test_a_second_server_on_the_folder_or_the_port_is_refused(server: Server, tmp_path: Path) -> None:
+    for folder, words in ((server.folder, "Another Pub/Sub server uses"), (tmp_path / "other", "is taken")):
+        command = [sys.executable, "-m", "local.server", "--port", str(server.port), "--data-dir", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr

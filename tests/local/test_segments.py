@@ -1,0 +1,187 @@
+import errno
+import os
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from google.pubsub_v1 import types
+
+from local import segments
+from local.segments import MAX_LOADED_SEGMENTS, MessageLog
+from local.status import StatusError
+from local.wire import read_message
+
+PubsubMessage = types.PubsubMessage.pb()
+FIRST_ID = 10**15
+
+
+def body(text: str) -> bytes:
+    return bytes(PubsubMessage(data=text.encode()).SerializeToString())
+
+
+def read(log: MessageLog, *seqs: int) -> list[str]:
+    wanted = np.array(seqs, dtype=np.int64)
+    lengths = log.read_lengths(wanted)
+    raw = log.read(wanted, lengths).tobytes()
+    texts = []
+    for seq, length in zip(seqs, lengths.tolist(), strict=True):
+        message = PubsubMessage.FromString(read_message(raw[:length]))
+        assert message.message_id == str(FIRST_ID + seq)
+        texts.append(message.data.decode())
+        raw = raw[length:]
+    assert not raw
+    return texts
+
+
+def test_messages_are_numbered_and_read_back_in_any_order(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID)
+    assert log.append([body("a"), body("b")]) == 0
+    assert log.append([body("c")]) == 2
+    assert read(log, 2, 0, 1) == ["c", "a", "b"]
+
+
+def test_a_log_goes_on_where_it_ended_over_segments_and_restarts(tmp_path: Path) -> None:
+    texts = [f"m{n}" for n in range(200)]
+    for start in range(0, 200, 20):
+        log = MessageLog(tmp_path, FIRST_ID, segment_bytes=300)
+        for n in range(start, start + 20):
+            assert log.append([body(texts[n])]) == n
+    assert len(list(tmp_path.glob("*.log"))) > MAX_LOADED_SEGMENTS
+    assert read(log, *range(200)) == texts
+    assert read(log, 199, 3, 100) == ["m199", "m3", "m100"]
+
+
+@pytest.mark.parametrize("cut_log", [0, 1, 30])
+@pytest.mark.parametrize("cut_idx", [0, 1, 20, 32])
+def test_a_torn_tail_is_cut_off_and_the_rest_is_kept(tmp_path: Path, cut_log: int, cut_idx: int) -> None:
+    log = MessageLog(tmp_path, FIRST_ID)
+    log.append([body("kept one"), body("kept two")])
+    log.append([body("torn")])
+    for suffix, cut in (("log", cut_log), ("idx", cut_idx)):
+        (path,) = tmp_path.glob(f"*.{suffix}")
+        os.truncate(path, path.stat().st_size - cut)
+    again = MessageLog(tmp_path, FIRST_ID)
+    whole = not cut_log and not cut_idx
+    assert again.next_seq == (3 if whole else 2)
+    assert again.append([body("new")]) == again.next_seq - 1
+    assert read(again, *range(again.next_seq)) == ["kept one", "kept two", *(["torn"] if whole else []), "new"]
+
+
+def test_records_without_their_index_entry_were_never_published(tmp_path: Path) -> None:
+    MessageLog(tmp_path, FIRST_ID).append([body("kept")])
+    (path,) = tmp_path.glob("*.log")
+    with path.open("ab") as file:
+        file.write(b"half a request")
+    again = MessageLog(tmp_path, FIRST_ID)
+    again.append([body("next")])
+    assert read(again, 0, 1) == ["kept", "next"]
+
+
+def test_a_record_that_does_not_fit_its_checksum_ends_the_log(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID)
+    for text in ("one", "two", "three"):
+        log.append([body(text)])
+    (path,) = tmp_path.glob("*.log")
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"two")] ^= 1
+    path.write_bytes(raw)
+    again = MessageLog(tmp_path, FIRST_ID)
+    assert again.next_seq == 1
+    again.append([body("instead")])
+    assert read(MessageLog(tmp_path, FIRST_ID), 0, 1) == ["one", "instead"]
+
+
+def test_a_full_disk_stores_nothing_and_the_next_publish_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MessageLog(tmp_path, FIRST_ID)
+    log.append([body("before")])
+    real = os.pwrite
+    for failing_call in (1, 2, 3):
+        calls = iter(range(1, 10))
+
+        def full(fd: int, data: bytes, offset: int, failing: int = failing_call, calls: object = calls) -> int:
+            if next(calls) == failing:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(fd, data[: max(1, len(data) // 2)], offset)
+
+        monkeypatch.setattr(segments.os, "pwrite", full)
+        with pytest.raises(StatusError) as caught:
+            log.append([body("lost")])
+        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        monkeypatch.setattr(segments.os, "pwrite", real)
+    assert log.append([body("after")]) == 1
+    assert read(MessageLog(tmp_path, FIRST_ID), 0, 1) == ["before", "after"]
+
+
+def test_an_io_error_answers_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MessageLog(tmp_path, FIRST_ID)
+
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(segments.os, "pwrite", broken)
+    with pytest.raises(StatusError) as caught:
+        log.append([body("lost")])
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+def test_consumed_segments_are_deleted_and_the_others_stay_readable(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID, segment_bytes=1)
+    for n in range(10):
+        log.append([body(f"m{n}")])
+    assert log.delete_before(5) == 5
+    assert log.first_seq == 5
+    assert read(log, 5, 9) == ["m5", "m9"]
+    assert log.delete_before(100) == 4
+    assert MessageLog(tmp_path, FIRST_ID).next_seq == 10
+    with pytest.raises(StatusError, match="retention"):
+        read(log, 4)
+
+
+def test_segments_younger_than_the_retention_are_kept(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID, segment_bytes=1)
+    log.append([body("a")])
+    log.append([body("b")])
+    assert log.delete_before(2, publish_time=log.publish_time(0)) == 0
+    assert log.delete_before(2, publish_time=log.publish_time(0) + 1) == 1
+
+
+def test_a_reader_of_a_deleted_segment_can_finish(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID, segment_bytes=1)
+    log.append([body("a")])
+    log.append([body("b")])
+    segment = log._segment_of(0)
+    log.delete_before(1)
+    assert b"a" in os.pread(segment.fd, 1000, 0)
+
+
+def test_publish_times_never_run_back_and_lead_to_their_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([5_000, 9_000, 7_000, 12_000, 11_000])
+    monkeypatch.setattr(segments.time, "time_ns", lambda: next(clock) * 1000)
+    log = MessageLog(tmp_path, FIRST_ID, segment_bytes=80)
+    for n in range(4):
+        log.append([body(f"m{n}"), body(f"n{n}")])
+    assert [log.publish_time(seq) for seq in range(8)] == [5_000] * 2 + [9_000] * 4 + [12_000] * 2
+    assert [log.first_seq_since(t) for t in (0, 5_000, 5_001, 9_000, 9_001, 12_000, 12_001)] == [
+        0,
+        0,
+        2,
+        2,
+        6,
+        6,
+        8,
+    ]
+    again = MessageLog(tmp_path, FIRST_ID)
+    again.append([body("late")])
+    assert again.publish_time(8) == 12_000
+
+
+def test_fsync_reaches_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(segments.os, "fdatasync", synced.append)
+    MessageLog(tmp_path, FIRST_ID, fsync=True).append([body("a")])
+    assert len(set(synced)) == 2
