@@ -1,0 +1,1 @@
+"""``refeed demo``: the main job end to end, with a verdict."""

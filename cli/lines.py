@@ -1,0 +1,103 @@
+"""The ndjson that ``publish`` and ``demo --input`` read: one message a line."""
+
+import base64
+import binascii
+import gzip
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from model.errors import InputError, InvalidNameError
+from model.message import Message, parse_resource_id
+
+_KEYS: Final = {"topic", "attributes", "data", "data_base64", "ordering_key"}
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+def read_messages(path: Path, *, topic: str | None = None) -> Iterator[tuple[str, Message]]:
+    """Yield (topic, message) of every line of ``path``, ``-`` being stdin; gzip is found by its first bytes.
+
+    A line is ``{"topic", "attributes", "data" | "data_base64", "ordering_key"}``. ``data`` is any JSON value and
+    is published as compact JSON in UTF-8; ``data_base64`` gives the bytes themselves. ``topic`` wins over the
+    line's.
+
+    Raises:
+        InputError: a line is not that, or there is no such file; the message names the line.
+    """
+    with _open(path) as lines:
+        try:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _parse_line(line, f"{path}, line {number}", topic)
+        except (OSError, EOFError, gzip.BadGzipFile) as exc:
+            raise InputError(f"{path} can't be read to its end: {exc}") from exc
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Iterable[bytes]]:
+    if str(path) == "-":
+        yield from _unzipped(sys.stdin.buffer)
+        return
+    try:
+        file = path.open("rb")
+    except OSError as exc:
+        raise InputError(f"{path} can't be opened: {exc.strerror}") from exc
+    with file:
+        yield from _unzipped(file)
+
+
+def _unzipped(file: Any) -> Iterator[Iterable[bytes]]:
+    if file.peek(2)[:2] == _GZIP_MAGIC:
+        with gzip.open(file) as unzipped:
+            yield unzipped
+    else:
+        yield file
+
+
+def _parse_line(line: bytes, where: str, topic: str | None) -> tuple[str, Message]:
+    try:
+        fields = json.loads(line)
+    except ValueError as exc:
+        raise InputError(f"{where}: not JSON in UTF-8: {exc}") from exc
+    if not isinstance(fields, dict):
+        raise InputError(f"{where}: not a JSON object")
+    unknown = fields.keys() - _KEYS
+    if unknown:
+        raise InputError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_KEYS))}")
+    target = topic or fields.get("topic")
+    if not isinstance(target, str):
+        raise InputError(f"{where}: no topic; put one on the line or give --topic")
+    try:
+        parse_resource_id(target)
+    except InvalidNameError as exc:
+        raise InputError(f"{where}: {exc.message}") from exc
+    attributes = fields.get("attributes", {})
+    if not isinstance(attributes, dict) or not all(isinstance(value, str) for value in attributes.values()):
+        raise InputError(f"{where}: attributes takes an object whose values are strings")
+    ordering_key = fields.get("ordering_key", "")
+    if not isinstance(ordering_key, str):
+        raise InputError(f"{where}: ordering_key takes a string")
+    data = _payload(fields, where)
+    if not data and not attributes:
+        raise InputError(f"{where}: a message takes data or an attribute, as Pub/Sub demands")
+    return target, Message(data, attributes, ordering_key=ordering_key)
+
+
+def _payload(fields: dict[str, Any], where: str) -> bytes:
+    if "data" in fields and "data_base64" in fields:
+        raise InputError(f"{where}: data or data_base64, not both")
+    if "data_base64" in fields:
+        try:
+            return base64.b64decode(fields["data_base64"], validate=True)
+        except (TypeError, ValueError, binascii.Error) as exc:
+            raise InputError(f"{where}: data_base64 is no base64: {exc}") from exc
+    if "data" not in fields:
+        return b""
+    try:
+        return json.dumps(fields["data"], ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no UTF-8; as an escape it is still the JSON it was.
+        return json.dumps(fields["data"], separators=(",", ":")).encode()

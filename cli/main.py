@@ -1,0 +1,77 @@
+"""The command ``refeed``: one module a command, every error with its code and a way out."""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli import attach, backfill, doctor, gate, lake, publish, query, services, up
+from cli.demo import command as demo
+from cli.invocation import HOME_HELP, HomeGroup, use_home
+from cli.terminal import ExitCode, err, exit_code_of, out, print_error
+from model.errors import RefeedError
+
+app = typer.Typer(
+    name="refeed",
+    cls=HomeGroup,
+    help="Back up every raw Pub/Sub message and replay any of them with SQL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"refeed {version('refeed')}")
+        raise typer.Exit
+
+
+@app.callback()
+def refeed(
+    *,
+    home: Annotated[Path | None, typer.Option("--home", help=HOME_HELP)] = None,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Back up every raw Pub/Sub message and replay any of them with SQL."""
+    del show_version
+    use_home(home)
+
+
+app.command("demo")(demo.demo)
+app.command("up")(up.up)
+app.command("doctor")(doctor.doctor)
+app.command("attach")(attach.attach)
+app.command("publish")(publish.publish)
+app.command("query")(query.query)
+app.add_typer(backfill.app, name="backfill")
+app.command("pubsub")(services.pubsub)
+app.command("backup")(services.backup)
+app.command("api")(services.api)
+app.add_typer(lake.app, name="lake")
+app.add_typer(gate.app, name="sql")
+
+
+def main() -> None:
+    """Run ``refeed``; the exit code is one of :class:`cli.terminal.ExitCode`."""
+    try:
+        app()
+    except RefeedError as error:
+        print_error(error)
+        sys.exit(exit_code_of(error))
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output, such as 'head', has enough.
+        sys.stderr.close()
+        sys.exit(ExitCode.OK)
+
+
+if __name__ == "__main__":
+    main()

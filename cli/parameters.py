@@ -1,0 +1,58 @@
+"""Query parameters as the terminal takes them: ``name:TYPE:value``, the way of Google's bq."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from model.errors import InputError
+
+_PARAMETER = re.compile(r"(?P<name>[A-Za-z_]\w*):(?P<type>[A-Za-z0-9<>]*):(?P<value>.*)", re.DOTALL)
+
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        "-p",
+        metavar="NAME:TYPE:VALUE",
+        help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z; no TYPE means STRING.",
+        show_default=False,
+    ),
+]
+
+
+def parse_parameters(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the parameters in the API's form; the value of an ARRAY is a JSON array.
+
+    Raises:
+        InputError: a text is not ``name:TYPE:value``, or a name comes twice.
+
+    Example:
+        >>> parse_parameters(["from:TIMESTAMP:2026-01-01T00:00:00Z"])
+        {'from': {'type': 'TIMESTAMP', 'value': '2026-01-01T00:00:00Z'}}
+    """
+    parameters: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        match = _PARAMETER.fullmatch(text)
+        if match is None:
+            raise InputError(
+                f"--param {text!r} is not NAME:TYPE:VALUE, such as from:TIMESTAMP:2026-01-01T00:00:00Z"
+            )
+        name, kind = match["name"], match["type"].upper() or "STRING"
+        if name in parameters:
+            raise InputError(f"--param {name} is given twice")
+        parameters[name] = {"type": kind, "value": _value(kind, match["value"], text)}
+    return parameters
+
+
+def _value(kind: str, text: str, whole: str) -> Any:
+    if kind.startswith("ARRAY"):
+        try:
+            return json.loads(text)
+        except ValueError as exc:
+            raise InputError(f"--param {whole!r}: the value of an ARRAY is a JSON array: {exc}") from exc
+    if kind == "BOOL" and text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    return text

@@ -1,0 +1,188 @@
+"""Child processes of this terminal: each with its own log, waited for with a deadline, ended by its id."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from model.errors import PortTakenError, ProcessEndedError
+
+_POLL_SECONDS: Final = 0.05
+_TAIL_LINES: Final = 15
+
+
+class Child:
+    """A process in a group of its own, its output appended to ``log``.
+
+    A Ctrl-C in the terminal does not reach it: whoever started it ends it, in the order that drains. ``kill``
+    takes the whole group, so that a JVM or a worker that the process started goes with it.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start it; one that runs already is left alone."""
+        if not self.is_running:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("ab") as output:
+                self._process = subprocess.Popen(  # noqa: S603  our own commands
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+        return self
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id, also its group's."""
+        if self._process is None:
+            raise ProcessEndedError(f"{self.name} was not started.", name=self.name)
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, negative for a signal; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def wait_until(self, is_ready: Callable[[], bool], *, seconds: float, what: str) -> None:
+        """Return once ``is_ready`` says so.
+
+        Raises:
+            ProcessEndedError: the process ended first, or ``seconds`` passed; the message ends with its log's
+                last lines.
+        """
+        deadline = time.monotonic() + seconds
+        while not is_ready():
+            if not self.is_running:
+                raise self.ended_error()
+            if time.monotonic() > deadline:
+                raise ProcessEndedError(
+                    f"{self.name} has not {what} in {seconds:.0f} s; its log {self.log} ends:\n{self.log_tail()}",
+                    name=self.name,
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def ended_error(self) -> ProcessEndedError:
+        """Return the error that says how it ended, with its log's last lines."""
+        code = self.exit_code
+        how = f"by signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"with code {code}"
+        return ProcessEndedError(
+            f"{self.name} ended {how}; its log {self.log} ends:\n{self.log_tail()}", name=self.name, exit_code=code
+        )
+
+    def log_tail(self, lines: int = _TAIL_LINES) -> str:
+        """Return the last lines of its log."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM to the process itself, which drains what it has begun."""
+        self._signal(os.kill, signal.SIGTERM)
+
+    def stop(self, *, seconds: float = 30.0) -> int | None:
+        """Ask it to stop, wait, and kill its group when ``seconds`` pass; return the exit code."""
+        self.ask_to_stop()
+        if self._process is not None:
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        # Whatever it started and left behind goes too.
+        self._signal(os.killpg, signal.SIGKILL)
+        return self.exit_code
+
+    def kill(self) -> None:
+        """End it and everything it started with SIGKILL, now."""
+        self._signal(os.killpg, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def _signal(self, send: Callable[[int, int], None], number: int) -> None:
+        if self._process is None or (send is os.kill and self._process.poll() is not None):
+            return
+        try:
+            send(self._process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+class Children:
+    """The children of one command; leaving the block stops all, the last one started first."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(self._children)
+
+    def start(self, child: Child) -> Child:
+        """Start ``child`` and stop it with the others."""
+        self._children.append(child)
+        return child.start()
+
+    def stop(self, *, seconds: float = 30.0) -> None:
+        """Stop all, the last one started first, each with ``seconds`` to drain."""
+        for child in reversed(self._children):
+            child.stop(seconds=seconds)
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def check_port_free(port: int, option: str) -> None:
+    """Raise unless 127.0.0.1:``port`` can be listened on; ``option`` is what to choose another one with.
+
+    Raises:
+        PortTakenError: somebody listens there.
+    """
+    with socket.socket() as listener:
+        # As servers do: a port whose last connections are still fading is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as exc:
+            raise PortTakenError(
+                f"Port {port} of 127.0.0.1 can't be used ({exc.strerror}); choose another one with {option}.",
+                port=port,
+            ) from exc
+
+
+def is_listening(address: str, *, seconds: float = 1.0) -> bool:
+    """Say whether somebody takes connections at ``address`` ("host:port") within ``seconds``."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds):
+            return True
+    except (OSError, ValueError):
+        return False

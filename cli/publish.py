@@ -1,0 +1,88 @@
+"""``refeed publish``: messages from a file to their topics."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.invocation import command_settings
+from cli.lines import read_messages
+from cli.terminal import err, print_json
+from model.errors import InputError
+from model.message import Message
+from model.settings import Settings
+
+_BATCH_MESSAGES: Final = 1000
+
+
+def publish(
+    file: Annotated[Path, typer.Argument(help="ndjson, may be gzipped; - is stdin.", show_default=False)],
+    topic: Annotated[str | None, typer.Option(help="Publish all to this topic, whatever the lines say.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Publish the messages of FILE, one JSON object a line.
+
+    A line is {"topic", "attributes", "data" or "data_base64", "ordering_key"}. With a local Pub/Sub server
+    missing topics are created. A bad line ends it; what stands before that line is published.
+    """
+    published: dict[str, int] = {}
+    try:
+        for batch in publish_all(command_settings(), read_messages(file, topic=topic)):
+            published[batch.topic] = published.get(batch.topic, 0) + len(batch.ids)
+    finally:
+        total = sum(published.values())
+        if as_json:
+            print_json({"published": total, "topics": published})
+        else:
+            err.print(f"published {total} messages to {len(published)} topics")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """Messages of one topic that Pub/Sub has taken, and the ids it gave them, in the same order."""
+
+    topic: str
+    messages: list[Message]
+    ids: list[str]
+
+
+def publish_all(settings: Settings, messages: Iterable[tuple[str, Message]]) -> Iterator[PublishedBatch]:
+    """Publish ``messages`` in batches and yield each; within a topic they go out in their order.
+
+    Raises:
+        InputError: a line is bad; what stands before it is published.
+        TopicNotFoundError: a topic does not exist and Pub/Sub is the real one.
+        MessageRefusedError: Pub/Sub does not take a message.
+        PubSubUnavailableError: nobody answers.
+    """
+    from connectors.pubsub.client import PubSub
+    from connectors.pubsub.publish import Publisher
+
+    waiting: dict[str, list[Message]] = {}
+    publishers: dict[str, Any] = {}
+    with PubSub(settings.project, settings.pubsub_emulator_host) as admin:
+
+        def send(topic: str) -> PublishedBatch:
+            if topic not in publishers:
+                if settings.is_embedded:
+                    admin.create_topic(topic)
+                publishers[topic] = Publisher(admin.channel, admin.topic_path(topic))
+            batch = waiting.pop(topic)
+            return PublishedBatch(topic, batch, publishers[topic].publish(batch))
+
+        fault: InputError | None = None
+        try:
+            for topic, message in messages:
+                batch = waiting.setdefault(topic, [])
+                batch.append(message)
+                if len(batch) == _BATCH_MESSAGES:
+                    yield send(topic)
+        except InputError as exc:
+            fault = exc
+        # What was read before a bad line goes out too.
+        for topic in list(waiting):
+            yield send(topic)
+        if fault is not None:
+            raise fault

@@ -1,0 +1,132 @@
+"""``refeed query``: GoogleSQL over the archive."""
+
+import base64
+import json
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from cli.invocation import command_settings
+from cli.parameters import ParameterOption, parse_parameters
+from cli.terminal import err, out, print_json
+from model.settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sql.validate import ValidatedQuery
+
+_MAX_CELL_CHARACTERS: Final = 80
+
+
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT, in GoogleSQL.", show_default=False)],
+    *,
+    param: ParameterOption = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="Print so many rows at most.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row; bytes as base64.")] = False,
+) -> None:
+    """Run one SELECT over the archive and print its rows."""
+    settings = command_settings()
+    validated = validate(settings, sql, parse_parameters(param or ()))
+    rows, is_cut = run(settings, validated, max_rows=max_rows)
+    if as_json:
+        for row in rows.to_pylist():
+            print_json(_to_json(row))
+    else:
+        _print_rows(rows)
+    if is_cut:
+        err.print(f"cut after {max_rows} rows; --max-rows shows more")
+
+
+def validate(
+    settings: Settings, sql: str, parameters: dict[str, dict[str, Any]], *, replay: bool = False
+) -> "ValidatedQuery":
+    """Return the query as the gate judged it; only a replay needs a window and the three output columns.
+
+    Raises:
+        QueryRefusedError: it is not allowed; every violation is in it.
+    """
+    from sql.validate import Policy, validate_query
+    from sql.validate import parse_parameters as parse_values
+
+    policy = Policy(
+        archive_table=settings.archive_table,
+        project=settings.project,
+        max_window_days=settings.max_window_days,
+        now=datetime.now(UTC),
+        replay=replay,
+    )
+    return validate_query(sql, parse_values(parameters), policy)
+
+
+def run(settings: Settings, validated: "ValidatedQuery", *, max_rows: int) -> tuple["pa.Table", bool]:
+    """Return up to ``max_rows`` rows of the result, and whether there are more.
+
+    Raises:
+        QueryError: the query failed while it ran.
+    """
+    import pyarrow as pa
+
+    from connectors.lake.archive import LakeArchive
+    from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
+    from sql.dialect import render_lake_query
+
+    lake = render_lake_query(validated)
+    archive = LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
+    snapshot = ArchiveSnapshot(archive.data_files(validated.window), settings.archive_partitioning)
+    limits = QueryLimits(settings.query_memory, settings.home / "run" / "spill")
+    batches: list[pa.RecordBatch] = []
+    count = 0
+    with open_query(snapshot, lake.sql, lake.parameters, limits) as results:
+        for batch in results:
+            batches.append(batch)
+            count += batch.num_rows
+            if count > max_rows:
+                break
+    if not batches:
+        return pa.table({}), False
+    return pa.Table.from_batches(batches).slice(0, max_rows), count > max_rows
+
+
+def _print_rows(rows: "pa.Table") -> None:
+    table = Table(*rows.column_names)
+    for row in rows.to_pylist():
+        table.add_row(*(Text(_to_cell(value), overflow="ellipsis", no_wrap=True) for value in row.values()))
+    out.print(table if rows.num_rows else "no rows")
+
+
+def _to_cell(value: object) -> str:
+    """Return what a person reads: bytes as the text they are, or as base64."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text = base64.b64encode(value).decode()
+    else:
+        plain = _to_json(value)
+        text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    return text if len(text) <= _MAX_CELL_CHARACTERS else text[: _MAX_CELL_CHARACTERS - 1] + "…"
+
+
+def _to_json(value: Any) -> Any:
+    """Return ``value`` as JSON has it: bytes as base64, times as RFC 3339 in UTC."""
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
+        case date() | time() | Decimal() | timedelta():
+            return str(value)
+        case dict():
+            return {key: _to_json(inner) for key, inner in value.items()}
+        case list():
+            return [_to_json(inner) for inner in value]
+        case _:
+            return value

@@ -1,0 +1,97 @@
+"""``refeed pubsub``, ``refeed backup``, ``refeed api``: one long-running process each."""
+
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.invocation import command_settings
+from cli.processes import check_port_free
+
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1.")]
+
+
+def pubsub(
+    port: PortOption = 8085,
+    data_dir: Annotated[Path | None, typer.Option(help="Where messages are kept; default <home>/pubsub.")] = None,
+) -> None:
+    """Run the local Pub/Sub server until Ctrl-C; point clients at it with PUBSUB_EMULATOR_HOST."""
+    from local.server import serve
+
+    settings = command_settings()
+    configure_logging()
+    serve(port, data_dir or settings.home / "pubsub")
+
+
+def backup() -> None:
+    """Run the backup stream until Ctrl-C or SIGTERM, which drains it."""
+    from backup.job import run_backup
+
+    settings = command_settings()
+    configure_logging()
+    raise typer.Exit(run_backup(settings))
+
+
+def api(
+    port: PortOption = 8080,
+    interrupt: Annotated[
+        bool,
+        typer.Option("--interrupt-at-exit", help="At the end interrupt running backfills; else they go on alone."),
+    ] = False,
+) -> None:
+    """Run the HTTP API on 127.0.0.1 until Ctrl-C; /docs describes it."""
+    import uvicorn
+
+    settings = command_settings()
+    configure_logging()
+    check_port_free(port, "--port")
+    # By name: the terminal and the API are siblings, and only here does a process become the other one.
+    create_app = import_module("api.app").create_app
+    uvicorn.run(
+        create_app(settings, interrupt_at_exit=interrupt),
+        host="127.0.0.1",
+        port=port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+def configure_logging() -> None:
+    """Send every log line to stderr: JSON, or text for a person at a terminal; REFEED_LOG_LEVEL says how much."""
+    import structlog
+
+    level = logging.getLevelNamesMapping().get(os.environ.get("REFEED_LOG_LEVEL", "INFO").upper(), logging.INFO)
+    is_terminal = sys.stderr.isatty()
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    last: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if is_terminal
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    # Libraries log through the standard library; their lines take the same way.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.INFO))

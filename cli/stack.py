@@ -1,0 +1,82 @@
+"""Everything embedded, as processes of one home: Pub/Sub server, backup stream, API."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from cli.client import RefeedApi
+from cli.processes import Child, Children, is_listening
+from model.settings import Settings, read_settings
+
+# A JVM on a busy two-core machine; a warm one takes five seconds.
+_PUBSUB_SECONDS: Final = 30.0
+_BACKUP_SECONDS: Final = 120.0
+_API_SECONDS: Final = 120.0
+
+
+class Stack:
+    """The processes of one home, on 127.0.0.1; nothing is started before :meth:`start`.
+
+    ``environment`` is theirs, but for the home and the Pub/Sub server's address, which are the same for all.
+    """
+
+    def __init__(self, home: Path, *, pubsub_port: int, api_port: int, environment: Mapping[str, str]) -> None:
+        self.home = home.absolute()
+        self.api_url = f"http://127.0.0.1:{api_port}"
+        self.emulator_host = f"127.0.0.1:{pubsub_port}"
+        self.environment = {
+            **environment,
+            "REFEED_HOME": str(self.home),
+            "PUBSUB_EMULATOR_HOST": self.emulator_host,
+            "PYTHONUNBUFFERED": "1",
+        }
+        self.settings: Settings = read_settings(self.environment)
+        self.pubsub = self._child("pubsub", "--port", str(pubsub_port))
+        self.backup = self._child("backup")
+        self.api = self._child("api", "--port", str(api_port), "--interrupt-at-exit")
+
+    def start(self, children: Children) -> None:
+        """Start all and return once each does its work; ``children`` stops them.
+
+        Raises:
+            ProcessEndedError: one ended or was not ready in time; the message has its log's last lines.
+        """
+        children.start(self.pubsub)
+        self.wait_for_pubsub()
+        children.start(self.backup)
+        children.start(self.api)
+        self.wait_for_backup()
+        self.wait_for_api()
+
+    def close(self) -> None:
+        """End what outlives its service: the Spark Connect server of an API that was killed."""
+        from connectors.spark.connect import ConnectServer
+
+        ConnectServer(self.settings.home / "run", {}).stop()
+
+    def wait_for_pubsub(self) -> None:
+        """Return once the Pub/Sub server takes calls."""
+        self.pubsub.wait_until(
+            lambda: is_listening(self.emulator_host), seconds=_PUBSUB_SECONDS, what="begun to listen"
+        )
+
+    def wait_for_backup(self) -> None:
+        """Return once the backup stream pulls."""
+        self.backup.wait_until(self._is_backing_up, seconds=_BACKUP_SECONDS, what="begun to pull")
+
+    def wait_for_api(self) -> None:
+        """Return once the API takes backfills."""
+        with RefeedApi(self.api_url) as api:
+            self.api.wait_until(api.is_ready, seconds=_API_SECONDS, what="become ready")
+
+    def _is_backing_up(self) -> bool:
+        from backup.status import StatusFile
+
+        status = StatusFile.read(self.settings.home / "streams" / "backup" / "status.json")
+        return status is not None and status["pid"] == self.backup.pid and status["state"] == "running"
+
+    def _child(self, name: str, *arguments: str) -> Child:
+        # -P: a folder named cli or sql where the terminal stands must not hide ours.
+        command = [sys.executable, "-P", "-m", "cli.main", name, *arguments]
+        return Child(name, command, environment=self.environment, log=self.home / "logs" / f"{name}.log")

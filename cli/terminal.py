@@ -1,0 +1,79 @@
+"""What the terminal prints and how a command ends: consoles, errors, exit codes, ``--json``."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from model.errors import (
+    ApiUnavailableError,
+    PubSubUnavailableError,
+    RefeedError,
+    RequestRefusedError,
+    SettingsError,
+)
+
+
+class ExitCode(IntEnum):
+    """How a command ended; README.md says the same."""
+
+    OK = 0
+    FAILED = 1
+    WRONG_USAGE = 2
+    UNAVAILABLE = 3
+    REFUSED = 4
+    INTERRUPTED = 130
+
+
+# What a command was asked for goes to stdout, what a person watches meanwhile to stderr: a pipe gets the first.
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def exit_code_of(error: RefeedError) -> ExitCode:
+    """Return the exit code of a command that ended with ``error``."""
+    if isinstance(error, SettingsError):
+        return ExitCode.WRONG_USAGE
+    if isinstance(error, ApiUnavailableError | PubSubUnavailableError):
+        return ExitCode.UNAVAILABLE
+    if isinstance(error, RequestRefusedError) or error.code == "query_refused":
+        return ExitCode.REFUSED
+    return ExitCode.FAILED
+
+
+def print_error(error: RefeedError) -> None:
+    """Print the error's code and sentence, then every fault it names, one a line."""
+    line = Text.assemble(("error ", "bold red"), (error.code, "red"), "  ", error.message)
+    err.print(line)
+    for fault in _faults(error):
+        err.print(Text.assemble("  - ", fault))
+
+
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print one JSON value on one line of stdout."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Print rows as a table on stdout; text is shown as it is, never read as markup."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    out.print(table)
+
+
+def _faults(error: RefeedError) -> list[str]:
+    """Return one line for each fault that an error with several of them carries."""
+    lines = []
+    for fault in error.details.get("violations") or error.details.get("errors") or ():
+        where = f"{fault['pointer']}: " if fault.get("pointer") else ""
+        where = f"line {fault['line']}, column {fault['column']}: " if fault.get("line") else where
+        hint = f"\n    write: {fault['rewrite']}" if fault.get("rewrite") else ""
+        lines.append(f"{where}{fault.get('message')} ({fault.get('code')}){hint}")
+    return lines

@@ -1,0 +1,147 @@
+"""``refeed up``: everything embedded in one terminal, watched until Ctrl-C."""
+
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from cli.invocation import command_settings
+from cli.processes import Child, Children, check_port_free
+from cli.stack import Stack
+from cli.terminal import err, out
+from model.errors import LeaseHeldError, ProcessEndedError
+from model.process import Process
+
+_LOOK_SECONDS: Final = 0.5
+# A child that dies more often than this has a reason that a restart does not cure.
+_MAX_RESTARTS: Final = 3
+_RESTART_WINDOW_SECONDS: Final = 60.0
+
+
+def up(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the API and its /docs.")] = 8080,
+    pubsub_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Pub/Sub server.")] = 8085,
+) -> None:
+    """Run the Pub/Sub server, the backup stream and the API on 127.0.0.1 until Ctrl-C, which drains them.
+
+    A process that dies is started again; one that keeps dying ends everything, with its log's last lines.
+    """
+    settings = command_settings()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    with _hold_home(settings.home) as record:
+        check_port_free(port, "--port")
+        check_port_free(pubsub_port, "--pubsub-port")
+        stack = Stack(settings.home, pubsub_port=pubsub_port, api_port=port, environment=os.environ)
+        with Children() as children:
+            try:
+                _run(stack, children, record)
+            except KeyboardInterrupt:
+                # One Ctrl-C is enough; another one must not cut the draining short.
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_IGN)
+                err.print("draining ...")
+        stack.close()
+    err.print("all stopped")
+
+
+def _run(stack: Stack, children: Children, record: Path) -> None:
+    """Start all, say where they are and restart what dies, until a signal.
+
+    Raises:
+        ProcessEndedError: a child died for the fourth time in a minute.
+    """
+    err.print(f"starting, home {stack.home}", markup=False)
+    stack.start(children)
+    _write_record(record, stack, children)
+    _print_addresses(stack)
+    restarts: dict[str, list[float]] = {}
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        for child in children:
+            if not child.is_running:
+                _restart(child, restarts.setdefault(child.name, []))
+                _write_record(record, stack, children)
+
+
+def _restart(child: Child, restarted_at: list[float]) -> None:
+    now = time.monotonic()
+    recent = [at for at in restarted_at if now - at < _RESTART_WINDOW_SECONDS]
+    ended = child.ended_error()
+    if len(recent) == _MAX_RESTARTS:
+        often = f"{child.name} ended {_MAX_RESTARTS + 1} times within a minute; everything is stopped."
+        raise ProcessEndedError(
+            f"{often} {ended.message}",
+            name=child.name,
+        )
+    restarted_at[:] = [*recent, now]
+    err.print(f"{ended.message}\nstarting {child.name} again", markup=False)
+    # What it started and left behind would hold its locks.
+    child.kill()
+    child.start()
+
+
+def _write_record(record: Path, stack: Stack, children: Children) -> None:
+    """Write where everything is to run/up.json, for people and for the ``up`` after one that was killed."""
+    processes = {child.name: Process.of(child.pid) for child in children}
+    fields = {
+        "api_url": stack.api_url,
+        "pubsub_emulator_host": stack.emulator_host,
+        "processes": {name: asdict(process) for name, process in processes.items() if process},
+    }
+    temporary = record.with_suffix(".tmp")
+    temporary.write_text(json.dumps(fields))
+    temporary.rename(record)
+
+
+@contextmanager
+def _hold_home(home: Path) -> Iterator[Path]:
+    """Hold the home's lock, end what an earlier ``up`` that was killed left running, and give run/up.json.
+
+    Raises:
+        LeaseHeldError: another ``refeed up`` runs on this home.
+    """
+    run = home / "run"
+    run.mkdir(parents=True, exist_ok=True)
+    record = run / "up.json"
+    with (run / "up.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise LeaseHeldError(
+                f"Another 'refeed up' runs on {home}; stop it, or choose another --home.", home=str(home)
+            ) from exc
+        _end_leftovers(record)
+        try:
+            yield record
+        finally:
+            record.unlink(missing_ok=True)
+
+
+def _end_leftovers(record: Path) -> None:
+    try:
+        processes = json.loads(record.read_text())["processes"]
+    except (OSError, ValueError, KeyError):
+        return
+    for name, fields in processes.items():
+        process = Process(**fields)
+        if process.is_alive:
+            err.print(f"ending {name} (process {process.pid}), left by a 'refeed up' that was killed")
+            process.signal_group(signal.SIGKILL)
+
+
+def _print_addresses(stack: Stack) -> None:
+    out.print(f"API      {stack.api_url}/docs", markup=False)
+    out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}", markup=False)
+    out.print(f"logs     {stack.home / 'logs'}\n", markup=False)
+    out.print("Paste this where your publishers and 'refeed' commands run; Ctrl-C here stops and drains:\n")
+    out.print(f"export PUBSUB_EMULATOR_HOST={stack.emulator_host}", markup=False)
+    out.print(f"export REFEED_HOME={stack.home} REFEED_API_URL={stack.api_url}\n", markup=False)
