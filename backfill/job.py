@@ -19,8 +19,7 @@ from jobs.folder import JobFolder, Outcome
 from jobs.progress import CheckpointFolder
 from model.errors import MessagesFailedError, QueryStoppedError, RefeedError
 from model.job import JobState
-from sql.dialect import render_lake_query
-from sql.validate import Policy, ValidatedQuery, parse_parameters, validate_query
+from model.window import Window
 
 _LOG: Final = structlog.get_logger()
 _STOP_CHECK_SECONDS: Final = 0.2
@@ -50,16 +49,17 @@ def run_backfill(folder: JobFolder, epoch: int) -> Outcome:
 
 def select(folder: JobFolder, epoch: int, specification: dict[str, Any]) -> Selection:
     """Run the query over the archive as it is now and keep its rows."""
-    query = validate_specified_query(specification)
-    lake = render_lake_query(query)
-    source = specification["archive"]
+    query, source = specification["query"], specification["archive"]
+    window = Window(*map(datetime.fromisoformat, query["window"]))
     archive = LakeArchive(source["lake"], source["table"], source["partitioning"])
-    snapshot = ArchiveSnapshot(archive.data_files(query.window), source["partitioning"])
-    limits = QueryLimits(specification["query_memory"], folder.path / "spill")
+    snapshot = ArchiveSnapshot(archive.data_files(window), source["partitioning"])
+    limits = QueryLimits(query["memory"], folder.path / "spill")
     _LOG.info("selecting", files=len(snapshot.files), bytes=snapshot.size_bytes)
-    with open_query(
-        snapshot, lake.sql, lake.parameters, limits, should_stop=lambda: not folder.may_go_on(epoch)
-    ) as batches:
+
+    def should_stop() -> bool:
+        return not folder.may_go_on(epoch)
+
+    with open_query(snapshot, query["sql"], query["parameters"], limits, should_stop=should_stop) as batches:
         return write_selection(batches, folder.selection)
 
 
@@ -80,21 +80,6 @@ def publish(folder: JobFolder, epoch: int, selection: Selection, target: Target)
         _LOG.info("published", slices=len(ends), messages=sum(end.published for end in ends))
     finally:
         spark.stop()
-
-
-def validate_specified_query(specification: dict[str, Any]) -> ValidatedQuery:
-    """Return the job's query, read and judged again: what runs is what this very process has validated."""
-    policy = specification["policy"]
-    return validate_query(
-        specification["query"],
-        parse_parameters(specification["parameters"]),
-        Policy(
-            archive_table=policy["archive_table"],
-            project=policy["project"],
-            max_window_days=policy["max_window_days"],
-            now=datetime.fromisoformat(policy["now"]),
-        ),
-    )
 
 
 def main(argument: str) -> int:

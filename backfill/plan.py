@@ -18,7 +18,7 @@ _SAMPLE_BYTES: Final = 4096
 class Plan:
     """Rows, bytes, origin and samples of a selection; ``bytes_scanned`` is what reading its files comes to."""
 
-    window: dict[str, str | None] | None
+    window: dict[str, str | None]
     rows: int
     bytes: int
     bytes_scanned: int
@@ -32,7 +32,7 @@ class Plan:
         return asdict(self)
 
 
-def make_plan(snapshot: ArchiveSnapshot, window: Window | None, query: LakeQuery, limits: QueryLimits) -> Plan:
+def make_plan(snapshot: ArchiveSnapshot, window: Window, query: LakeQuery, limits: QueryLimits) -> Plan:
     """Run the query twice, for its sums and for its first rows, and return the plan.
 
     Raises:
@@ -49,7 +49,7 @@ def make_plan(snapshot: ArchiveSnapshot, window: Window | None, query: LakeQuery
     sums = run_query(snapshot, totals, query.parameters, limits).to_pylist()
     samples = run_query(snapshot, f"SELECT * {rows} LIMIT {_SAMPLES}", query.parameters, limits).to_pylist()
     return Plan(
-        window=None if window is None else {"from": render_time(window.start), "to": render_time(window.end)},
+        window={"from": render_time(window.start), "to": render_time(window.end)},
         rows=sum(row["rows"] for row in sums),
         bytes=sum(row["bytes"] for row in sums),
         bytes_scanned=snapshot.size_bytes,

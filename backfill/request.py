@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import parse_resource_id
+from model.window import Window
+from sql.dialect import LakeQuery, render_lake_query
 from sql.validate import Policy, QueryRefusedError, ValidatedQuery, parse_parameters, validate_query
 
 MAX_DESCRIPTION_CHARACTERS: Final = 2000
@@ -37,8 +39,17 @@ class BackfillRequest:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
 
-def validate_request(request: BackfillRequest, policy: Policy) -> ValidatedQuery:
-    """Return the validated query of a request that may run.
+@dataclass(frozen=True, slots=True)
+class ValidRequest:
+    """What a request that may run comes to: its query, as written and for the lake, and what it may read."""
+
+    query: ValidatedQuery
+    lake: LakeQuery
+    window: Window
+
+
+def validate_request(request: BackfillRequest, policy: Policy) -> ValidRequest:
+    """Return what a request that may run comes to.
 
     Raises:
         QueryRefusedError: the query alone is wrong; it names every violation.
@@ -49,13 +60,15 @@ def validate_request(request: BackfillRequest, policy: Policy) -> ValidatedQuery
         raise RequestInvalidError("A text holds half of a surrogate pair.", errors=errors)
     try:
         query = validate_query(request.query, parse_parameters(request.parameters), policy)
+        lake = render_lake_query(query)
     except QueryRefusedError as exc:
         if not errors:
             raise
         errors += exc.details["violations"]
     if errors:
         raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
-    return query
+    assert query.window is not None, "the gate gives every replay a window"
+    return ValidRequest(query, lake, query.window)
 
 
 def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:

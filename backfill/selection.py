@@ -173,7 +173,9 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the batches in the selection's schema, their rows numbered; columns it does not know are dropped."""
     first = 0
     for batch in batches:
-        for rows in _small_enough(batch):
+        # SQL does not tell Data from data.
+        named = batch.rename_columns([name.lower() for name in batch.schema.names])
+        for rows in _small_enough(named):
             numbers = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
             columns = [
                 numbers,

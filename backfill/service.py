@@ -3,7 +3,7 @@
 import base64
 import binascii
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from backfill.plan import Plan, make_plan
-from backfill.request import BackfillRequest, validate_request
+from backfill.request import BackfillRequest, ValidRequest, validate_request
 from backfill.resource import Backfill, render_moment
 from backfill.supervisor import KIND, Supervisor
 from connectors.lake.archive import LakeArchive
@@ -28,7 +28,6 @@ from model.job import JobState, new_job_id
 from model.message import parse_resource_id, replay_token
 from model.settings import Settings
 from model.table import Partitioning
-from sql.dialect import render_lake_query
 from sql.validate import Policy
 
 _LOG: Final = structlog.get_logger()
@@ -122,21 +121,15 @@ class BackfillService:
             TopicNotFoundError: the target does not exist (an embedded Pub/Sub gets it created).
             IdempotencyKeyReusedError: the key came before with another request.
         """
-        now = datetime.now(UTC)
-        query = validate_request(request, self._policy(now))
+        valid = validate_request(request, self._policy())
         self._ensure_topic(request.topic)
-        window = None if query.window is None else (query.window.start, query.window.end)
         job_id = new_job_id("bf")
         folder = self._supervisor.folder(job_id)
         # The folder is complete before the job exists: whoever finds the job can launch it.
-        folder.write_specification(self._specification(job_id, request, now))
+        folder.write_specification(self._specification(job_id, request.topic, valid))
         idempotency = None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint())
-        asked = {
-            **request.to_json(),
-            "window": None
-            if window is None
-            else {"from": render_moment(window[0]), "to": render_moment(window[1])},
-        }
+        window = {"from": render_moment(valid.window.start), "to": render_moment(valid.window.end)}
+        asked = {**request.to_json(), "window": window}
         job: Job | None = None
         try:
             job = self._store.insert(job_id, KIND, asked, actor=actor, idempotency=idempotency)
@@ -155,14 +148,14 @@ class BackfillService:
             QueryRefusedError, RequestInvalidError: as :meth:`create`.
             QueryError: the query fails, or needs more than it may use.
         """
-        query = validate_request(request, self._policy(datetime.now(UTC)))
+        valid = validate_request(request, self._policy())
         place = self._deployment
         archive = LakeArchive(place.lake, place.archive_table, place.archive_partitioning)
-        snapshot = ArchiveSnapshot(archive.data_files(query.window), place.archive_partitioning)
+        snapshot = ArchiveSnapshot(archive.data_files(valid.window), place.archive_partitioning)
         spill = place.home / "backfills" / f"plan-{new_job_id('pl')}"
         try:
             limits = QueryLimits(place.query_memory, spill, seconds=_PLAN_SECONDS)
-            return make_plan(snapshot, query.window, render_lake_query(query), limits)
+            return make_plan(snapshot, valid.window, valid.lake, limits)
         finally:
             shutil.rmtree(spill, ignore_errors=True)
 
@@ -232,7 +225,7 @@ class BackfillService:
     def check_readiness(self) -> dict[str, str]:
         """Return what is not ready, by name, with the reason; empty when a backfill could start now."""
         problems: dict[str, str] = {}
-        checks = {
+        checks: dict[str, Callable[[], object]] = {
             "job_store": lambda: self._store.list_jobs(KIND, limit=1),
             "pubsub": lambda: self._pubsub.topic_exists("refeed-readiness"),
         }
@@ -249,12 +242,12 @@ class BackfillService:
             raise JobNotFoundError(f"There is no backfill {backfill_id}.", id=backfill_id)
         return job
 
-    def _policy(self, now: datetime) -> Policy:
+    def _policy(self) -> Policy:
         return Policy(
             archive_table=self._deployment.archive_table,
             project=self._deployment.project,
             max_window_days=self._deployment.max_window_days,
-            now=now,
+            now=datetime.now(UTC),
         )
 
     def _ensure_topic(self, topic: str) -> None:
@@ -267,18 +260,14 @@ class BackfillService:
             )
         self._pubsub.create_topic(topic)
 
-    def _specification(self, job_id: str, request: BackfillRequest, now: datetime) -> Mapping[str, Any]:
+    def _specification(self, job_id: str, topic: str, valid: ValidRequest) -> Mapping[str, Any]:
         place = self._deployment
         return {
-            "query": request.query,
-            "parameters": dict(request.parameters),
-            "query_memory": place.query_memory,
-            "policy": {
-                "archive_table": place.archive_table,
-                "project": place.project,
-                "max_window_days": place.max_window_days,
-                # CURRENT_TIMESTAMP and the bounds of the window mean the moment of the request, in every attempt.
-                "now": now.isoformat(),
+            "query": {
+                "sql": valid.lake.sql,
+                "parameters": dict(valid.lake.parameters),
+                "window": [valid.window.start.isoformat(), valid.window.end.isoformat()],
+                "memory": place.query_memory,
             },
             "archive": {
                 "lake": place.lake,
@@ -287,9 +276,9 @@ class BackfillService:
             },
             "target": {
                 "backfill_id": job_id,
-                "topic_path": self._pubsub.topic_path(request.topic),
+                "topic_path": self._pubsub.topic_path(topic),
                 "emulator_host": place.emulator_host,
-                "replay_token": replay_token(place.replay_secret, request.topic),
+                "replay_token": replay_token(place.replay_secret, topic),
             },
         }
 

@@ -87,10 +87,12 @@ class _Processes:
         return driver
 
     def exit_reason(self, driver: Process) -> str | None:
+        if driver.is_alive:
+            return None
         process = self._started.get(driver.pid)
-        code = None if process is None else process.poll()
-        if code is None:
-            return None if driver.is_alive else f"The driver (process {driver.pid}) is gone."
+        if process is None:
+            return f"The driver (process {driver.pid}) is gone."
+        code = process.wait()
         if code < 0:
             return f"The driver (process {driver.pid}) was ended by signal {signal.Signals(-code).name}."
         return f"The driver (process {driver.pid}) ended with code {code}."

@@ -1,0 +1,163 @@
+"""What every launcher keeps to, on a real Spark: a warm Connect server, and spark-submit."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.spark.connect import ConnectServer, find_spark_submit
+from connectors.spark.session import spark_environment
+from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
+from model.errors import LaunchError
+from model.process import Process
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+
+_JOB = """
+import json, os, sys, time
+from pathlib import Path
+
+job = json.loads(sys.argv[1])
+print("the argument is", job["say"], flush=True)
+if job.get("spark"):
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    rows = spark.range(0, 10, 1, 2).mapInArrow(lambda batches: batches, "id bigint").collect()
+    Path(job["result"]).write_text(json.dumps(sorted(row.id for row in rows)))
+    spark.stop()
+if job.get("wait"):
+    Path(job["result"]).write_text(str(os.getpid()))
+    time.sleep(120)
+sys.exit(job.get("code", 0))
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    modules = tmp_path_factory.mktemp("modules")
+    (modules / "refeed_test_job.py").write_text(_JOB)
+    return {**spark_environment(modules / "spark"), "PYTHONPATH": str(modules)}
+
+
+@pytest.fixture(scope="module")
+def server(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    server = ConnectServer(tmp_path_factory.mktemp("connect"), environment)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["connect", "spark-submit"])
+def launcher(
+    request: pytest.FixtureRequest, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Launcher:
+    monkeypatch.syspath_prepend(environment["PYTHONPATH"])
+    if request.param == "connect":
+        return ConnectLauncher(request.getfixturevalue("server"), environment)
+    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+    return SparkSubmitLauncher(
+        find_spark_submit(), environment, master="local[2]", driver_memory="512m", conf=conf
+    )
+
+
+def launch(launcher: Launcher, folder: Path, **job: object) -> Process:
+    argument = json.dumps({"say": "hello", "result": str(folder / "result"), **job})
+    return launcher.launch(Launch("test", "refeed_test_job", argument, folder / "driver.log"))
+
+
+def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
+        time.sleep(0.05)
+
+
+def ended(launcher: Launcher, driver: Process) -> str:
+    wait_for(lambda: launcher.exit_reason(driver) is not None, "the driver ends")
+    return launcher.exit_reason(driver) or ""
+
+
+def test_a_driver_runs_python_tasks_on_spark(launcher: Launcher, tmp_path: Path) -> None:
+    driver = launch(launcher, tmp_path, spark=True)
+
+    assert ended(launcher, driver).endswith("code 0."), (tmp_path / "driver.log").read_text()
+    assert json.loads((tmp_path / "result").read_text()) == list(range(10))
+
+
+def test_a_driver_gets_its_one_argument_and_writes_its_log(launcher: Launcher, tmp_path: Path) -> None:
+    driver = launch(launcher, tmp_path, say="a 'quoted' \"word\" and é")
+
+    ended(launcher, driver)
+    assert "the argument is a 'quoted' \"word\" and é" in (tmp_path / "driver.log").read_text()
+
+
+def test_the_code_of_a_driver_that_fails_is_told(launcher: Launcher, tmp_path: Path) -> None:
+    driver = launch(launcher, tmp_path, code=3)
+
+    assert "ended with code" in ended(launcher, driver)
+    assert not ended(launcher, driver).endswith("code 0.")
+
+
+def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, tmp_path: Path) -> None:
+    driver = launch(launcher, tmp_path, wait=True)
+    result = tmp_path / "result"
+    wait_for(lambda: result.exists() and result.read_text() != "", "the driver runs")
+    assert launcher.exit_reason(driver) is None
+    assert os.getpgid(driver.pid) == driver.pid != os.getpgid(0)
+
+    launcher.kill(driver)
+
+    assert "SIGKILL" in ended(launcher, driver)
+    wait_for(lambda: Process.of(int(result.read_text())) is None, "its Python process is gone")
+    launcher.kill(driver)
+
+
+def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+) -> None:
+    driver = launch(launcher, tmp_path, wait=True)
+    another = SparkSubmitLauncher(Path("unused"), environment, master="local", driver_memory="1g")
+
+    assert another.exit_reason(driver) is None
+    launcher.kill(driver)
+    wait_for(lambda: another.exit_reason(driver) is not None, "the other launcher sees the end")
+
+
+def test_what_can_not_be_started_is_an_error(environment: dict[str, str], tmp_path: Path) -> None:
+    launcher = SparkSubmitLauncher(tmp_path / "none", environment, master="local", driver_memory="1g")
+
+    with pytest.raises(LaunchError):
+        launcher.launch(Launch("test", "json", "{}", tmp_path / "driver.log"))
+    with pytest.raises(LaunchError):
+        launcher.launch(Launch("test", "no_such_module", "{}", tmp_path / "driver.log"))
+
+
+def test_a_server_is_started_once_and_found_again(server: ConnectServer, environment: dict[str, str]) -> None:
+    url = server.start()
+    other = ConnectServer(server.log.parent, environment)
+
+    assert (other.start(), other.url()) == (url, url)
+
+
+def test_a_server_that_was_killed_is_started_again(environment: dict[str, str], tmp_path: Path) -> None:
+    server = ConnectServer(tmp_path / "run", environment, driver_memory="512m")
+    try:
+        server.start()
+        record = json.loads((tmp_path / "run" / "connect.json").read_text())
+        os.killpg(record["pid"], 9)
+        wait_for(lambda: server.url() is None, "the server is gone")
+
+        assert server.start().startswith("sc://127.0.0.1:")
+    finally:
+        server.stop()
+    assert server.url() is None
+
+
+def test_a_server_that_can_not_start_says_why(environment: dict[str, str], tmp_path: Path) -> None:
+    broken = {**environment, "JAVA_HOME": str(tmp_path)}
+
+    with pytest.raises(LaunchError, match=r"connect\.log ends with"):
+        ConnectServer(tmp_path / "run", broken).start()
