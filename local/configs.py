@@ -140,6 +140,14 @@ def update_snapshot(config: Any, update: Any, paths: Iterable[str]) -> Any:
     return _merge(config, update, paths, _SNAPSHOT_UPDATES)
 
 
+def detach_topic(config: Any) -> Any:
+    """Return a copy of a subscription's or snapshot's configuration whose topic was deleted."""
+    detached = type(config)()
+    detached.CopyFrom(config)
+    detached.topic = DELETED_TOPIC
+    return detached
+
+
 def _merge(config: Any, update: Any, paths: Iterable[str], allowed: frozenset[str]) -> Any:
     names = list(dict.fromkeys(path.split(".")[0] for path in paths))
     if not names:

@@ -1,17 +1,17 @@
-"""Topics, subscriptions and snapshots by name, and the one file that remembers them."""
+"""Topics, subscriptions and snapshots by name: made, changed, kept and deleted."""
 
-import json
-import os
+import contextlib
+import shutil
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf import json_format
-
 from local import configs
 from local.acklog import AckLog
+from local.catalog import parse_config, read_catalog, render_config, write_catalog
 from local.configs import DELETED_TOPIC
 from local.filters import parse_filter
 from local.segments import MessageLog, store_error
@@ -81,18 +81,13 @@ class Resources:
     def create_topic(self, config: Any) -> Any:
         """Create a topic and return its configuration."""
         config = configs.complete_topic(config)
-        with self._lock:
+        with self._changes():
             if config.name in self.topics:
                 raise StatusError.already_exists(config.name)
             number = self._take_number()
             # Ids begin at the time of creation, in microseconds: 16 digits until the year 2286.
             self._first_ids[number] = time.time_ns() // 1000
             self.topics[config.name] = Topic(config, number, self._open_log(number))
-            try:
-                self._save()
-            except StatusError:
-                del self.topics[config.name]
-                raise
         return config
 
     def topic(self, name: str) -> Topic:
@@ -105,25 +100,25 @@ class Resources:
 
     def update_topic(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
-        with self._lock:
+        with self._changes():
             topic = self.topic(config.name)
             topic.config = configs.update_topic(topic.config, config, paths)
-            self._save()
             return topic.config
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; its subscriptions stay and keep what they have not delivered."""
         with self._lock:
-            topic = self.topic(name)
-            del self.topics[name]
-            for entry in self.subscriptions.values():
-                if entry.config.topic == name:
-                    entry.config.topic = DELETED_TOPIC
-            for snapshot in self.snapshots.values():
-                if snapshot.config.topic == name:
-                    snapshot.config.topic = DELETED_TOPIC
-            self._save()
-            self._drop_log_if_unused(topic.log_number)
+            self.topic(name)
+            with self._changes():
+                del self.topics[name]
+                users: list[SubscriptionEntry | Snapshot] = [
+                    *self.subscriptions.values(),
+                    *self.snapshots.values(),
+                ]
+                for user in users:
+                    if user.config.topic == name:
+                        user.config = configs.detach_topic(user.config)
+            self._drop_unused_logs()
 
     # -- subscriptions
 
@@ -134,13 +129,9 @@ class Resources:
             if config.name in self.subscriptions:
                 raise StatusError.already_exists(config.name)
             topic = self.topic(config.topic)
-            entry = self._open_subscription(config, topic.log_number, self._take_number(), topic.log.next_seq)
-            self.subscriptions[config.name] = entry
-            try:
-                self._save()
-            except StatusError:
-                del self.subscriptions[config.name]
-                raise
+            with self._changes():
+                entry = self._open_subscription(config, topic.log_number, self._take_number(), topic.log.next_seq)
+                self.subscriptions[config.name] = entry
             topic.subscriptions.append(entry.working)
         return config
 
@@ -156,23 +147,23 @@ class Resources:
         """Set the fields in ``paths`` and return the whole configuration."""
         with self._lock:
             entry = self.subscription(config.name)
-            entry.config = configs.update_subscription(entry.config, config, paths)
+            with self._changes():
+                entry.config = configs.update_subscription(entry.config, config, paths)
             entry.working.rules = _read_rules(entry.config)
-            self._save()
             return entry.config
 
     def delete_subscription(self, name: str) -> None:
         """Delete a subscription and what it knows; its streams end."""
         with self._lock:
             entry = self.subscription(name)
-            del self.subscriptions[name]
-            self._save()
+            with self._changes():
+                del self.subscriptions[name]
             for topic in self.topics.values():
                 if entry.working in topic.subscriptions:
                     topic.subscriptions.remove(entry.working)
             entry.working.close(deleted=True)
             self._acks_path(entry.working.number).unlink(missing_ok=True)
-            self._drop_log_if_unused(entry.log_number)
+            self._drop_unused_logs()
 
     # -- snapshots and seeks
 
@@ -194,12 +185,8 @@ class Resources:
                 )
             config = configs.SnapshotConfig(name=name, topic=entry.config.topic, labels=labels)
             config.expire_time.FromMicroseconds(int((time.time() + left) * 1_000_000))
-            self.snapshots[name] = Snapshot(config, entry.log_number, state)
-            try:
-                self._save()
-            except StatusError:
-                del self.snapshots[name]
-                raise
+            with self._changes():
+                self.snapshots[name] = Snapshot(config, entry.log_number, state)
         return config
 
     def snapshot(self, name: str) -> Snapshot:
@@ -212,19 +199,18 @@ class Resources:
 
     def update_snapshot(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
-        with self._lock:
+        with self._changes():
             snapshot = self.snapshot(config.name)
             snapshot.config = configs.update_snapshot(snapshot.config, config, paths)
-            self._save()
             return snapshot.config
 
     def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot; what it alone retained goes with the next clean-up."""
         with self._lock:
-            snapshot = self.snapshot(name)
-            del self.snapshots[name]
-            self._save()
-            self._drop_log_if_unused(snapshot.log_number)
+            self.snapshot(name)
+            with self._changes():
+                del self.snapshots[name]
+            self._drop_unused_logs()
 
     def seek_to_snapshot(self, subscription: str, name: str) -> None:
         """Give ``subscription`` the state that the snapshot keeps; both must belong to one topic."""
@@ -333,32 +319,46 @@ class Resources:
         )
         return SubscriptionEntry(config, log_number, start_seq, working)
 
-    def _drop_log_if_unused(self, number: int) -> None:
-        users: list[Topic | SubscriptionEntry | Snapshot] = [
-            *self.topics.values(),
-            *self.subscriptions.values(),
-            *self.snapshots.values(),
-        ]
-        if any(user.log_number == number for user in users):
-            return
-        log = self._logs.pop(number)
-        del self._first_ids[number]
-        self._save()
-        log.delete()
+    def _drop_unused_logs(self) -> None:
+        used = {user.log_number for user in self._users()}
+        for number in self._logs.keys() - used:
+            self._logs.pop(number).delete()
+            # Its line in the file goes with the next change; a start passes over it.
+            del self._first_ids[number]
 
-    def _save(self) -> None:
-        content = {
+    def _users(self) -> list[Topic | SubscriptionEntry | Snapshot]:
+        return [*self.topics.values(), *self.subscriptions.values(), *self.snapshots.values()]
+
+    @contextlib.contextmanager
+    def _changes(self) -> Iterator[None]:
+        """Write what the body changes to disk; when either fails, everything here is as before."""
+        with self._lock:
+            names = (dict(self.topics), dict(self.subscriptions), dict(self.snapshots))
+            entries = [(entry, entry.config) for entry in self._users()]
+            try:
+                yield
+                write_catalog(self._folder, self._render())
+            except BaseException as exc:
+                self.topics, self.subscriptions, self.snapshots = names
+                for entry, config in entries:
+                    entry.config = config
+                if isinstance(exc, OSError):
+                    raise store_error(exc) from exc
+                raise
+
+    def _render(self) -> dict[str, Any]:
+        return {
             "next_number": self._next_number,
             "logs": [{"number": number, "first_id": first} for number, first in self._first_ids.items()],
             "topics": [
-                {"log": topic.log_number, "config": _to_json(topic.config)} for topic in self.topics.values()
+                {"log": topic.log_number, "config": render_config(topic.config)} for topic in self.topics.values()
             ],
             "subscriptions": [
                 {
                     "log": entry.log_number,
                     "number": entry.working.number,
                     "start_seq": entry.start_seq,
-                    "config": _to_json(entry.config),
+                    "config": render_config(entry.config),
                 }
                 for entry in self.subscriptions.values()
             ],
@@ -367,53 +367,48 @@ class Resources:
                     "log": snapshot.log_number,
                     "floor": snapshot.state.floor,
                     "runs": snapshot.state.runs(),
-                    "config": _to_json(snapshot.config),
+                    "config": render_config(snapshot.config),
                 }
                 for snapshot in self.snapshots.values()
             ],
         }
-        path = self._folder / "resources.json"
-        temporary = path.with_suffix(".new")
-        try:
-            with temporary.open("w") as file:
-                json.dump(content, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError as exc:
-            raise store_error(exc) from exc
 
     def _load(self) -> None:
-        path = self._folder / "resources.json"
-        if not path.exists():
-            return
-        content = json.loads(path.read_text())
+        content = read_catalog(self._folder)
         self._next_number = content["next_number"]
         self._first_ids = {entry["number"]: entry["first_id"] for entry in content["logs"]}
         by_log: dict[int, Topic] = {}
         for saved in content["topics"]:
-            config = json_format.ParseDict(saved["config"], configs.TopicConfig())
+            config = parse_config(saved["config"], configs.TopicConfig)
             by_log[saved["log"]] = Topic(config, saved["log"], self._open_log(saved["log"]))
             self.topics[config.name] = by_log[saved["log"]]
         for saved in content["subscriptions"]:
-            config = json_format.ParseDict(saved["config"], configs.SubscriptionConfig())
+            config = parse_config(saved["config"], configs.SubscriptionConfig)
             entry = self._open_subscription(config, saved["log"], saved["number"], saved["start_seq"])
             self.subscriptions[config.name] = entry
             if saved["log"] in by_log:
                 by_log[saved["log"]].subscriptions.append(entry.working)
         for saved in content["snapshots"]:
-            config = json_format.ParseDict(saved["config"], configs.SnapshotConfig())
+            config = parse_config(saved["config"], configs.SnapshotConfig)
             self._open_log(saved["log"])
             state = SeqSet(saved["floor"], [(start, end) for start, end in saved["runs"]])
             self.snapshots[config.name] = Snapshot(config, saved["log"], state)
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """Remove the files of what a crash half created or half deleted."""
+        self._first_ids = {number: first for number, first in self._first_ids.items() if number in self._logs}
+        for folder in (self._folder / "topics").iterdir():
+            if not folder.name.isdigit() or int(folder.name) not in self._logs:
+                shutil.rmtree(folder)
+        acks = {self._acks_path(entry.working.number) for entry in self.subscriptions.values()}
+        for path in (self._folder / "subscriptions").iterdir():
+            if path not in acks:
+                path.unlink()
 
 
 def _read_rules(config: Any) -> Rules:
     return Rules(config.ack_deadline_seconds, _microseconds(config.message_retention_duration) / 1_000_000)
-
-
-def _to_json(config: Any) -> dict[str, Any]:
-    return dict(json_format.MessageToDict(config, preserving_proto_field_name=True))
 
 
 def _microseconds(duration: Any) -> int:

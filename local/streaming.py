@@ -100,8 +100,12 @@ class _Stream:
         except Exception:  # noqa: BLE001 - grpc raises a bare Exception here when the call is over
             self.error = None
         finally:
-            self.ended = True
-            self._subscription.notify()
+            self.end()
+
+    def end(self) -> None:
+        """Let the stream's thread go: the client has ended the call, or is gone."""
+        self.ended = True
+        self._subscription.notify()
 
     def take(self) -> bytes:
         """Return the next messages that flow control allows; empty when there are none or no room."""
@@ -148,6 +152,7 @@ def run_streaming_pull(
         target=stream.read_requests, args=(requests,), name=f"stream-{stream.number}", daemon=True
     )
     reader.start()
+    context.add_callback(stream.end)
     try:
         with slots.waiting():
             yield from _deliver(stream, subscription, tail, context)
@@ -169,9 +174,9 @@ def _deliver(
             yield messages + tail
             last_sent = time.monotonic()
         elif stream.has_room():
-            subscription.wait(_LOOK_SECONDS)
+            subscription.wait(_LOOK_SECONDS, lambda: stream.ended)
         else:
-            subscription.wait_for_change(_LOOK_SECONDS)
+            subscription.wait_for_room(_LOOK_SECONDS, lambda: stream.ended or stream.has_room())
 
 
 def _check_deadline(seconds: int) -> int:

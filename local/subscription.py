@@ -92,25 +92,26 @@ class Subscription:
         fill_ack_ids(buffer, lengths, seqs, lease, self.number)
         return buffer.tobytes()
 
-    def wait(self, timeout_seconds: float) -> None:
-        """Return when a ``take`` may find something, or something else has changed, or the time is over."""
+    def wait(self, timeout_seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Return when a ``take`` may find something, when something has changed, or when it is over."""
         with self._changed:
             if self._backlog.has_some or self.deleted:
                 return
             # Counted before the log is looked at again: a publish between here and there sees the waiter.
             self._waiters += 1
             try:
-                if not self._backlog.has_some:
+                if not self._backlog.has_some and not is_over():
                     self._changed.wait(self._until_expiry(timeout_seconds))
             finally:
                 self._waiters -= 1
 
-    def wait_for_change(self, timeout_seconds: float) -> None:
-        """Return after an acknowledgement, a publish or an expiry, or when the time is over."""
+    def wait_for_room(self, timeout_seconds: float, has_room: Callable[[], bool]) -> None:
+        """Return when ``has_room``, when something else has changed, or when the time is over."""
         with self._changed:
             self._waiters += 1
             try:
-                self._changed.wait(self._until_expiry(timeout_seconds))
+                if not has_room():
+                    self._changed.wait(self._until_expiry(timeout_seconds))
                 self._expire(self._clock())
             finally:
                 self._waiters -= 1

@@ -1,0 +1,131 @@
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.protobuf import duration_pb2, field_mask_pb2
+
+from local.server import PubSubServer
+
+PROJECT = "projects/p"
+
+
+def test_a_topic_is_created_read_listed_updated_and_deleted(shop) -> None:
+    publisher = shop.publisher
+    for name in ("b-topic", "a-topic", "c-topic"):
+        publisher.create_topic(request={"name": f"{PROJECT}/topics/{name}", "labels": {"team": name}})
+    names = [
+        topic.name.rsplit("/", 1)[1]
+        for topic in publisher.list_topics(request={"project": PROJECT, "page_size": 2})
+    ]
+    assert names == ["a-topic", "b-topic", "c-topic", "orders"]
+    updated = publisher.update_topic(
+        topic={
+            "name": shop.topic,
+            "labels": {"a": "b"},
+            "message_retention_duration": duration_pb2.Duration(seconds=900),
+        },
+        update_mask=field_mask_pb2.FieldMask(paths=["message_retention_duration"]),
+    )
+    assert updated.message_retention_duration.total_seconds() == 900
+    assert not updated.labels
+    assert publisher.get_topic(topic=shop.topic) == updated
+    publisher.delete_topic(topic=shop.topic)
+    with pytest.raises(exceptions.NotFound):
+        publisher.get_topic(topic=shop.topic)
+
+
+def test_topics_of_another_project_are_not_listed(shop) -> None:
+    shop.publisher.create_topic(name="projects/other/topics/theirs")
+    assert [topic.name for topic in shop.publisher.list_topics(project=PROJECT)] == [shop.topic]
+
+
+def test_errors_have_the_real_services_codes_and_words(shop) -> None:
+    publisher = shop.publisher
+    with pytest.raises(
+        exceptions.AlreadyExists, match=r"Resource already exists in the project \(resource=orders\)\."
+    ):
+        publisher.create_topic(name=shop.topic)
+    missing = f"{PROJECT}/topics/missing"
+    for call in (
+        lambda: publisher.publish(topic=missing, messages=[{"data": b"x"}]),
+        lambda: publisher.get_topic(topic=missing),
+        lambda: publisher.delete_topic(topic=missing),
+        lambda: list(publisher.list_topic_subscriptions(topic=missing)),
+        lambda: publisher.update_topic(topic={"name": missing}, update_mask={"paths": ["labels"]}),
+    ):
+        with pytest.raises(exceptions.NotFound, match=r"Resource not found \(resource=missing\)\."):
+            call()
+    for name in (
+        "topics/orders",
+        f"{PROJECT}/topics/x",
+        f"{PROJECT}/topics/google",
+        f"{PROJECT}/subscriptions/orders",
+        f"{PROJECT}/topics/1abc",
+        "",
+    ):
+        with pytest.raises(exceptions.InvalidArgument, match=r"Invalid \[topics\] name"):
+            publisher.create_topic(name=name)
+
+
+@pytest.mark.parametrize("paths", [[], ["name"], ["kms_key_name"], ["colour"]])
+def test_an_update_mask_names_fields_that_can_be_updated(shop, paths: list[str]) -> None:
+    with pytest.raises(exceptions.InvalidArgument, match="update_mask"):
+        shop.publisher.update_topic(topic={"name": shop.topic}, update_mask=field_mask_pb2.FieldMask(paths=paths))
+
+
+@pytest.mark.parametrize("seconds", [599, 31 * 86400 + 1])
+def test_a_topics_retention_has_limits(shop, seconds: int) -> None:
+    with pytest.raises(exceptions.InvalidArgument, match="message_retention_duration"):
+        shop.publisher.create_topic(
+            request={
+                "name": f"{PROJECT}/topics/kept",
+                "message_retention_duration": duration_pb2.Duration(seconds=seconds),
+            }
+        )
+
+
+def test_what_a_local_server_does_not_have_is_unimplemented(shop, channel: grpc.Channel) -> None:
+    with pytest.raises(exceptions.MethodNotImplemented, match="schema_settings"):
+        shop.publisher.create_topic(
+            request={"name": f"{PROJECT}/topics/typed", "schema_settings": {"schema": "projects/p/schemas/s"}}
+        )
+    with pytest.raises(exceptions.MethodNotImplemented):
+        shop.publisher.detach_subscription(request={"subscription": f"{PROJECT}/subscriptions/s"})
+
+
+def test_ids_are_unique_and_grow_over_restarts_and_a_topic_made_anew(server: PubSubServer, shop) -> None:
+    ids = shop.publish(b"a", b"b") + shop.publish(b"c")
+    shop.publisher.delete_topic(topic=shop.topic)
+    shop.publisher.create_topic(name=shop.topic)
+    ids += shop.publish(b"d")
+    assert ids == sorted(set(ids), key=int)
+
+
+def test_an_empty_publish_and_an_empty_message_are_refused(shop) -> None:
+    with pytest.raises(exceptions.InvalidArgument, match="message_count"):
+        shop.publisher.publish(topic=shop.topic, messages=[])
+    with pytest.raises(exceptions.InvalidArgument, match="empty"):
+        shop.publish(b"x", b"")
+    assert len(shop.publish(b"", a="")) == 1
+
+
+def test_a_large_message_comes_back_bit_for_bit(shop) -> None:
+    subscription = shop.subscribe()
+    data = bytes(range(256)) * 39_000
+    shop.publish(data, b"small")
+    (first,) = shop.pull(subscription)
+    assert first.data == data
+    assert shop.pull_now(subscription) == [b"small"]
+
+
+def test_a_topics_subscriptions_and_snapshots_are_listed(shop) -> None:
+    subscriptions = [shop.subscribe(name) for name in ("second", "first")]
+    snapshot = f"{PROJECT}/snapshots/before"
+    shop.subscriber.create_snapshot(name=snapshot, subscription=subscriptions[0])
+    assert list(shop.publisher.list_topic_subscriptions(topic=shop.topic)) == sorted(subscriptions)
+    assert list(shop.publisher.list_topic_snapshots(topic=shop.topic)) == [snapshot]
+
+
+def test_a_request_that_is_no_protobuf_is_an_invalid_argument(shop, channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/google.pubsub.v1.Publisher/Publish")(b"\x0a\xff")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
