@@ -17,7 +17,6 @@ from connectors.pubsub.publish import Publisher
 from model.message import Message, replay_token
 from model.settings import read_settings
 
-
 _RUN_BACKUP = (
     "import os, sys; from backup.job import run_backup; from model.settings import read_settings; "
     "sys.exit(run_backup(read_settings(os.environ)))"

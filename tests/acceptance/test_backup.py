@@ -1,16 +1,23 @@
 """Promise 1 and 2: the archive holds every message once, bit for bit, whatever is killed and when."""
 
-import json
+import os
+import random
+import shutil
 import signal
-from pathlib import Path
+import subprocess
+import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from backup.status import StatusFile
-from connectors.lake.archive import LakeArchive
+from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.publish import Publisher
+from connectors.pubsub.pull import PULLED_SCHEMA
 from model.failpoint import FAILPOINTS
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
+from model.settings import read_settings
 from tests.acceptance.conftest import wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(600)]
@@ -39,3 +46,156 @@ def test_a_kill_at_any_failpoint_loses_nothing_and_archives_nothing_twice(backya
     backyard.wait_until_archived(backup)
     backyard.check_archive()
     assert backup.stop() == 0
+
+
+def test_topics_attached_meanwhile_a_broker_killed_and_a_drain_change_nothing(backyard):
+    backyard.attach("orders")
+    backyard.publish("orders", 300)
+    backup = backyard.start_backup()
+    backyard.wait_until_archived(backup)
+
+    backyard.attach("members")
+    backyard.publish("members", 300)
+    backyard.wait_until_archived(backup)
+
+    backyard.publish("orders", 300, seed=1)
+    backyard.server.kill()
+    backyard.server.start()
+    backyard.wait_for_server()
+    backyard.publish("members", 300, seed=1)
+    backyard.wait_until_archived(backup)
+
+    backyard.publish("orders", 300, seed=2)
+    assert backup.stop() == 0
+    status = StatusFile.read(backyard.home / "streams" / "backup" / "status.json")
+    assert status is not None
+    assert status["state"] == "stopped"
+    # What the drained stream did not take is still there for the next one.
+    backyard.wait_until_archived(backyard.start_backup())
+    backyard.check_archive()
+
+
+def test_the_largest_messages_and_a_producers_own_tags_come_back_bit_for_bit(backyard):
+    backyard.attach("orders")
+    secret = backyard.settings.replay_secret()
+    extremes = [
+        Message(data=b"", attributes={"empty": ""}),
+        Message(data=bytes(range(256)) * 39_000, attributes={"big": "1"}),
+        Message(data=b"\x00\xff", attributes={f"k{n}": "v" * 1024 for n in range(100)}),
+        Message(data=b"x", attributes={"k" * 256: "ключ🙂"}),
+        # A producer's tag, another topic's token: neither says that this message was archived before.
+        Message(data=b"x", attributes={REPLAY_ATTRIBUTE: "my own"}),
+        Message(data=b"x", attributes={REPLAY_ATTRIBUTE: replay_token(secret, "members")}),
+    ]
+    publisher = Publisher(backyard.pubsub.channel, backyard.pubsub.topic_path("orders"))
+    ids = publisher.publish(extremes)
+    backyard.published |= {("orders", i): m for i, m in zip(ids, extremes, strict=True)}
+    replay = Message(data=b"a replay", attributes={REPLAY_ATTRIBUTE: replay_token(secret, "orders")})
+    publisher.publish([replay])
+
+    # A subscription that somebody made by hand has no filter: the stream itself leaves replays out, and counts.
+    backyard.pubsub.create_topic("members")
+    backyard.pubsub.create_subscription(backup_subscription_id("members"), "members", ack_deadline_seconds=10)
+    kept = Message(data=b"first", attributes={"a": "b"})
+    replayed = Message(data=b"again", attributes={REPLAY_ATTRIBUTE: replay_token(secret, "members")})
+    (kept_id, _) = Publisher(backyard.pubsub.channel, backyard.pubsub.topic_path("members")).publish(
+        [kept, replayed]
+    )
+    backyard.published["members", kept_id] = kept
+
+    backup = backyard.start_backup()
+    backyard.wait_until_archived(backup)
+    backyard.check_archive()
+    assert backup.stop() == 0
+    status = StatusFile.read(backyard.home / "streams" / "backup" / "status.json")
+    assert status is not None
+    assert status["totals"]["replays"] == 1
+
+
+def test_a_second_stream_on_the_home_or_on_the_subscriptions_refuses_and_says_why(backyard, tmp_path):
+    backyard.attach("orders")
+    backup = backyard.start_backup()
+    log = backup.log
+    wait_for(
+        lambda: "backup_started" in log.read_text(), seconds=60, why=f"the stream started: {backup.log_tail()}"
+    )
+
+    same_home = backyard.start_backup()
+    wait_for(lambda: not same_home.is_running, seconds=30, why="the second stream on one home ended")
+    assert same_home.exit_code not in (0, None)
+    assert f"process {backup.pid}" in same_home.log_tail()
+
+    other_home = backyard.start_backup(REFEED_HOME=str(tmp_path / "other"), REFEED_LAKE=backyard.settings.lake)
+    wait_for(lambda: not other_home.is_running, seconds=30, why="the second stream on one project ended")
+    assert other_home.exit_code not in (0, None)
+    assert "holds backup-refeed-local" in other_home.log_tail()
+    assert backup.is_running
+
+
+def test_a_damaged_journal_file_is_named_and_the_way_out_works(backyard):
+    backyard.attach("orders")
+    journal = backyard.home / "streams" / "backup" / "journal"
+    journal.mkdir(parents=True)
+    damaged = journal / "000000000000001.done.arrow"
+    damaged.write_bytes(b"\x00" * 100)
+    backup = backyard.start_backup()
+    wait_for(lambda: not backup.is_running, seconds=30, why="the stream refused to start")
+    assert str(damaged) in backup.log_tail()
+    assert "Move it away" in backup.log_tail()
+
+
+def test_a_full_disk_stops_the_stream_unacked_and_room_lets_it_go_on(backyard, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk can't be mounted here: {mounted.stderr.strip()}")
+    try:
+        backyard.attach("orders")
+        backup = backyard.start_backup(REFEED_LAKE=str(disk / "lake"))
+        log = backup.log
+        wait_for(lambda: "backup_started" in log.read_text(), seconds=60, why=f"it started: {backup.log_tail()}")
+        filler = disk / "filler"
+        left_bytes = shutil.disk_usage(disk).free - 200_000
+        filler.write_bytes(b"\x00" * left_bytes)
+        dice = random.Random(7)
+        messages = [Message(data=dice.randbytes(2_000), attributes={"n": str(n)}) for n in range(3_000)]
+        ids = Publisher(backyard.pubsub.channel, backyard.pubsub.topic_path("orders")).publish(messages)
+        backyard.published = {("orders", i): m for i, m in zip(ids, messages, strict=True)}
+        wait_for(lambda: "storage_full" in log.read_text(), seconds=60, why=f"it noticed: {backup.log_tail()}")
+        assert backyard.unacked() > 0
+        filler.unlink()
+        backyard.wait_until_archived(backup)
+        backyard.settings = read_settings({**backyard.environment, "REFEED_LAKE": str(disk / "lake")})
+        backyard.check_archive()
+        assert backup.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("failpoint", ["compact.before", "compact.after"])
+def test_a_kill_during_compaction_loses_no_row_and_leaves_no_row_twice(tmp_path, failpoint):
+    archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
+    archive.create()
+    epoch = archive.take_lease("l")
+    rows = pa.RecordBatch.from_pylist(
+        [{"data": b"x", "attributes": [], "message_id": "1", "ordering_key": "", "ack_id": ""}],
+        schema=PULLED_SCHEMA,
+    )
+    for number in range(5):
+        archive.commit([archive.writer().write([("t", "s", rows)])], Attempt("s", number + 1, "l", epoch))
+    script = (
+        "import sys; from connectors.lake.archive import LakeArchive\n"
+        "LakeArchive(sys.argv[1], 'backup.messages').compact()"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "lake")],
+        env={**os.environ, "REFEED_FAILPOINTS": f"{failpoint}=0:{tmp_path / 'hit'}"},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert sum(file.rows for file in archive.data_files()) == 5
+    archive.compact()
+    assert sum(pq.ParquetFile(file.path).metadata.num_rows for file in archive.data_files()) == 5
