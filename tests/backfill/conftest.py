@@ -1,0 +1,145 @@
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.api_core.exceptions import DeadlineExceeded
+from google.pubsub_v1.services.subscriber import SubscriberClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from connectors.pubsub.client import PubSub
+from jobs.launcher import Launch
+from local.server import PubSubServer
+from model.errors import LaunchError
+from model.process import Process
+
+PUBLISHED_AT = datetime(2024, 3, 1, 12, 0, 0, 5, UTC)
+
+
+@pytest.fixture
+def emulator_host(tmp_path: Path) -> Iterator[str]:
+    server = PubSubServer(tmp_path / "pubsub")
+    port = server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def pubsub(emulator_host: str) -> Iterator[PubSub]:
+    with PubSub("shop", emulator_host) as pubsub:
+        yield pubsub
+
+
+@pytest.fixture
+def receive(pubsub: PubSub) -> Callable[[int], list[Any]]:
+    """Return what receives so many messages of topic ``replay``, and sees that no more come."""
+    pubsub.create_topic("replay")
+    pubsub.create_subscription("listener", "replay")
+    client = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
+    path = pubsub.subscription_path("listener")
+
+    def pull(count: int) -> list[Any]:
+        received: list[Any] = []
+        deadline = time.monotonic() + 30
+        while len(received) < count and time.monotonic() < deadline:
+            answer = client.pull(subscription=path, max_messages=1000, timeout=5)
+            if answer.received_messages:
+                ids = [m.ack_id for m in answer.received_messages]
+                client.acknowledge(subscription=path, ack_ids=ids)
+                received += [m.message for m in answer.received_messages]
+        # A Pull waits for messages: none within half a second means that none are left.
+        with suppress(DeadlineExceeded):
+            while more := client.pull(subscription=path, max_messages=1000, retry=None, timeout=0.5):
+                received += [m.message for m in more.received_messages]
+        return received
+
+    return pull
+
+
+def message_rows(count: int, **columns: Any) -> pa.RecordBatch:
+    """Return rows as a query gives them; ``columns`` replace the made-up ones."""
+    made: dict[str, Any] = {
+        "data": pa.array([f"data {n}".encode() for n in range(count)], pa.binary()),
+        "attributes": pa.array(
+            [[{"key": "n", "value": str(n)}] for n in range(count)],
+            pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])),
+        ),
+        "message_id": [f"m{n}" for n in range(count)],
+        "publish_time": pa.array([PUBLISHED_AT] * count, pa.timestamp("us", tz="UTC")),
+        "topic": ["orders"] * count,
+        "ordering_key": ["key"] * count,
+    }
+    return pa.record_batch({**made, **columns})
+
+
+@dataclass
+class FakeLauncher:
+    """Starts processes that only sleep; the test says what their drivers would have written."""
+
+    launched: list[Launch] = field(default_factory=list)
+    drivers: list[Process] = field(default_factory=list)
+    refuses: bool = False
+    prepared: int = 0
+    closed: int = 0
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+    def launch(self, launch: Launch) -> Process:
+        if self.refuses:
+            raise LaunchError("There is no Spark today.")
+        process = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+        )
+        driver = Process.of(process.pid)
+        assert driver is not None
+        self._processes.append(process)
+        self.drivers.append(driver)
+        self.launched.append(launch)
+        return driver
+
+    def exit_reason(self, driver: Process) -> str | None:
+        return None if driver.is_alive else f"Process {driver.pid} was killed."
+
+    def kill(self, driver: Process) -> None:
+        driver.signal_group(signal.SIGKILL)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def end_all(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def launcher() -> Iterator[FakeLauncher]:
+    launcher = FakeLauncher()
+    yield launcher
+    launcher.end_all()
+
+
+@pytest.fixture
+def rows() -> Callable[..., pa.RecordBatch]:
+    return message_rows
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., None]:
+    def wait(is_true: Callable[[], bool], why: str, seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_true():
+            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
+            time.sleep(0.02)
+
+    return wait
