@@ -24,7 +24,7 @@ from jobs.folder import Control, Order
 from jobs.launcher import ConnectLauncher, Launcher, SparkSubmitLauncher
 from jobs.store import Event, Idempotency, Job, JobStore
 from model.errors import JobNotFoundError, RefeedError, RequestInvalidError, TopicNotFoundError
-from model.job import JobState, new_job_id
+from model.job import JobState, is_job_id, new_job_id
 from model.message import parse_resource_id, replay_token
 from model.settings import Settings
 from model.table import Partitioning
@@ -351,9 +351,12 @@ def _render_page_token(job_id: str) -> str:
 
 def _parse_page_token(token: str) -> str:
     try:
-        return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
-    except (binascii.Error, ValueError) as exc:
+        job_id = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    except (binascii.Error, ValueError):
+        job_id = ""
+    if not is_job_id(job_id):
         raise RequestInvalidError(
             "The page_token is not one that a page gave.",
             errors=[{"code": "page_token_invalid", "message": "Not a page_token.", "pointer": "/page_token"}],
-        ) from exc
+        )
+    return job_id

@@ -71,7 +71,6 @@ def open_query(
         QueryStoppedError: ``should_stop`` said so.
         QueryError: the query fails for a reason of its own, such as a division by zero.
     """
-    limits.temp_folder.mkdir(parents=True, exist_ok=True)
     with (
         _our_errors(limits),
         _locked_connection(snapshot, limits) as connection,
@@ -135,6 +134,7 @@ class _Watch:
 @contextmanager
 def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterator[Any]:
     paths = [file.path for file in snapshot.files]
+    limits.temp_folder.mkdir(parents=True, exist_ok=True)
     connection = duckdb.connect(":memory:")
     try:
         for setting, value in (

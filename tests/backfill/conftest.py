@@ -112,6 +112,9 @@ class FakeLauncher:
 
     def kill(self, driver: Process) -> None:
         driver.signal_group(signal.SIGKILL)
+        for process in self._processes:
+            if process.pid == driver.pid:
+                process.wait()
 
     def close(self) -> None:
         self.closed += 1
