@@ -80,12 +80,13 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
     def ended_error(self) -> ProcessEndedError:
-        """Return the error that says how it ended, with its log's last lines."""
+        """Return the error that says how it ended, with its log's last lines unless it was killed."""
         code = self.exit_code
-        how = f"by signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"with code {code}"
-        return ProcessEndedError(
-            f"{self.name} ended {how}; its log {self.log} ends:\n{self.log_tail()}", name=self.name, exit_code=code
-        )
+        if code is not None and code < 0:
+            message = f"{self.name} (process {self.pid}) was ended by signal {signal.Signals(-code).name}."
+        else:
+            message = f"{self.name} ended with code {code}; its log {self.log} ends:\n{self.log_tail()}"
+        return ProcessEndedError(message, name=self.name, exit_code=code)
 
     def log_tail(self, lines: int = _TAIL_LINES) -> str:
         """Return the last lines of its log."""

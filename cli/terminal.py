@@ -2,12 +2,11 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from model.errors import (
@@ -31,7 +30,8 @@ class ExitCode(IntEnum):
 
 
 # What a command was asked for goes to stdout, what a person watches meanwhile to stderr: a pipe gets the first.
-out = Console(soft_wrap=True, highlight=False)
+# A pipe has no width of its own, and rich would take 80 characters for one.
+out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
@@ -60,12 +60,13 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print rows as a table on stdout; text is shown as it is, never read as markup."""
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    out.print(table)
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows below their columns' names, aligned and never cut: ids in them are there to be copied."""
+    lines = [[name.upper() for name in columns], *rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        out.print("  ".join(cells).rstrip(), markup=False)
 
 
 def _faults(error: RefeedError) -> list[str]:

@@ -1,0 +1,66 @@
+"""The demo as a person runs it: a process, a kill -9, a verdict."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(420)]
+
+ROOT = Path(__file__).parents[2]
+WEBHOOKS = ROOT.parent / "shared" / "data" / "github_webhooks.ndjson.gz"
+KEYS = [
+    "published",
+    "archived",
+    "lost",
+    "duplicates",
+    "payload_mismatches",
+    "selected",
+    "republished",
+    "rearchived",
+    "seconds",
+    "ok",
+]
+
+
+def run_demo(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Run it with a temporary folder of its own and return its exit code, verdict and what it told meanwhile."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "REFEED_HOME": str(tmp_path / "untouched")}
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "demo", "--json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_a_made_up_shop_survives_a_kill_and_is_replayed_whole(tmp_path: Path) -> None:
+    code, verdict, told = run_demo(tmp_path, "--messages", "1500", "--seed", "5")
+    assert list(verdict) == KEYS, told
+    assert verdict["ok"] is True, (verdict, told)
+    assert code == 0
+    assert (verdict["published"], verdict["archived"]) == (1500, 1500)
+    assert verdict["selected"] == verdict["republished"] > 500
+    assert list(verdict["seconds"]) == ["start", "publish", "archive", "replay", "verify", "total"]
+    assert list(tmp_path.iterdir()) == [], "its home is gone, and REFEED_HOME was not touched"
+
+
+def test_real_webhooks_of_fifty_topics_survive_too(tmp_path: Path) -> None:
+    if not WEBHOOKS.exists():
+        pytest.skip(f"the example payloads are not part of the repository and {WEBHOOKS} does not exist")
+    code, verdict, told = run_demo(tmp_path, "--input", str(WEBHOOKS), "--keep")
+    assert verdict["ok"] is True, (verdict, told)
+    assert code == 0
+    assert (verdict["published"], verdict["archived"]) == (216, 216)
+    kept = [entry.name for entry in tmp_path.iterdir()]
+    assert len(kept) == 1
+    assert kept[0].startswith("refeed-demo-"), "--keep keeps the home"

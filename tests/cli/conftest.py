@@ -1,0 +1,55 @@
+"""The command line called in this process, on a home of its own."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.main import main
+from local.server import PubSubServer
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own, and nothing else of Refeed in the environment."""
+    for name in list(os.environ):
+        if name.startswith(("REFEED_", "PUBSUB_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    monkeypatch.setenv("REFEED_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def refeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs ``refeed ARGUMENTS`` in this process."""
+
+    def run(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["refeed", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        code: Any = ended.value.code
+        return Result(int(code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def pubsub_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PubSubServer]:
+    """A local Pub/Sub server that PUBSUB_EMULATOR_HOST names."""
+    with PubSubServer(tmp_path / "pubsub") as server:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.emulator_host)
+        yield server

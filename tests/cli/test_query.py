@@ -1,0 +1,76 @@
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.lake.archive import Attempt, LakeArchive
+
+ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+PUBLISHED_AT = datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
+
+
+@pytest.fixture
+def archive(home: Path) -> LakeArchive:
+    """Three messages: JSON, bytes that are no text, and an empty one."""
+    archive = LakeArchive(str(home / "lake"), "backup.messages")
+    archive.create()
+    rows = pa.record_batch(
+        {
+            "data": pa.array([b'{"a":1}', b"\x00\xff", b""], pa.binary()),
+            "attributes": pa.array([[{"key": "k", "value": "v"}], [], [{"key": "n", "value": ""}]], ATTRIBUTES),
+            "message_id": ["1", "2", "3"],
+            "publish_time": pa.array([PUBLISHED_AT] * 3),
+            "ordering_key": [""] * 3,
+        }
+    )
+    written = archive.writer().write([("orders", "refeed-backup.orders", rows)])
+    archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
+    return archive
+
+
+def test_rows_are_a_table_that_a_person_reads(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    result = refeed("query", "SELECT message_id, data, attributes FROM backup.messages ORDER BY message_id")
+    assert result.code == 0
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.out.splitlines() if "│" in line]
+    assert rows == [
+        ["1", '{"a":1}', '[{"key": "k", "value": "v"}]'],
+        ["2", "AP8=", "[]"],
+        ["3", "", '[{"key": "n", "value": ""}]'],
+    ]
+
+
+def test_json_has_one_object_a_row(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    sql = (
+        "SELECT message_id, data, publish_time, _PARTITIONDATE AS day FROM backup.messages WHERE message_id = @id"
+    )
+    result = refeed("query", sql, "-p", "id::2", "--json")
+    (row,) = [json.loads(line) for line in result.out.splitlines()]
+    day = row.pop("day")
+    assert row == {"message_id": "2", "data": "AP8=", "publish_time": "2024-03-01T23:59:59.123456Z"}
+    assert day == archive.data_files()[0].partition.date().isoformat()
+
+
+def test_more_rows_than_asked_for_are_cut_and_said(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    result = refeed("query", "SELECT message_id FROM backup.messages", "--max-rows", "2", "--json")
+    assert len(result.out.splitlines()) == 2
+    assert "--max-rows" in result.err
+
+
+def test_no_rows_are_said(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    assert refeed("query", "SELECT message_id FROM backup.messages WHERE topic = 'x'").out == "no rows\n"
+
+
+def test_another_table_is_refused_with_the_place(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    result = refeed("query", "SELECT message_id\nFROM other.table")
+    assert result.code == 4
+    assert "line 2, column 6" in result.err
+
+
+def test_without_an_archive_it_says_so(refeed: Callable[..., Any]) -> None:
+    result = refeed("query", "SELECT message_id FROM backup.messages")
+    assert result.code == 1
+    assert "attach a topic and start a backup" in result.err

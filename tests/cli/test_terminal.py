@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from cli.terminal import ExitCode, exit_code_of, print_error, print_json, print_table
+from model.errors import (
+    ApiUnavailableError,
+    PubSubUnavailableError,
+    RefeedError,
+    RequestRefusedError,
+    SettingsError,
+    WarehouseError,
+)
+from sql.violation import QueryRefusedError, Violation
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (WarehouseError(), ExitCode.FAILED),
+        (SettingsError(), ExitCode.WRONG_USAGE),
+        (ApiUnavailableError(), ExitCode.UNAVAILABLE),
+        (PubSubUnavailableError(), ExitCode.UNAVAILABLE),
+        (RequestRefusedError(), ExitCode.REFUSED),
+        (QueryRefusedError([Violation("x", "y", 1, 1)]), ExitCode.REFUSED),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: RefeedError, code: ExitCode) -> None:
+    assert exit_code_of(error) is code
+
+
+def test_every_violation_is_printed_with_its_place_and_rewrite(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(
+        QueryRefusedError([Violation("a", "First.", 1, 2, "SELECT [1]"), Violation("b", "Second.", 3, 4, None)])
+    )
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "  - line 1, column 2: First. (a)",
+        "    write: SELECT [1]",
+        "  - line 3, column 4: Second. (b)",
+    ]
+
+
+def test_a_problem_s_errors_are_printed_with_their_pointers(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = [{"code": "missing", "message": "Field required", "pointer": "/topic"}]
+    print_error(RequestRefusedError("The request is wrong.", errors=errors))
+    assert "  - /topic: Field required (missing)\n" in capsys.readouterr().err
+
+
+def test_json_is_one_line_that_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": "ö\n[b]", "n": 1})
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert json.loads(out) == {"a": "ö\n[b]", "n": 1}
+
+
+def test_a_table_never_cuts_what_is_there_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["id", "state"], [["bf_" + "X" * 300, "[red]"], ["b", "RUNNING"]])
+    assert capsys.readouterr().out.splitlines() == [
+        "ID" + " " * 303 + "STATE",
+        "bf_" + "X" * 300 + "  [red]",
+        "b" + " " * 304 + "RUNNING",
+    ]
