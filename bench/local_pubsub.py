@@ -108,7 +108,7 @@ def measure_pull(channel: grpc.Channel, messages: int) -> float:
         if done < messages:
             pulls.append(pull.future(request, timeout=30))
         if ids:
-            # The field of a ReceivedMessage's ack id is the first one there, the one of an AcknowledgeRequest the second.
+            # An ack id is field 1 of a ReceivedMessage and field 2 of an AcknowledgeRequest.
             body = b"".join(b"\x12" + field[1:] for field in ids)
             acks.append(acknowledge.future(ack_head + body))
     for call in acks:

@@ -7,8 +7,9 @@ from google.protobuf import empty_pb2
 from google.pubsub_v1 import types
 
 from local.answers import Handler, answer, answer_bytes, cut_page
+from local.intake import parse_publish
 from local.resources import Resources
-from local.wire import build_publish_response, parse_publish
+from local.wire import build_publish_response
 
 _SERVICE: Final = "google.pubsub.v1.Publisher"
 

@@ -22,27 +22,17 @@ from google.protobuf.message import DecodeError
 from google.pubsub_v1 import types
 
 from local.status import StatusError
-from model.message import (
-    MAX_ATTRIBUTE_KEY_BYTES,
-    MAX_ATTRIBUTE_VALUE_BYTES,
-    MAX_ATTRIBUTES,
-    MAX_MESSAGE_BYTES,
-    MAX_PUBLISH_REQUEST_BYTES,
-    MAX_PUBLISH_REQUEST_MESSAGES,
-)
 
 Bytes = npt.NDArray[np.uint8]
 Seqs = npt.NDArray[np.int64]
 
 # The plain protobuf classes below google.pubsub_v1's wrappers.
-PublishRequest: Final[Any] = types.PublishRequest.pb()
 PubsubMessage: Final[Any] = types.PubsubMessage.pb()
 AcknowledgeRequest: Final[Any] = types.AcknowledgeRequest.pb()
 ModifyAckDeadlineRequest: Final[Any] = types.ModifyAckDeadlineRequest.pb()
 
 ACK_ID_BYTES: Final = 32
 MESSAGE_ID_DIGITS: Final = 16
-MAX_ORDERING_KEY_BYTES: Final = 1024
 
 _ACK_FIELD: Final = b"\x0a\x20" + b"0" * ACK_ID_BYTES
 _ACK_STRIDE: Final = 2 + ACK_ID_BYTES
@@ -85,132 +75,6 @@ def read_varint(raw: bytes, position: int) -> tuple[int, int]:
         if byte < _CONTINUES:
             return number, position
         shift += 7
-
-
-def parse_publish(raw: bytes) -> tuple[str, list[bytes]]:
-    """Return the topic and the messages' bytes of a PublishRequest, within Pub/Sub's limits.
-
-    The bytes carry no message_id and no publish_time: what a producer sent there is dropped.
-
-    Raises:
-        StatusError: INVALID_ARGUMENT, a limit is passed or the bytes are no PublishRequest.
-    """
-    if len(raw) > MAX_PUBLISH_REQUEST_BYTES:
-        raise StatusError.invalid(
-            f"Request payload size exceeds the limit: {MAX_PUBLISH_REQUEST_BYTES} bytes; this one has {len(raw)}."
-        )
-    try:
-        topic, bodies = _cut_publish(raw)
-    except (IndexError, DecodeError, UnicodeDecodeError) as exc:
-        raise StatusError.invalid("The request is no PublishRequest.") from exc
-    if not bodies:
-        raise StatusError.invalid(
-            "The value for message_count is too small. You passed 0 in the request, but the minimum value is 1."
-        )
-    if len(bodies) > MAX_PUBLISH_REQUEST_MESSAGES:
-        raise StatusError.invalid(
-            f"The value for message_count is too large. You passed {len(bodies)} in the request, "
-            f"but the maximum value is {MAX_PUBLISH_REQUEST_MESSAGES}."
-        )
-    return topic, bodies
-
-
-def _cut_publish(raw: bytes) -> tuple[str, list[bytes]]:
-    topic = ""
-    bodies: list[bytes] = []
-    position, end = 0, len(raw)
-    while position < end:
-        tag = raw[position]
-        if tag not in {0x0A, 0x12}:
-            request = PublishRequest.FromString(raw)
-            return request.topic, [_normalise(message.SerializeToString()) for message in request.messages]
-        length = raw[position + 1]
-        start = position + 2
-        if length >= _CONTINUES:
-            length, start = read_varint(raw, position + 1)
-        position = start + length
-        if position > end:
-            raise IndexError
-        if tag == 0x12:  # noqa: PLR2004 - field 2, messages
-            body = raw[start:position]
-            bodies.append(body if _is_plain(body) else _normalise(body))
-        else:
-            topic = raw[start:position].decode()
-    return topic, bodies
-
-
-def _is_plain(body: bytes) -> bool:
-    """Say whether a PubsubMessage is what clients send nearly always, and within the limits by its shape.
-
-    That is: data, then attributes of ASCII text with entries below 128 bytes, then perhaps an ordering key. Nine
-    messages in ten need no other look; the others are decoded.
-    """
-    position, end, attributes = 0, len(body), 0
-    try:
-        if body[0] == 0x0A:  # noqa: PLR2004 - field 1, data
-            length, start = body[1], 2
-            if length >= _CONTINUES:
-                length, start = read_varint(body, 1)
-            position = start + length
-            if length > MAX_MESSAGE_BYTES:
-                return False
-        has_data = position > 2  # noqa: PLR2004 - a tag and a length of zero
-        if not body[position:].isascii():
-            return False
-        while position < end:
-            tag, length = body[position], body[position + 1]
-            if tag == 0x12:  # noqa: PLR2004 - field 2, an attribute: 0a KEYLENGTH key 12 VALUELENGTH value
-                key_length = body[position + 3]
-                value = position + 4 + key_length
-                if (
-                    body[position + 2] != 0x0A  # noqa: PLR2004
-                    or body[value] != 0x12  # noqa: PLR2004
-                    or key_length + body[value + 1] + 4 != length
-                    or not key_length
-                    or body.startswith(b"goog", position + 4)
-                ):
-                    return False
-                attributes += 1
-            elif tag != 0x2A:  # noqa: PLR2004 - field 5, ordering_key
-                return False
-            position += 2 + length
-    except IndexError:
-        return False
-    return position == end and attributes <= MAX_ATTRIBUTES and (has_data or attributes > 0)
-
-
-def _normalise(body: bytes) -> bytes:
-    message = PubsubMessage.FromString(body)
-    if not message.data and not message.attributes:
-        raise StatusError.invalid(
-            "One or more messages in the publish request is empty. Each message must contain either non-empty "
-            "data, or at least one attribute."
-        )
-    if len(message.data) > MAX_MESSAGE_BYTES:
-        raise StatusError.invalid(
-            f"The value for data is too large: {len(message.data)} bytes; the maximum is {MAX_MESSAGE_BYTES}."
-        )
-    if len(message.attributes) > MAX_ATTRIBUTES:
-        raise StatusError.invalid(
-            f"The value for attributes is too large: {len(message.attributes)}; "
-            f"a message has at most {MAX_ATTRIBUTES} attributes."
-        )
-    for key, value in message.attributes.items():
-        if not key or len(key.encode()) > MAX_ATTRIBUTE_KEY_BYTES or key.startswith("goog"):
-            raise StatusError.invalid(
-                f"Invalid attribute key {key[:80]!r}: it has 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes "
-                "and does not begin with 'goog'."
-            )
-        if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES:
-            raise StatusError.invalid(
-                f"The value of attribute {key[:80]!r} is too large: "
-                f"the maximum is {MAX_ATTRIBUTE_VALUE_BYTES} bytes."
-            )
-    if len(message.ordering_key.encode()) > MAX_ORDERING_KEY_BYTES:
-        raise StatusError.invalid(f"The ordering key is too large: the maximum is {MAX_ORDERING_KEY_BYTES} bytes.")
-    message.ClearField("message_id")
-    message.ClearField("publish_time")
-    return bytes(message.SerializeToString())
 
 
 @lru_cache(maxsize=8192)

@@ -108,7 +108,7 @@ def keep_order() -> dict[str, object]:
     subscriber.close()
     in_order = {}
     for key, numbers in received.items():
-        # The client hands out what it already holds behind a nacked message; the server then sends all of it again.
+        # The client hands out what it already holds behind a nacked message; then all of it comes again.
         tail = numbers[numbers.index(151) :] if 151 in numbers else numbers
         in_order[key] = list(dict.fromkeys(tail)) == list(range(tail[0], 300, 3))
         in_order[key] &= sorted(set(numbers)) == list(range(int(key[3:]), 300, 3))

@@ -1,4 +1,4 @@
-"""Google's Node client against the local server: what holds for another language's gRPC and protobuf holds for all."""
+"""Google's Node client against the local server: another language's gRPC, protobuf and habits."""
 
 import hashlib
 import json

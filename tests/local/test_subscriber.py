@@ -125,7 +125,7 @@ def test_an_empty_pull_answers_before_the_clients_deadline(shop) -> None:
 def test_return_immediately_does_not_wait(shop) -> None:
     path = shop.subscribe()
     started = time.monotonic()
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="return_immediately"):
         response = shop.subscriber.pull(
             request={"subscription": path, "max_messages": 1, "return_immediately": True}, timeout=10
         )

@@ -354,7 +354,7 @@ def test_a_late_acknowledgement_of_a_keys_first_message_counts(tmp_path: Path) -
 
 
 class SubscriptionModel(RuleBasedStateMachine):
-    """Random publishes, pulls, acks, nacks, expiries and restarts against a plain model of what may be lost or come twice."""
+    """Random publishes, pulls, acks, nacks, expiries and restarts against a plain model."""
 
     folder: Path
     count = 0
