@@ -182,7 +182,7 @@ class PubSub:
             expiration_policy=ExpirationPolicy(),
         )
         try:
-            with _our_errors():
+            with _our_errors(TopicNotFoundError, f"topic {topic}"):
                 return _info(self._subscriber.create_subscription(request=wanted, **_CALL))
         except _AlreadyExistsError:
             existing = self.get_subscription(subscription)

@@ -28,6 +28,8 @@ _POLL_SECONDS: Final = 0.1
 # when their lease runs out.
 _LAST_RESPONSES_SECONDS: Final = 0.15
 _LONGEST_PULL_SECONDS: Final = 30.0
+# Pub/Sub ends a response of large messages near 10 MB.
+_FULL_RESPONSE_BYTES: Final = 8 * 1000 * 1000
 
 _ATTRIBUTES: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
@@ -106,7 +108,6 @@ class Puller:
         self._flying: set[Any] = set()
         self._ack_ids: dict[PullTarget, list[pa.Array]] = defaultdict(list)
         self._extended_at = 0.0
-        self._is_backlog = False
 
     def pull(self, limits: PullLimits, is_stopping: Callable[[], bool]) -> Iterator[PulledBatch]:
         """Yield batches as they arrive until ``limits`` or ``is_stopping`` end it."""
@@ -116,11 +117,13 @@ class Puller:
             while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
                 self._send_more()
                 batch = self._receive(_POLL_SECONDS)
+                # A backlog is over when nothing comes at once any more.
+                is_backlog = batch is not None and _is_full(batch.rows)
                 if batch is not None:
                     first_at = first_at or time.monotonic()
-                    lasts_seconds = limits.backlog_seconds if self._is_backlog else limits.linger_seconds
-                    ends_at = first_at + lasts_seconds
                     yield batch
+                if first_at is not None:
+                    ends_at = first_at + (limits.backlog_seconds if is_backlog else limits.linger_seconds)
                 self.extend_leases()
             give_up_at = time.monotonic() + _LAST_RESPONSES_SECONDS
             while self._expects_more() and (left := give_up_at - time.monotonic()) > 0:
@@ -191,9 +194,7 @@ class Puller:
         lane.is_active = True
         rows = decode_pull_response(response)
         self.received_bytes += len(response)
-        is_full = rows.num_rows >= MAX_PULL_MESSAGES or len(response) >= 4 * 1024 * 1024
-        self._is_backlog = is_full
-        lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION) if is_full else 1
+        lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION) if _is_full(rows) else 1
         if not self._ack_ids:
             self._extended_at = time.monotonic()
         self._ack_ids[lane.target].append(rows.column("ack_id"))
@@ -218,6 +219,11 @@ def decode_pull_response(response: bytes) -> pa.RecordBatch:
         ],
         schema=PULLED_SCHEMA,
     )
+
+
+def _is_full(rows: pa.RecordBatch) -> bool:
+    """Say whether a Pull brought as much as one may, so that more is likely to wait."""
+    return rows.num_rows >= MAX_PULL_MESSAGES or rows.nbytes >= _FULL_RESPONSE_BYTES
 
 
 def _pull_request(path: str) -> bytes:

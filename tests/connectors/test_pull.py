@@ -1,0 +1,123 @@
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from connectors.pubsub.acks import acknowledge, extend_leases
+from connectors.pubsub.publish import Publisher
+from connectors.pubsub.pull import PULLED_SCHEMA, Puller, PullLimits, PullTarget
+from model.errors import SubscriptionNotFoundError
+from model.message import Message
+
+SHORT = PullLimits(idle_seconds=2.0, linger_seconds=0.3, backlog_seconds=1.0, max_bytes=10**9)
+
+
+@pytest.fixture
+def target(pubsub):
+    pubsub.create_topic("orders")
+    pubsub.create_subscription("held", "orders", ack_deadline_seconds=10)
+    return PullTarget(pubsub.subscription_path("held"), "held", "orders", 10)
+
+
+def publish(pubsub, *messages: Message, topic: str = "orders") -> list[str]:
+    return Publisher(pubsub.channel, pubsub.topic_path(topic)).publish(messages)
+
+
+def pull(pubsub, *targets: PullTarget, limits: PullLimits = SHORT) -> tuple[Puller, pa.Table]:
+    puller = Puller(pubsub.channel, targets)
+    return puller, pa.Table.from_batches([b.rows for b in puller.pull(limits, lambda: False)], PULLED_SCHEMA)
+
+
+def test_what_was_published_is_pulled_bit_for_bit(pubsub, target):
+    messages = [
+        Message(b"", {"a": "b"}),
+        Message(bytes(range(256)), {"ключ": "🙂", "z": "", "a": "1"}),
+        Message(b"x" * 5_000_000, {}),
+        Message(b"k", {}, ordering_key="key"),
+    ]
+    ids = publish(pubsub, *messages)
+    _, table = pull(pubsub, target)
+    rows = {row["message_id"]: row for row in table.to_pylist()}
+    assert set(rows) == set(ids)
+    for message_id, message in zip(ids, messages, strict=True):
+        row = rows[message_id]
+        assert row["data"] == message.data
+        assert {p["key"]: p["value"] for p in row["attributes"]} == message.attributes
+        assert row["ordering_key"] == message.ordering_key
+        assert row["publish_time"] is not None
+
+
+def test_a_batch_of_nothing_ends_after_the_idle_time(pubsub, target):
+    began = time.monotonic()
+    _, table = pull(pubsub, target, limits=PullLimits(0.3, 9, 9, 10**9))
+    assert table.num_rows == 0
+    assert time.monotonic() - began < 5
+
+
+def test_a_backlog_goes_on_past_the_linger_time_and_ends_at_the_size(pubsub, target):
+    for _ in range(10):
+        publish(pubsub, *[Message(b"x" * 1000)] * 1000)
+    _, whole = pull(pubsub, target, limits=PullLimits(2, 0.0, 5, 10**9))
+    assert whole.num_rows == 10_000
+    acknowledge(pubsub.channel, target.path, whole.column("ack_id").combine_chunks())
+    for _ in range(10):
+        publish(pubsub, *[Message(b"x" * 1000)] * 1000)
+    _, bounded = pull(pubsub, target, limits=PullLimits(2, 5, 5, 2_000_000))
+    # The Pulls in flight when the size is reached are taken too.
+    assert 1_000 < bounded.num_rows < 10_000
+
+
+def test_many_subscriptions_are_pulled_side_by_side(pubsub):
+    targets = []
+    for number in range(20):
+        pubsub.create_topic(f"topic-{number}")
+        pubsub.create_subscription(f"sub-{number}", f"topic-{number}", ack_deadline_seconds=10)
+        publish(pubsub, Message(b"%d" % number), topic=f"topic-{number}")
+        targets.append(
+            PullTarget(pubsub.subscription_path(f"sub-{number}"), f"sub-{number}", f"topic-{number}", 10)
+        )
+    puller, table = pull(pubsub, *targets)
+    assert sorted(int(row["data"]) for row in table.to_pylist()) == list(range(20))
+    assert puller.faults == {}
+
+
+def test_a_subscription_that_is_gone_is_named_and_the_others_go_on(pubsub, target):
+    gone = PullTarget(pubsub.subscription_path("gone"), "gone", "orders", 10)
+    publish(pubsub, Message(b"x"))
+    puller, table = pull(pubsub, gone, target)
+    assert table.num_rows == 1
+    assert isinstance(puller.faults["gone"], SubscriptionNotFoundError)
+
+
+def test_stopping_ends_a_batch_at_once_and_keeps_what_came(pubsub, target):
+    publish(pubsub, Message(b"x"))
+    stopping = threading.Event()
+    puller = Puller(pubsub.channel, [target])
+    rows = 0
+    began = time.monotonic()
+    for batch in puller.pull(PullLimits(30, 30, 30, 10**9), stopping.is_set):
+        rows += batch.rows.num_rows
+        stopping.set()
+    assert rows == 1
+    assert time.monotonic() - began < 10
+
+
+def test_acknowledged_messages_do_not_come_again_and_given_back_ones_do(pubsub, target):
+    publish(pubsub, *[Message(b"%d" % n) for n in range(5_000)])
+    _, table = pull(pubsub, target)
+    ack_ids = table.column("ack_id").combine_chunks()
+    acknowledge(pubsub.channel, target.path, ack_ids.slice(0, 4_990))
+    extend_leases(pubsub.channel, target.path, ack_ids.slice(4_990), 0)
+    _, again = pull(pubsub, target)
+    expected = table.column("message_id").to_pylist()[4_990:]
+    assert sorted(again.column("message_id").to_pylist()) == sorted(expected)
+
+
+def test_leases_are_extended_while_a_batch_is_held(pubsub, target, server):
+    publish(pubsub, Message(b"x"))
+    puller, table = pull(pubsub, target)
+    assert table.num_rows == 1
+    puller.extend_leases(at_once=True)
+    leased = server.read_stats()[target.path]["leased_messages"]
+    assert leased == 1
