@@ -4,7 +4,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from api.body import BodyLimit
 from api.errors import install_problem_handlers
 from api.routes import router
+from api.schemas import problem_schemas
 from backfill.service import BackfillService, open_backfills
 from model.errors import RefeedError
 from model.settings import Settings
@@ -57,6 +58,15 @@ def create_app(
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     install_problem_handlers(app)
     app.include_router(router)
+    render = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = render()
+        # No route answers with it as a model of its own: the framework would call it application/json.
+        document["components"]["schemas"] |= problem_schemas()
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
     return app
 
 

@@ -33,7 +33,6 @@ from sql.validate import QueryRefusedError
 
 _LOG: Final = structlog.get_logger()
 PROBLEM_TYPE: Final = "application/problem+json"
-_PAGES: Final = "https://github.com/refeed/refeed/blob/main/docs/problems"
 
 # The nearest class in an error's ancestry decides.
 STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
@@ -77,7 +76,7 @@ def problem_response(  # noqa: PLR0917 - the fields of a problem, in its order
 ) -> JSONResponse:
     """Return a problem; ``code`` is stable and names the page that ``type`` points to."""
     body: dict[str, Any] = {
-        "type": f"{_PAGES}/{code}.md",
+        "type": f"/problems/{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
@@ -126,6 +125,11 @@ async def _answer_validation_error(request: Request, exc: Exception) -> JSONResp
 
 async def _answer_http_error(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, HTTPException)
+    if exc.status_code == HTTPStatus.BAD_REQUEST:
+        # The framework's word for a body that it can't even parse, such as 5,000 brackets in each other.
+        errors = [{"code": "json_invalid", "message": str(exc.detail), "pointer": ""}]
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        return problem_response(request, status, "request_invalid", str(exc.detail), errors)
     code = _HTTP_CODES.get(exc.status_code, "http_error")
     return problem_response(request, exc.status_code, code, str(exc.detail), headers=exc.headers)
 

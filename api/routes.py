@@ -3,8 +3,10 @@
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from api.errors import PROBLEM_TYPE
+from api.pages import read_problem_page
 from api.schemas import (
     BackfillCreate,
     BackfillEvents,
@@ -12,7 +14,6 @@ from api.schemas import (
     BackfillPage,
     Health,
     PlanOut,
-    Problem,
 )
 from backfill.request import BackfillRequest
 from backfill.resource import Backfill, render_moment
@@ -33,7 +34,6 @@ def _problems(**meanings: str) -> dict[int | str, dict[str, Any]]:
     return {
         int(status[1:]): {
             "description": text,
-            "model": Problem,
             "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
         }
         for status, text in {**meanings, **always}.items()
@@ -195,6 +195,12 @@ def retry_backfill(backfill_id: BackfillId, request: Request, response: Response
     """Let a failed or cancelled backfill go on where it stopped, on the same selection."""
     service = _service(request)
     return _shown(service.retry(_checked(backfill_id), expected_version=_version(if_match)), response)
+
+
+@router.get("/problems/{code}", include_in_schema=False)
+def get_problem_page(code: str) -> PlainTextResponse:
+    """Explain an error's code: what it means and what to do; ``type`` of every problem points here."""
+    return PlainTextResponse(read_problem_page(code), media_type="text/markdown; charset=utf-8")
 
 
 def _service(request: Request) -> BackfillService:

@@ -170,6 +170,12 @@ class Problem(BaseModel):
     errors: list[ProblemItem]
 
 
+def problem_schemas() -> dict[str, Any]:
+    """Return OpenAPI's schemas of a problem and of what it is made of."""
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs"), "Problem": schema}
+
+
 class Health(BaseModel):
     """Whether the service lives, or what is not ready yet."""
 

@@ -1,0 +1,335 @@
+"""The HTTP service over real sockets; its launcher starts processes that only sleep."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from api.app import create_app
+from api.errors import STATUSES
+from backfill.service import BackfillService, Deployment
+from backfill.supervisor import Supervisor
+from connectors.pubsub.client import PubSub
+from jobs.launcher import Launch
+from jobs.store import JobStore
+from local.server import PubSubServer
+from model.errors import JavaNotFoundError, LaunchError
+from model.process import Process
+from model.settings import read_settings
+
+MAX_BODY_BYTES = 10_000
+QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
+
+
+@dataclass
+class NoLauncher:
+    """Refuses every launch, once it is told that Spark is there."""
+
+    spark: threading.Event = field(default_factory=threading.Event)
+    problem: Exception | None = None
+
+    def prepare(self) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.spark.wait(60)
+
+    def launch(self, launch: Launch) -> Process:
+        raise LaunchError(f"{launch.name} is not launched in this test.")
+
+    def exit_reason(self, driver: Process) -> str | None:
+        return None if driver.is_alive else "gone"
+
+    def kill(self, driver: Process) -> None:
+        raise AssertionError(driver)
+
+    def close(self) -> None:
+        self.spark.set()
+
+
+@pytest.fixture
+def launcher() -> NoLauncher:
+    return NoLauncher()
+
+
+@pytest.fixture
+def service(tmp_path: Path, launcher: NoLauncher) -> Iterator[BackfillService]:
+    server = PubSubServer(tmp_path / "pubsub")
+    host = f"127.0.0.1:{server.start()}"
+    store = JobStore(tmp_path / "jobs.db")
+    deployment = Deployment(
+        home=tmp_path,
+        project="shop",
+        emulator_host=host,
+        replay_secret="secret",
+        lake=str(tmp_path / "lake"),
+        archive_table="backup.messages",
+        archive_partitioning="day",
+        max_window_days=366,
+        query_memory="500MB",
+    )
+    yield BackfillService(
+        deployment,
+        store=store,
+        pubsub=PubSub("shop", host),
+        launcher=launcher,
+        supervisor=Supervisor(store, launcher, tmp_path, max_running=1),
+    )
+    server.stop()
+
+
+@pytest.fixture
+def client(service: BackfillService, launcher: NoLauncher, tmp_path: Path) -> Iterator[httpx.Client]:
+    settings = read_settings({"REFEED_HOME": str(tmp_path), "REFEED_MAX_BODY_BYTES": str(MAX_BODY_BYTES)})
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        app = create_app(settings, service=service)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            wait_for(lambda: server.started, "it listens")
+            with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=20) as client:
+                yield client
+        finally:
+            launcher.spark.set()
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    today = datetime.now(UTC).date() - timedelta(days=1)
+    parameters = {"day": {"type": "DATE", "value": today.isoformat()}}
+    return {"query": QUERY, "topic": "replay", "parameters": parameters, **changes}
+
+
+def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    problem: dict[str, Any] = response.json()
+    assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert set(problem) == {"type", "title", "status", "detail", "instance", "code", "errors"}
+    assert problem["type"] == f"/problems/{code}"
+    assert problem["instance"] == response.url.path
+    assert "Traceback" not in response.text
+    return problem
+
+
+def wait_for(is_true: Callable[[], bool], why: str) -> None:
+    deadline = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.02)
+
+
+def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> None:
+    response = client.post("/backfills", json=body(description="why", labels={"ticket": "42"}))
+
+    made = response.json()
+    assert response.status_code == 202
+    assert response.headers["location"] == f"/backfills/{made['id']}"
+    assert int(response.headers["retry-after"]) >= 1
+    assert (made["state"], made["topic"], made["labels"]) == ("PENDING", "replay", {"ticket": "42"})
+    assert made["progress"]["selected"] is None
+    shown = client.get(response.headers["location"])
+    assert shown.json() == made
+    assert shown.headers["etag"] == made["etag"] == response.headers["etag"]
+    assert client.get("/backfills").json() == {"backfills": [made], "next_page_token": None}
+
+
+def test_every_violation_of_a_query_is_named_with_its_place(client: httpx.Client) -> None:
+    response = client.post("/backfills", json=body(query="SELECT data,\n  nothing\nFROM other.table"))
+
+    problem = assert_problem(response, 422, "query_refused")
+    assert len(problem["errors"]) >= 2
+    for error in problem["errors"]:
+        assert error["code"]
+        assert error["message"]
+        assert error["line"] >= 1
+        assert error["column"] >= 1
+
+
+def test_every_fault_of_a_body_is_named_with_a_pointer(client: httpx.Client) -> None:
+    response = client.post("/backfills", json={"topic": 7, "labels": [], "surprise": 1, "query": QUERY})
+
+    problem = assert_problem(response, 422, "request_invalid")
+    assert {error["pointer"] for error in problem["errors"]} == {"/topic", "/labels", "/surprise"}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'"text"', b"null", b"[" * 5000])
+def test_a_body_that_is_no_request_is_refused(client: httpx.Client, content: bytes) -> None:
+    response = client.post("/backfills", content=content, headers={"content-type": "application/json"})
+
+    assert_problem(response, 422, "request_invalid")
+
+
+def test_half_of_a_surrogate_pair_is_refused(client: httpx.Client) -> None:
+    content = json.dumps(body(description="\ud800")).encode()
+
+    response = client.post("/backfills", content=content, headers={"content-type": "application/json"})
+
+    assert_problem(response, 422, "request_invalid")
+
+
+def test_a_body_over_the_limit_is_refused_with_or_without_its_length(client: httpx.Client) -> None:
+    announced = client.post("/backfills", json=body(query="x" * MAX_BODY_BYTES))
+    assert_problem(announced, 413, "body_too_large")
+
+    chunks = (b" " * 1000 for _ in range(MAX_BODY_BYTES // 1000 + 2))
+    streamed = client.post("/backfills", content=chunks, headers={"content-type": "application/json"})
+    assert_problem(streamed, 413, "body_too_large")
+
+
+def test_a_body_just_within_the_limit_is_read(client: httpx.Client) -> None:
+    content = json.dumps(body()).encode()
+    content += b" " * (MAX_BODY_BYTES - len(content))
+
+    response = client.post("/backfills", content=content, headers={"content-type": "application/json"})
+
+    assert response.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nothing", 404, "not_found"),
+        ("DELETE", "/backfills", 405, "method_not_allowed"),
+        ("GET", "/backfills/nonsense", 404, "job_not_found"),
+        ("GET", "/backfills/bf_00000000000000000000000000", 404, "job_not_found"),
+        ("POST", "/backfills/bf_00000000000000000000000000:cancel", 404, "job_not_found"),
+        ("POST", "/backfills/bf_00000000000000000000000000:retry", 404, "job_not_found"),
+        ("GET", "/backfills/bf_00000000000000000000000000/events", 404, "job_not_found"),
+        ("GET", "/backfills?page_size=0", 422, "request_invalid"),
+        ("GET", "/backfills?page_size=1001", 422, "request_invalid"),
+        ("GET", "/backfills?page_token=nonsense", 422, "request_invalid"),
+    ],
+)
+def test_what_is_not_there_or_not_allowed_is_a_problem(
+    client: httpx.Client, method: str, path: str, status: int, code: str
+) -> None:
+    assert_problem(client.request(method, path), status, code)
+
+
+def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(
+    client: httpx.Client, service: BackfillService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(service, "get", fail)
+
+    response = client.get("/backfills/bf_00000000000000000000000000")
+
+    assert_problem(response, 500, "internal")
+    assert "secret" not in response.text
+    assert "ZeroDivision" not in response.text
+
+
+def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client: httpx.Client) -> None:
+    key = {"Idempotency-Key": "one"}
+    first = client.post("/backfills", json=body(), headers=key)
+    second = client.post("/backfills", json=body(), headers=key)
+
+    assert first.json()["id"] == second.json()["id"]
+    other = client.post("/backfills", json=body(topic="other"), headers=key)
+    assert_problem(other, 422, "idempotency_key_reused")
+
+
+def test_a_backfill_is_cancelled_once_and_can_be_retried(client: httpx.Client) -> None:
+    made = client.post("/backfills", json=body()).json()
+
+    stale = client.post(f"/backfills/{made['id']}:cancel", headers={"If-Match": '"99"'})
+    assert_problem(stale, 412, "job_changed")
+    cancelled = client.post(f"/backfills/{made['id']}:cancel", headers={"If-Match": made["etag"]})
+    assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
+    again = client.post(f"/backfills/{made['id']}:cancel")
+    assert_problem(again, 409, "job_state_conflict")
+
+    retried = client.post(f"/backfills/{made['id']}:retry")
+    assert (retried.status_code, retried.json()["state"]) == (200, "PENDING")
+    events = client.get(f"/backfills/{made['id']}/events").json()["events"]
+    assert [event["what"] for event in events] == ["created", "PENDING -> CANCELLED", "CANCELLED -> PENDING"]
+
+
+def test_a_launch_that_fails_is_told_by_the_backfill(client: httpx.Client, launcher: NoLauncher) -> None:
+    made = client.post("/backfills", json=body()).json()
+    launcher.spark.set()
+
+    wait_for(lambda: client.get(f"/backfills/{made['id']}").json()["state"] == "FAILED", "it fails")
+
+    error = client.get(f"/backfills/{made['id']}").json()["error"]
+    assert error == {"code": "launch_failed", "message": f"{made['id']} is not launched in this test."}
+
+
+def test_pages_follow_each_other(client: httpx.Client) -> None:
+    ids = sorted(client.post("/backfills", json=body()).json()["id"] for _ in range(3))
+
+    first = client.get("/backfills", params={"page_size": 2}).json()
+    second = client.get("/backfills", params={"page_size": 2, "page_token": first["next_page_token"]}).json()
+
+    assert [b["id"] for page in (first, second) for b in page["backfills"]] == ids[::-1]
+    assert second["next_page_token"] is None
+
+
+def test_it_is_ready_once_spark_is(client: httpx.Client, launcher: NoLauncher) -> None:
+    assert client.get("/healthz").json()["status"] == "ok"
+    starting = client.get("/readyz")
+    assert (starting.status_code, list(starting.json()["problems"])) == (503, ["spark"])
+
+    launcher.spark.set()
+
+    wait_for(lambda: client.get("/readyz").status_code == 200, "it is ready")
+
+
+def test_it_says_why_it_is_not_ready(launcher: NoLauncher, request: pytest.FixtureRequest) -> None:
+    launcher.problem = JavaNotFoundError("There is no Java.")
+    client: httpx.Client = request.getfixturevalue("client")
+
+    wait_for(lambda: client.get("/readyz").json()["problems"] == {"spark": "There is no Java."}, "it says why")
+
+
+def test_a_plan_of_an_archive_that_is_not_there_is_a_problem(client: httpx.Client) -> None:
+    assert_problem(client.post("/backfills:plan", json=body()), 502, "warehouse_error")
+
+
+def test_openapi_names_every_operation_and_its_problems(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+
+    operations = [
+        (path, operation) for path, methods in document["paths"].items() for operation in methods.values()
+    ]
+    assert len({operation["operationId"] for _, operation in operations}) == len(operations) >= 9
+    for path, operation in operations:
+        responses = operation["responses"]
+        assert "500" in responses, path
+        for status, response in responses.items():
+            if int(status) >= 400 and not (path == "/readyz" and status == "503"):
+                assert list(response["content"]) == ["application/problem+json"], (path, status)
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    assert client.get("/docs").status_code == 200
+
+
+def test_every_status_of_an_error_is_one_that_http_has() -> None:
+    assert all(400 <= status < 600 for status in STATUSES.values())
+
+
+def test_every_code_has_a_page_that_its_type_leads_to(client: httpx.Client) -> None:
+    framework = {"not_found", "method_not_allowed", "http_error", "body_too_large"}
+    jobs = {"driver_died", "driver_failed", "interrupted", "messages_failed", "query_stopped", "query_too_large"}
+
+    for code in {error.code for error in STATUSES} | framework | jobs:
+        page = client.get(f"/problems/{code}")
+        assert page.status_code == 200, code
+        assert f"`{code}`" in page.text
+        assert "**What to do.**" in page.text
+
+    assert_problem(client.get("/problems/..%2Fapi"), 404, "not_found")
+    assert_problem(client.get("/problems/no_such_code"), 404, "not_found")
