@@ -1,0 +1,240 @@
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import grpc
+import pyarrow.parquet as pq
+import pytest
+from google.pubsub_v1.types import AcknowledgeRequest
+
+from backup.archiver import Archiver
+from backup.journal import EntryState, Journal
+from backup.source import ArchiveTask
+from backup.status import StatusFile
+from connectors.lake.archive import LakeArchive
+from model.errors import LeaseLostError, PubSubUnavailableError, StorageFullError, WarehouseError
+
+
+class Refused(grpc.RpcError):
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.PERMISSION_DENIED
+
+    def details(self) -> str:
+        return "no"
+
+
+class AckChannel:
+    """A channel that keeps which ids were acknowledged; with ``is_down`` it refuses."""
+
+    def __init__(self) -> None:
+        self.acked: list[str] = []
+        self.is_down = False
+
+    def unary_unary(self, method, request_serializer, response_deserializer):
+        return self
+
+    def future(self, request, timeout):
+        if not self.is_down:
+            self.acked += AcknowledgeRequest.deserialize(request).ack_ids
+        return self
+
+    def result(self):
+        if self.is_down:
+            raise Refused
+
+
+class Stream:
+    """An archiver over a real lake, and what it takes to start another one after a crash."""
+
+    def __init__(self, archive, folder) -> None:
+        self.archive = archive
+        self.folder = folder
+        self.channel = AckChannel()
+        self.task = ArchiveTask(archive.writer(), "secret")
+        self.start()
+
+    def start(self) -> None:
+        self.journal = Journal(self.folder / "journal", keep_seconds=600)
+        self.archiver = Archiver(
+            archive=self.archive,
+            journal=self.journal,
+            channel=self.channel,
+            project="p",
+            stream="s",
+            lease="l",
+            lease_epoch=self.archive.take_lease("l"),
+            status=StatusFile(self.folder / "status.json"),
+        )
+        self.archiver.recover()
+
+    def batch(self, *slots, error: dict | None = None) -> None:
+        """Run one batch: a slot is the pulled batches of one task."""
+        rows = [
+            SimpleNamespace(result=self.task(iter(batches)), error=None, faults="{}", slot=number)
+            for number, batches in enumerate(slots)
+        ]
+        if error is not None:
+            rows.append(SimpleNamespace(result=None, error=json.dumps(error), faults="{}", slot=len(rows)))
+        self.archiver.archive_batch(SimpleNamespace(collect=lambda: rows), 0)
+
+    def archived(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for file in self.archive.data_files():
+            for row in pq.ParquetFile(file.path).read(columns=["topic", "message_id"]).to_pylist():
+                found[row["topic"], row["message_id"]] += 1
+        return found
+
+
+@pytest.fixture
+def stream(archive, tmp_path):
+    return Stream(archive, tmp_path)
+
+
+def test_a_batch_is_one_commit_and_acknowledged_after_it(stream, pulled):
+    before = stream.archive.version()
+    stream.batch([pulled("orders", b"a", b"b")], [pulled("members", b"c")])
+    assert stream.archived() == Counter([("orders", "1"), ("orders", "2"), ("members", "1")])
+    assert stream.archive.version() == before + 1
+    assert sorted(stream.channel.acked) == ["members-1", "orders-1", "orders-2"]
+    assert [entry.attempt for entry in stream.journal.entries(EntryState.DONE)] == [1]
+
+
+def test_a_message_that_comes_again_is_acknowledged_and_not_written_again(stream, pulled):
+    stream.batch([pulled("orders", b"a", b"b")])
+    stream.batch([pulled("orders", b"b", b"c", first=2)])
+    assert stream.archived() == Counter([("orders", "1"), ("orders", "2"), ("orders", "3")])
+    assert stream.channel.acked.count("orders-2") == 2
+
+
+def test_a_message_that_two_tasks_pulled_is_written_once(stream, pulled):
+    stream.batch([pulled("orders", b"a")], [pulled("orders", b"a", b"b")])
+    assert stream.archived() == Counter([("orders", "1"), ("orders", "2")])
+
+
+def test_a_batch_of_known_messages_alone_commits_nothing(stream, pulled):
+    stream.batch([pulled("orders", b"a")])
+    version = stream.archive.version()
+    stream.batch([pulled("orders", b"a")])
+    assert stream.archive.version() == version
+    assert stream.channel.acked == ["orders-1", "orders-1"]
+
+
+def test_an_ack_that_fails_costs_nothing_the_message_is_known_when_it_comes_again(stream, pulled):
+    stream.channel.is_down = True
+    stream.batch([pulled("orders", b"a")])
+    stream.channel.is_down = False
+    stream.batch([pulled("orders", b"a")])
+    assert stream.archived() == Counter([("orders", "1")])
+    assert stream.channel.acked == ["orders-1"]
+
+
+def test_a_commit_that_failed_acknowledges_nothing_and_its_messages_are_new_again(stream, pulled, monkeypatch):
+    def refuse(*_):
+        raise StorageFullError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeArchive, "commit", refuse)
+        with pytest.raises(StorageFullError):
+            stream.batch([pulled("orders", b"a")])
+    assert stream.channel.acked == []
+    assert isinstance(stream.archiver.failure, StorageFullError)
+    stream.batch([pulled("orders", b"a")])
+    assert stream.archived() == Counter([("orders", "1")])
+
+
+def test_a_crash_between_commit_and_acks_acknowledges_at_the_next_start(stream, pulled, monkeypatch):
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Archiver, "_acknowledge", crash)
+        with pytest.raises(KeyboardInterrupt):
+            stream.batch([pulled("orders", b"a")])
+    assert stream.channel.acked == []
+    stream.start()
+    assert stream.channel.acked == ["orders-1"]
+    stream.batch([pulled("orders", b"a", b"b")])
+    assert stream.archived() == Counter([("orders", "1"), ("orders", "2")])
+
+
+def test_a_crash_between_journal_and_commit_forgets_the_attempt(stream, pulled, monkeypatch):
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeArchive, "commit", crash)
+        with pytest.raises(KeyboardInterrupt):
+            stream.batch([pulled("orders", b"a")])
+    stream.start()
+    assert stream.channel.acked == []
+    stream.batch([pulled("orders", b"a")])
+    assert stream.archived() == Counter([("orders", "1")])
+
+
+def test_another_homes_commits_do_not_make_a_crashed_attempt_look_committed(stream, pulled, monkeypatch, archive):
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeArchive, "commit", crash)
+        with pytest.raises(KeyboardInterrupt):
+            stream.batch([pulled("orders", b"a")])
+    other = Stream(archive.another(), stream.folder / "other")
+    other.archiver._stream = "other"
+    other.batch([pulled("orders", b"x", first=9)])
+    stream.start()
+    assert stream.channel.acked == []
+
+
+def test_a_stream_whose_lease_was_taken_commits_and_acknowledges_nothing(stream, pulled):
+    stream.archive.another().take_lease("l")
+    with pytest.raises(LeaseLostError):
+        stream.batch([pulled("orders", b"a")])
+    assert stream.archived() == Counter()
+    assert stream.channel.acked == []
+
+
+def test_an_error_that_a_task_reports_ends_the_batch_before_its_commit(stream, pulled):
+    with pytest.raises(StorageFullError, match="full"):
+        stream.batch([pulled("orders", b"a")], error={"code": "storage_full", "message": "the disk is full"})
+    with pytest.raises(PubSubUnavailableError):
+        stream.batch(error={"code": "pubsub_unavailable", "message": "away"})
+    assert stream.archived() == Counter()
+    assert stream.channel.acked == []
+
+
+def test_the_status_file_counts_what_was_done(stream, pulled, tmp_path):
+    stream.batch([pulled("orders", b"a", b"b")])
+    stream.batch([pulled("orders", b"b", first=2)])
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert status["totals"] == {
+        "messages": 2,
+        "bytes": status["totals"]["bytes"],
+        "replays": 0,
+        "commits": 1,
+        "redelivered": 1,
+    }
+
+
+def test_an_unreadable_table_after_a_commit_leaves_the_attempt_to_the_next_start(stream, pulled, monkeypatch):
+    commit = LakeArchive._commit
+
+    def commit_then_break(self, table, files, transactions):
+        commit(self, table, files, transactions)
+        raise OSError("connection reset")
+
+    def unreadable(*_):
+        raise WarehouseError("unreadable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeArchive, "_commit", commit_then_break)
+        patched.setattr(LakeArchive, "committed_attempt", unreadable)
+        with pytest.raises(WarehouseError, match="can't be read"):
+            stream.batch([pulled("orders", b"a")])
+    assert stream.channel.acked == []
+    assert len(stream.journal.entries(EntryState.PENDING)) == 1
+    stream.start()
+    assert stream.channel.acked == ["orders-1"]
+    stream.batch([pulled("orders", b"a")])
+    assert stream.archived() == Counter([("orders", "1")])
