@@ -10,7 +10,6 @@ from sql.syntax import Expression, Node
 from sql.values import BROKEN, LakeGapError, Value
 from sql.violation import Fault
 
-
 MAX_FAULTS: Final = 100
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sql import literals
-from sql.constants import fold
+from sql.constants import MAX_ARRAY, fold
 from sql.datatypes import DATE, INT64, INTERVAL, STRING, TIMESTAMP, UNKNOWN, SqlType, array_of, common_type, fits
 from sql.functions.catalog import FUNCTIONS
-from sql.functions.registry import PARTS, Function
+from sql.functions.registry import DISTINCT, NULLS, ORDER, PARTS, Function
 from sql.names import Scope
 from sql.syntax import Call, Expression, Lambda, NamedArgument, OrderItem, Path, WindowSpec
 from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Partition, Value
@@ -39,6 +39,16 @@ _NULLS: Final = {
     "PERCENTILE_CONT",
     "PERCENTILE_DISC",
 }
+# Functions that make values longer than what they get: the argument that says how long, None for arrays.
+_GROWING: Final[dict[str, int | None]] = {
+    "GENERATE_ARRAY": None,
+    "GENERATE_DATE_ARRAY": None,
+    "GENERATE_TIMESTAMP_ARRAY": None,
+    "REPEAT": 1,
+    "LPAD": 1,
+    "RPAD": 1,
+}
+MAX_GROWTH: Final = 10_000
 _CLASSES: Final = {
     "STR": ("STRING", "BYTES"),
     "NUM": ("INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC"),
@@ -273,9 +283,24 @@ class CallBinding:
         )
         if known is not NOT_CONSTANT and kind in {DATE, TIMESTAMP}:
             return literals.moment(known)
-        if function.name in {"ANY_VALUE"}:
+        if function.name in _GROWING:
+            self._check_growth(function, args, known)
+        if function.name == "ANY_VALUE":
             return Value(kind, lake)
         return Value(kind, lake, partition=self._partition(function, args), constant=known)
+
+    def _check_growth(self, function: Function, args: list[Value], known: object) -> None:
+        """Refuse what makes much out of nothing: arrays and strings of a length not known to be small."""
+        place = _GROWING[function.name]
+        if place is None:
+            # What is no list was too long to be made here, or has ends that only the rows know.
+            if not isinstance(known, list):
+                message = f"{function.name} needs constant ends and at most {MAX_ARRAY:,} elements."
+                self._fault("row_amplification", message)
+            return
+        length = args[place].constant
+        if not isinstance(length, int) or length > MAX_GROWTH:
+            self._fault("row_amplification", f"{function.name} needs a constant length of at most {MAX_GROWTH:,}.")
 
     def _partition(self, function: Function, args: list[Value]) -> Partition | None:
         """Return what of a pseudo column is left when it is cut to a unit."""
@@ -300,8 +325,8 @@ class CallBinding:
             self._scope.in_aggregate = True
             order = " ORDER BY " + self.order_text(node.order_by)
             self._scope.in_aggregate = inside
-        lake = lake.replace("{!}", "DISTINCT " if node.is_distinct else "").replace("{^}", order)
-        lake = lake.replace("{~}", " IGNORE NULLS" if node.nulls == "IGNORE" else "")
+        lake = lake.replace(DISTINCT, "DISTINCT " if node.is_distinct else "").replace(ORDER, order)
+        lake = lake.replace(NULLS, " IGNORE NULLS" if node.nulls == "IGNORE" else "")
         if node.having:
             self._scope.in_aggregate = True
             self._binder.bind(node.having[1], self._scope)
@@ -309,6 +334,11 @@ class CallBinding:
             self._binder.gap(node, f"{function.name} with HAVING")
         if function.name == "ARRAY_AGG" and node.nulls == "IGNORE" and args:
             lake += f" FILTER (WHERE {args[0].lake} IS NOT NULL)"
+        if node.over is not None:
+            lake = f"{lake} OVER ({self.window_text(node.over)})"
+        if function.name == "SUM" and args and args[0].type == INT64:
+            # The engine sums integers into a wider type.
+            lake = f"CAST({lake} AS BIGINT)"
         if node.limit is not None:
             count = self._binder.bind(node.limit, self._scope)
             if not isinstance(count.constant, int):
@@ -317,9 +347,7 @@ class CallBinding:
                 lake = f"list_slice({lake}, 1, {count.constant})"
             else:
                 self._binder.gap(node, f"{function.name} with LIMIT")
-        if node.over is None:
-            return lake
-        return f"{lake} OVER ({self.window_text(node.over)})"
+        return lake
 
     def order_text(self, items: tuple[OrderItem, ...]) -> str:
         """Return sort keys for the lake."""

@@ -1,4 +1,4 @@
-"""Values known before a query runs: literals, parameters and the date arithmetic that window bounds are made of."""
+"""Values known before a query runs: the date arithmetic that window bounds are made of."""
 
 import calendar
 import re
@@ -201,6 +201,23 @@ def _dates(low: date, high: date, interval: tuple[int, str] = (1, "DAY")) -> Any
     return out if out and len(out) < MAX_ARRAY else NOT_CONSTANT
 
 
+def _moments(low: datetime, high: datetime, interval: tuple[int, str]) -> Any:
+    out = [low]
+    while interval[0] > 0 and len(out) < MAX_ARRAY:
+        following = shift(low, interval[0] * len(out), interval[1])
+        if following > high:
+            return out if low <= high else []
+        out.append(following)
+    return NOT_CONSTANT
+
+
+def _numbers(low: int, high: int, step: int = 1) -> Any:
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in (low, high, step)) or step == 0:
+        return NOT_CONSTANT
+    numbers = range(low, high + (1 if step > 0 else -1), step)
+    return list(numbers) if len(numbers) <= MAX_ARRAY else NOT_CONSTANT
+
+
 _FOLDS: Final[Mapping[str, Callable[..., Any]]] = {
     "DATE": _date,
     "TIMESTAMP": _timestamp,
@@ -214,6 +231,8 @@ _FOLDS: Final[Mapping[str, Callable[..., Any]]] = {
     "TIMESTAMP_TRUNC": _trunc,
     "LAST_DAY": _last_day,
     "GENERATE_DATE_ARRAY": _dates,
+    "GENERATE_TIMESTAMP_ARRAY": _moments,
+    "GENERATE_ARRAY": _numbers,
     "TIMESTAMP_SECONDS": lambda n: datetime.fromtimestamp(n, UTC),
     "TIMESTAMP_MILLIS": lambda n: datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=n),
     "TIMESTAMP_MICROS": lambda n: datetime.fromtimestamp(0, UTC) + timedelta(microseconds=n),

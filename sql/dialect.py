@@ -12,14 +12,14 @@ __all__ = ["LAKE_VIEW", "LakeQuery", "render_lake_query"]
 
 @dataclass(frozen=True, slots=True)
 class LakeQuery:
-    """SQL over the view ``refeed_archive``, for a session whose time zone is UTC; parameters are JSON-ready values."""
+    """SQL over the view ``refeed_archive``, for a session in UTC; parameters are JSON-ready values."""
 
     sql: str
     parameters: Mapping[str, object]
 
 
 def render_lake_query(query: ValidatedQuery) -> LakeQuery:
-    """Return ``query`` for the lake: same rows, same columns, plus those it lacks for a replay where it can add them.
+    """Return ``query`` for the lake: same rows, same columns, plus those that a replay keeps of each message.
 
     Raises:
         QueryRefusedError: the lake's engine can't do part of it; each part has the code ``lake_unsupported``.

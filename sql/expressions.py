@@ -210,7 +210,7 @@ class ExpressionGrammar(Cursor):
 
     # --- primaries -----------------------------------------------------------------------------------------------
 
-    def _read_primary(self) -> Expression:
+    def _read_primary(self) -> Expression:  # noqa: RET503 - refuse never returns
         token = self.token
         if token.kind in {"string", "bytes", "integer", "float"}:
             self.take()

@@ -13,6 +13,8 @@ from sql.expression_binder import ExpressionBinder
 from sql.names import AmbiguousNameError, Column, Item, Scope, find_path
 from sql.parameters import Parameter
 from sql.syntax import (
+    Chain,
+    Comparison,
     Expression,
     FromItem,
     JoinItem,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from sql.query_binder import Relation
 
 LAKE_VIEW: Final = "refeed_archive"
+# How many rows an array of a message counts for: three of them in one FROM pass, four do not.
+ARRAY_ROWS: Final = 20
 
 
 class FromBinder(ExpressionBinder):
@@ -62,6 +66,18 @@ class FromBinder(ExpressionBinder):
         # A query in FROM does not see its neighbours, only what is around the whole SELECT.
         return scope.parent
 
+    def note_links(self, condition: Expression, scope: Scope) -> None:
+        """Note every equality that a row has to pass, for the check that joined items belong together."""
+        parts = [condition]
+        if isinstance(condition, Chain) and condition.operators[0] == "AND":
+            parts = list(condition.operands)
+        for part in parts:
+            if isinstance(part, Chain) and part.operators[0] == "AND":
+                self.note_links(part, scope)
+            elif isinstance(part, Comparison) and part.operator in {"=", "IS NOT DISTINCT FROM"}:
+                left, right = self.values[id(part.left)], self.values[id(part.right)]
+                scope.links.append((left.lake, right.lake))
+
     # --- joins ---------------------------------------------------------------------------------------------------
 
     def _bind_joins(self, node: JoinItem, scope: Scope) -> str:
@@ -88,7 +104,9 @@ class FromBinder(ExpressionBinder):
 
     def _condition(self, step: JoinStep, scope: Scope, left: int) -> str:
         if step.on is not None:
-            return self.truth(step.on, scope).lake
+            text = self.truth(step.on, scope).lake
+            self.note_links(step.on, scope)
+            return text
         tests = []
         for name in step.using:
             sides = []
@@ -106,10 +124,11 @@ class FromBinder(ExpressionBinder):
                 chosen = Value(a.type, f"coalesce({a.lake}, {b.lake})")
             scope.merged[name.key] = chosen
             tests.append(f"{a.lake} = {b.lake}")
+            scope.links.append((a.lake, b.lake))
         return " AND ".join(tests)
 
     def _filter_scans(self, step: JoinStep, scope: Scope, left: int) -> None:
-        """Let ON count for the scans whose rows it can drop: both sides of INNER, the optional side of LEFT and RIGHT."""
+        """Let ON count for the scans whose rows it can drop: both of INNER, the optional one of LEFT and RIGHT."""
         if step.on is None:
             return
         items: list[Item] = []
@@ -174,10 +193,8 @@ class FromBinder(ExpressionBinder):
         message = f"The table {shown} is not allowed; queries read {archive}."
         strange = next((char for char in name if not char.isascii()), None)
         if strange is not None:
-            message = (
-                f"The table {shown} is not allowed: {strange!r} is {unicodedata.name(strange, 'no letter').lower()}, "
-                f"not a letter of {archive}."
-            )
+            called = unicodedata.name(strange, "no letter").lower()
+            message = f"The table {shown} is not allowed: {strange!r} is {called}, not a letter of {archive}."
         elif "$" in name:
             message = "Partition decorators are not allowed; bound _PARTITIONTIME instead."
         elif "*" in name:
@@ -205,7 +222,7 @@ class FromBinder(ExpressionBinder):
                 DATE, f'{alias}."{PARTITION_DATE}"', partition=Partition(scan.number, "DAY")
             ),
         }
-        scope.items.append(Item(self._alias(node), columns, pseudo=pseudo, scans=(scan.number,)))
+        scope.items.append(Item(self._alias(node), columns, pseudo=pseudo, scans=(scan.number,), lake_name=alias))
         sample = ""
         if node.sample_percent is not None:
             percent = self.bind(node.sample_percent, Scope())
@@ -217,7 +234,7 @@ class FromBinder(ExpressionBinder):
         if percent.type.name == "FLOAT64" and percent.is_literal:
             self.gap(node, "TABLESAMPLE with a fraction")
             return ""
-        if not isinstance(number, int) or not 0 <= number <= 100:  # noqa: PLR2004 - a percentage
+        if not isinstance(number, int) or not 0 <= number <= 100:
             self.fault(node, "limit_not_constant", "TABLESAMPLE takes a percentage from 0 to 100.")
             return ""
         return f" TABLESAMPLE SYSTEM ({number} PERCENT)"
@@ -239,7 +256,9 @@ class FromBinder(ExpressionBinder):
             ]
         if key is not None and scope.item(key) is not None:
             self.fault(node, "name_duplicate", f"The name {key[:60]} is there twice in FROM.")
-        scope.items.append(Item(key, columns, whole, is_open=relation.has_open_star))
+        scope.items.append(
+            Item(key, columns, whole, is_open=relation.has_open_star, lake_name=alias, rows=relation.rows)
+        )
         return f"({relation.sql}) AS {alias}"
 
     def _bind_array(self, node: UnnestItem | TableItem, array: Value, alias: Name | None, scope: Scope) -> str:
@@ -254,10 +273,13 @@ class FromBinder(ExpressionBinder):
             columns = [Column(alias.text if alias else None, whole)]
         if alias is not None and scope.item(alias.key) is not None:
             self.fault(node, "name_duplicate", f"The name {alias.text[:60]} is there twice in FROM.")
-        scope.items.append(Item(alias.key if alias else None, columns, whole, is_open=not element.is_known))
+        rows = len(array.constant) if isinstance(array.constant, list) else ARRAY_ROWS
+        item = Item(alias.key if alias else None, columns, whole, is_open=not element.is_known)
+        item.lake_name, item.rows, item.is_array = name, rows, True
+        scope.items.append(item)
         if not node.has_offset:
             return f"UNNEST({array.lake}) AS {name}(e)"
         offset = node.offset.text if node.offset else "offset"
         value = Value(INT64, f"({name}.i - 1)")
-        scope.items.append(Item(offset.lower(), [Column(offset, value)], value))
+        scope.items.append(Item(offset.lower(), [Column(offset, value)], value, rows=1, is_array=True))
         return f"UNNEST({array.lake}) WITH ORDINALITY AS {name}(e, i)"

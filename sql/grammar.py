@@ -34,7 +34,9 @@ def read_statement(source: Source, tokens: list[Token]) -> Query:
     Raises:
         GrammarError: they are something else, or more than one statement.
     """
-    return QueryGrammar(source, tokens).read_statement()
+    from sql.pipes import PipeGrammar
+
+    return PipeGrammar(source, tokens).read_statement()
 
 
 class QueryGrammar(ExpressionGrammar):
@@ -85,6 +87,11 @@ class QueryGrammar(ExpressionGrammar):
         self.enter()
         at = self.at
         ctes = self._read_ctes() if self.is_word("WITH") else ()
+        if self.accept_word("FROM"):
+            query = self.read_pipes(self.read_from())
+            self._refuse_clause()
+            self.leave()
+            return query if not ctes else Query(at, ctes, query)
         body = self._read_set_operation()
         order = self.read_order() if self.accept_words("ORDER", "BY") else ()
         limit = offset = None
@@ -93,12 +100,23 @@ class QueryGrammar(ExpressionGrammar):
             if self.accept_word("OFFSET"):
                 offset = self.read_expression()
         if self.is_symbol("|>"):
-            self.refuse("Pipe syntax is not allowed here.", "pipe_not_allowed", "Write a SELECT.")
+            inner = (
+                body
+                if isinstance(body, Query) and not (order or limit)
+                else Query(at, (), body, order, limit, offset)
+            )
+            query = self.read_pipes(QueryItem(at, inner, None))
+            self.leave()
+            return Query(at, ctes, query) if ctes else query
         self._refuse_clause()
         self.leave()
         if isinstance(body, Query) and not (ctes or order or limit):
             return body
         return Query(at, ctes, body, order, limit, offset)
+
+    def read_pipes(self, start: FromItem) -> Query:
+        """Read the steps after ``|>``."""
+        raise NotImplementedError
 
     def _read_ctes(self) -> tuple[Cte, ...]:
         self.expect_word("WITH")
@@ -158,7 +176,7 @@ class QueryGrammar(ExpressionGrammar):
             )
             if shape is None:
                 self.refuse("Only AS STRUCT and AS VALUE are known", "clause_not_allowed")
-        items = self._read_items()
+        items = self.read_items()
         self._refuse_clause()
         source = self.read_from() if self.accept_word("FROM") else None
         self._refuse_clause()
@@ -172,10 +190,11 @@ class QueryGrammar(ExpressionGrammar):
             at, quantifier == "DISTINCT", kind, items, source, where, group, having, qualify, windows  # type: ignore[arg-type]
         )  # fmt: skip
 
-    def _read_items(self) -> tuple[SelectItem, ...]:
+    def read_items(self) -> tuple[SelectItem, ...]:
+        """Read a select list, up to an optional trailing comma."""
         items = [self._read_item()]
         while self.accept_symbol(","):
-            if self.is_word("FROM") or self.token.kind == "end" or self.is_symbol(")", ";"):
+            if self.is_word("FROM") or self.token.kind == "end" or self.is_symbol(")", ";", "|>"):
                 break
             items.append(self._read_item())
         return tuple(items)
@@ -238,6 +257,12 @@ class QueryGrammar(ExpressionGrammar):
         self.enter()
         at = self.at
         first = self._read_from_item()
+        steps = self.read_joins()
+        self.leave()
+        return first if not steps else JoinItem(at, first, steps)
+
+    def read_joins(self) -> tuple[JoinStep, ...]:
+        """Read every join that follows."""
         steps: list[JoinStep] = []
         while True:
             self._refuse_clause()
@@ -262,8 +287,7 @@ class QueryGrammar(ExpressionGrammar):
             elif kind != "CROSS" and not isinstance(item, UnnestItem | TableItem):
                 self.refuse("Expected ON or USING")
             steps.append(JoinStep(place, kind, item, on, tuple(using)))  # type: ignore[arg-type]
-        self.leave()
-        return first if not steps else JoinItem(at, first, tuple(steps))
+        return tuple(steps)
 
     def _accept_join(self) -> str | None:
         if self.accept_word("JOIN"):

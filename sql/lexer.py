@@ -36,10 +36,10 @@ class Source:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def locate(self, offset: int) -> tuple[int, int]:
-        """Return line and column of ``offset``.
+        r"""Return line and column of ``offset``.
 
         Example:
-            >>> Source("SELECT 1\\nFROM x").locate(9)
+            >>> Source("SELECT 1\nFROM x").locate(9)
             (2, 1)
         """
         line = bisect_right(self._starts, offset)
@@ -72,7 +72,7 @@ _ESCAPE = re.compile(
 
 
 def check_size(text: str) -> Fault | None:
-    """Return what is wrong with the text as a whole, before it is read: too big, or not text that UTF-8 can carry."""
+    """Return what is wrong with the text as a whole: too big, or nothing that UTF-8 can carry."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as exc:
@@ -85,13 +85,13 @@ def check_size(text: str) -> Fault | None:
 
 
 def read_tokens(source: Source) -> tuple[list[Token], list[Fault]]:
-    """Return the tokens of a text that passed ``check_size``, ended by one "end" token, and the faults found.
+    r"""Return the tokens of a text that passed ``check_size``, ended by one "end" token, and the faults found.
 
     A fault that only makes one token wrong travels in that token (kind "bad"), because a dashed project name
     may yet swallow it; the others stop the query by themselves.
 
     Example:
-        >>> tokens, faults = read_tokens(Source("SELECT 'a\\\\x41'"))
+        >>> tokens, faults = read_tokens(Source("SELECT 'a\\x41'"))
         >>> [t.value for t in tokens], faults
         (['SELECT', 'aA', ''], [])
     """

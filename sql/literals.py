@@ -185,6 +185,14 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
     elif pair == ("FLOAT64", "INT64"):
         # Halves go away from zero in GoogleSQL.
         text = f"{word}(round({value.lake}) AS BIGINT)"
+    elif pair == ("STRING", "INT64"):
+        # The engine would round "1.5"; GoogleSQL takes whole numbers only.
+        whole = f"regexp_full_match(trim({value.lake}), '[+-]?([0-9]+|0[xX][0-9a-fA-F]+)')"
+        wrong = "NULL" if is_safe else "CAST(error('Bad int64 value') AS BIGINT)"
+        number = f"{word}({value.lake} AS BIGINT)"
+        text = f"CASE WHEN {value.lake} IS NULL THEN NULL WHEN {whole} THEN {number} ELSE {wrong} END"
+    elif pair == ("FLOAT64", "STRING"):
+        text = f"regexp_replace(CAST({value.lake} AS VARCHAR), '\\.0$', '')"
     elif pair == ("BOOL", "STRING"):
         text = f"CAST({value.lake} AS VARCHAR)"
     elif pair == ("TIMESTAMP", "STRING"):
@@ -197,10 +205,13 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
 
 
 def timestamp_text(lake: str) -> str:
-    """Return the lake's text for a TIMESTAMP as GoogleSQL writes it: no zeros after the second that say nothing."""
+    """Return the lake's text for a TIMESTAMP as GoogleSQL writes it: milliseconds where they are enough."""
     whole = f"strftime(timezone('UTC', {lake}), '%Y-%m-%d %H:%M:%S')"
     micros = f"(epoch_us({lake}) % 1000000 + 1000000) % 1000000"
-    fraction = f"CASE WHEN {micros} = 0 THEN '' WHEN {micros} % 1000 = 0 THEN printf('.%03d', {micros} // 1000) ELSE printf('.%06d', {micros}) END"
+    fraction = (
+        f"CASE WHEN {micros} = 0 THEN '' WHEN {micros} % 1000 = 0 THEN printf('.%03d', {micros} // 1000) "
+        f"ELSE printf('.%06d', {micros}) END"
+    )
     return f"({whole} || {fraction} || '+00')"
 
 

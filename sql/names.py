@@ -35,6 +35,11 @@ class Item:
     pseudo: dict[str, Value] = field(default_factory=dict)
     is_open: bool = False
     scans: tuple[int, ...] = ()
+    # Its name in the text for the lake, how many rows it has at most (None: as many as the archive), and whether
+    # it is an array of a row of another item.
+    lake_name: str = ""
+    rows: int | None = None
+    is_array: bool = False
 
     def row(self) -> Value:
         """Return the item as one value: what its alias alone means."""
@@ -65,6 +70,8 @@ class Scope:
     # Columns read outside of aggregates, for the check that they are grouped; keys are texts for the lake.
     group_keys: set[str] | None = None
     loose: list[tuple[int, str]] = field(default_factory=list)
+    # Texts for the lake that a row needs equal, from ON, USING and WHERE.
+    links: list[tuple[str, str]] = field(default_factory=list)
 
     def item(self, key: str) -> Item | None:
         """Return the item that ``key`` is the alias of."""

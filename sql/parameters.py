@@ -45,10 +45,7 @@ def parse_parameters(document: Mapping[str, Any]) -> dict[str, Parameter]:
     names: set[str] = set()
     for name, body in document.items():
         try:
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise ConstantError("a parameter's name is letters, digits and _")
-            if name.lower() in names:
-                raise ConstantError("the name is there twice; case does not count")
+            _check_name(name, names)
             names.add(name.lower())
             parameters[name] = parse_parameter(body)
         except ConstantError as exc:
@@ -56,6 +53,13 @@ def parse_parameters(document: Mapping[str, Any]) -> dict[str, Parameter]:
     if violations:
         raise QueryRefusedError(violations)
     return parameters
+
+
+def _check_name(name: object, taken: set[str]) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConstantError("a parameter's name is letters, digits and _")
+    if name.lower() in taken:
+        raise ConstantError("the name is there twice; case does not count")
 
 
 def parse_parameter(body: Any) -> Parameter:

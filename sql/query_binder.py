@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sql import literals
+from sql import amplification, literals
 from sql.binder import Scan
 from sql.calls import direction, order_item
 from sql.datatypes import DATE, INT64, STRING, TIMESTAMP, UNKNOWN, SqlType, array_of, common_type
@@ -42,6 +42,8 @@ class Relation:
     # What follows the select list of that SELECT.
     rest: str = ""
     has_open_star: bool = False
+    # How many rows it has at most; None for as many as the archive.
+    rows: int | None = None
 
 
 Ctes = Mapping[str, Relation]
@@ -78,7 +80,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
     def _bind_body(self, query: Query, outer: Scope | None, ctes: Ctes) -> Relation:
         body = query.body
         if isinstance(body, Select):
-            return self._bind_select(body, outer, query)
+            relation = self._bind_select(body, outer, query)
+            self._cap_rows(relation, query)
+            return relation
         if isinstance(body, Query):
             relation = self.bind_query(body, outer, ctes)
         else:
@@ -89,8 +93,14 @@ class QueryBinder(FromBinder, ExpressionBinder):
             scope.items.append(Item(None, [Column(c.name, c.value) for c in relation.columns]))
             tail = self._order(query.order_by, scope, relation.columns) + self._limit(query, scope)
             relation.sql = f"SELECT * FROM ({relation.sql}) AS {alias}{tail}"
+        self._cap_rows(relation, query)
         relation.scope = None
         return relation
+
+    def _cap_rows(self, relation: Relation, query: Query) -> None:
+        limit = self.values.get(id(query.limit)) if query.limit is not None else None
+        if limit is not None and isinstance(limit.constant, int):
+            relation.rows = limit.constant if relation.rows is None else min(relation.rows, limit.constant)
 
     # --- set operations ------------------------------------------------------------------------------------------
 
@@ -135,7 +145,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
         ]
         is_value = all(part.is_value_table for part in parts)
         open_star = any(part.has_open_star for part in parts)
-        return Relation(columns, f" {word} ".join(pieces), is_value, has_open_star=open_star)
+        counts = [part.rows for part in parts]
+        rows = None if None in counts else sum(count or 0 for count in counts)
+        return Relation(columns, f" {word} ".join(pieces), is_value, has_open_star=open_star, rows=rows)
 
     # --- select --------------------------------------------------------------------------------------------------
 
@@ -152,8 +164,11 @@ class QueryBinder(FromBinder, ExpressionBinder):
         if node.where is not None:
             scope.clause = "WHERE"
             where = f" WHERE {self.truth(node.where, scope).lake}"
+            self.note_links(node.where, scope)
             for number in own:
                 self.scans[number].filters.append(node.where)
+        is_limited = query is not None and query.limit is not None
+        rows = amplification.check(self, node, scope, is_limited=is_limited)
         grouped = self._bind_grouping(node, scope)
         scope.clause, scope.allows_aggregates, scope.allows_windows = "SELECT", True, True
         relation = self._bind_items(node, scope)
@@ -166,6 +181,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
             tail = self._order(query.order_by, scope, relation.columns) + self._limit(query, scope)
         self._check_grouped(scope, is_grouped=grouped or scope.has_aggregates)
         self.named_windows.pop()
+        relation.rows = 1 if scope.has_aggregates and not grouped else rows
         is_plain = not (node.is_distinct or grouped or scope.has_aggregates or relation.is_value_table)
         head = "SELECT DISTINCT" if node.is_distinct else "SELECT"
         items = ", ".join(

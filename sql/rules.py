@@ -37,7 +37,7 @@ def check_window(bound: Bound) -> tuple[Window | None, list[Fault]]:
             faults.append(
                 Fault(
                     "window_missing",
-                    "This scan of the archive has no lower bound on _PARTITIONTIME or _PARTITIONDATE that is a constant.",
+                    "No constant bounds _PARTITIONTIME or _PARTITIONDATE of this scan from below.",
                     scan.at,
                     _EXAMPLE,
                 )
@@ -58,7 +58,7 @@ def check_window(bound: Bound) -> tuple[Window | None, list[Fault]]:
             faults.append(
                 Fault(
                     "window_too_wide",
-                    f"The window is {days:.1f} days wide; {bound.policy.max_window_days} are allowed (REFEED_MAX_WINDOW_DAYS).",
+                    f"The window is {days:.1f} days wide; {bound.policy.max_window_days} are allowed.",
                     scan.at,
                     "Replay it in parts.",
                 )
@@ -103,7 +103,7 @@ def check_reads_archive(bound: Bound) -> list[Fault]:
 
 
 def check_output(bound: Bound) -> list[Fault]:
-    """The result has exactly one column each of data BYTES, attributes and message_id STRING, all columns named."""
+    """The result has exactly one column each of data, attributes and message_id, of the archive's types."""
     relation, at = bound.relation, bound.query.at
     if relation.is_value_table:
         return [

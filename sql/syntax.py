@@ -1,4 +1,4 @@
-"""The syntax tree of a GoogleSQL query: what the grammar knows, and nothing else exists; ``at`` is a text offset."""
+"""The syntax tree of a GoogleSQL query: nothing exists but what the grammar knows; ``at`` is an offset."""
 
 from dataclasses import dataclass
 from typing import Literal as OneOf
@@ -194,7 +194,7 @@ class Unary(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Expression):
-    """Operators of one precedence, read from the left: n operands, n - 1 operators; flat, so that no length is deep."""
+    """Operators of one precedence, read from the left; n operands, n - 1 operators, flat whatever n is."""
 
     operators: tuple[str, ...]
     operands: tuple[Expression, ...]

@@ -75,10 +75,10 @@ def quote_name(name: str) -> str:
 
 
 def quote_bytes(data: bytes) -> str:
-    """Return ``data`` as a blob of the lake's engine.
+    r"""Return ``data`` as a blob of the lake's engine.
 
     Example:
-        >>> quote_bytes(b"a\\x00")
+        >>> quote_bytes(b"a\x00")
         "from_hex('6100')"
     """
     return f"from_hex('{data.hex().upper()}')"

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from model.table import PARTITION_TIME
 from model.window import Window
 from sql import rules
 from sql.binder import Policy
+from sql.from_binder import LAKE_VIEW
 from sql.grammar import GrammarError, read_statement
 from sql.lexer import Source, check_size, read_tokens
 from sql.literals import parameter_value
@@ -21,7 +23,7 @@ KEPT_COLUMNS = ("topic", "publish_time", "ordering_key")
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result; ``type`` is GoogleSQL's name of its type, ``archive_column`` what it is untouched."""
+    """A column of the result; ``archive_column`` is the column that it is untouched, if it is one."""
 
     name: str
     type: str
@@ -35,8 +37,8 @@ class ValidatedQuery:
     ``text`` is what was written and what BigQuery gets. ``window`` holds every partition the query can read;
     it is None only for ``refeed query``. ``lake_sql`` is the same query for the lake, of which
     ``lake_violations`` say what it can't do there; use ``sql.dialect.render_lake_query``.
-    ``missing_columns`` are those of topic, publish_time and ordering_key that the result lacks;
-    ``added_columns`` those of them that ``lake_sql`` adds by itself, under their own names.
+    ``missing_columns`` are those of topic, publish_time and ordering_key that the text does not give back and
+    that ``lake_sql`` adds under their own names, after the others.
     """
 
     text: str
@@ -47,7 +49,6 @@ class ValidatedQuery:
     rewrites_data: bool
     rewrites_attributes: bool
     missing_columns: tuple[str, ...]
-    added_columns: tuple[str, ...]
     lake_sql: str
     lake_parameters: Mapping[str, object]
     lake_violations: tuple[Violation, ...]
@@ -99,6 +100,9 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
         raise _refusal(source, faults)
     missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
     added = _add_columns(relation, missing) if policy.replay else {}
+    lake_sql = _lake_sql(relation, added, binder)
+    if policy.replay and window is not None and len(added) < len(missing):
+        lake_sql = _join_columns(lake_sql, relation, missing, window)
     origins = {c.key: c.value.origin.column if c.value.origin else None for c in relation.columns}
     used = {
         binder.used_parameters[name]: parameter_value(binder.parameters[name]) for name in binder.used_parameters
@@ -115,8 +119,7 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
         rewrites_data=policy.replay and origins["data"] != "data",
         rewrites_attributes=policy.replay and origins["attributes"] != "attributes",
         missing_columns=missing,
-        added_columns=tuple(added),
-        lake_sql=_lake_sql(relation, added, binder),
+        lake_sql=lake_sql,
         lake_parameters=used,
         lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
     )
@@ -132,6 +135,34 @@ def _add_columns(relation: Relation, missing: tuple[str, ...]) -> dict[str, str]
             known = {column.name: column.value.lake for column in item.columns}
             return {name: known[name] for name in missing}
     return {}
+
+
+def _join_columns(sql: str, relation: Relation, missing: tuple[str, ...], window: Window) -> str:
+    """Return ``sql`` with the columns it lacks looked up in the archive, by message_id within the window.
+
+    A message_id is unique within its topic only: one that two topics share is an error, not a guess.
+    """
+    has_topic = any(column.key == "topic" for column in relation.columns)
+    keys = "message_id, topic" if has_topic else "message_id"
+    found = ", ".join(f'any_value("{name}") AS "{name}"' for name in missing)
+    moments = (f"TIMESTAMPTZ '{moment.isoformat(' ')}'" for moment in (window.start, window.end))
+    low, high = moments
+    lookup = (
+        f"SELECT {keys}, count(DISTINCT topic) AS topics, {found} FROM {LAKE_VIEW} "
+        f'WHERE "{PARTITION_TIME}" >= {low} AND "{PARTITION_TIME}" < {high} GROUP BY {keys}'
+    )
+    shared = "error('message_id ' || r.message_id || ' is there in several topics; select topic as well')"
+    kinds = {"publish_time": "TIMESTAMPTZ"}
+    columns = ", ".join(
+        f"CASE WHEN k.topics > 1 THEN CAST({shared} AS {kinds.get(name, 'VARCHAR')}) ELSE k.{name} END AS {name}"
+        for name in missing
+    )
+    condition = "r.message_id = k.message_id" + (" AND r.topic = k.topic" if has_topic else "")
+    numbered = f"SELECT *, row_number() OVER () AS refeed_row_number FROM ({sql}) AS s"
+    return (
+        f"SELECT r.* EXCLUDE (refeed_row_number), {columns} FROM ({numbered}) AS r "
+        f"LEFT JOIN ({lookup}) AS k ON {condition} ORDER BY r.refeed_row_number"
+    )
 
 
 def _lake_sql(relation: Relation, added: Mapping[str, str], binder: QueryBinder) -> str:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final
 
@@ -86,8 +87,11 @@ class Gate:
             # A fork has its parent's pipes: they are not ours to talk into.
             self._process, self._owner = None, os.getpid()
         if self._process is None or self._process.poll() is not None:
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            environment = {
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            }
+            self._process = subprocess.Popen(
                 [sys.executable, "-c", "from sql.worker import serve; serve()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -1,27 +1,70 @@
 """Functions over many rows: aggregates and what needs OVER."""
 
-from sql.functions.registry import Table
+from collections.abc import Sequence
+
+from sql.datatypes import FLOAT64, INT64, SqlType
+from sql.functions.registry import DISTINCT, Table
+from sql.values import LakeGapError, Value
 
 TABLE = Table()
 _a = TABLE.aggregate
 _w = TABLE.window
 
+
+def _mean(args: Sequence[Value]) -> SqlType:
+    return FLOAT64 if args[0].type == INT64 else args[0].type
+
+
+def _average(args: Sequence[Value]) -> str:
+    if args[0].type.name not in {"INT64", "FLOAT64"}:
+        raise LakeGapError(f"AVG of {args[0].type}")
+    return f"avg({DISTINCT}{args[0].lake})"
+
+
 _a("COUNT", "ANY", "INT64", "count({!}{0})")
 _a("COUNTIF", "BOOL", "INT64", "count({!}CASE WHEN {0} THEN 1 END)")
 _a("SUM", "NUM", "T0", "sum({!}{0})")
-_a("AVG", "NUM", "FLOAT64", "avg({!}{0})")
+_a("AVG", "NUM", _mean, _average)
 _a("MIN", "ANY", "T0", "min({0})")
 _a("MAX", "ANY", "T0", "max({0})")
+_a("MIN_BY", "ANY ANY", "T0", "min_by({0}, {1})")
+_a("MAX_BY", "ANY ANY", "T0", "max_by({0}, {1})")
 _a("ANY_VALUE", "ANY", "T0", "any_value({0})")
 _a("ARRAY_AGG", "ANY", "ARRAY<T0>", "list({!}{0}{^})")
+_a("ARRAY_CONCAT_AGG", "ARRAY", "T0", "flatten(list({0}{^}))")
 _a("STRING_AGG", "STR ?STR", "T0", {1: "string_agg({!}{0}, ','{^})", 2: "string_agg({!}{0}, {1}{^})"})
 _a("LOGICAL_AND", "BOOL", "BOOL", "bool_and({0})")
 _a("LOGICAL_OR", "BOOL", "BOOL", "bool_or({0})")
+_a("BIT_AND", "INT64", "INT64", "bit_and({0})")
+_a("BIT_OR", "INT64", "INT64", "bit_or({0})")
+_a("BIT_XOR", "INT64", "INT64", "bit_xor({!}{0})")
+for _name, _lake in (
+    ("STDDEV", "stddev_samp"), ("STDDEV_SAMP", "stddev_samp"), ("STDDEV_POP", "stddev_pop"),
+    ("VARIANCE", "var_samp"), ("VAR_SAMP", "var_samp"), ("VAR_POP", "var_pop"),
+):  # fmt: skip
+    _a(_name, "NUM", "FLOAT64", _lake + "({!}{0})")
+_a("CORR", "NUM NUM", "FLOAT64", "corr({0}, {1})")
+_a("COVAR_POP", "NUM NUM", "FLOAT64", "covar_pop({0}, {1})")
+_a("COVAR_SAMP", "NUM NUM", "FLOAT64", "covar_samp({0}, {1})")
+_a("APPROX_COUNT_DISTINCT", "ANY", "INT64", "approx_count_distinct({0})")
+_a("APPROX_QUANTILES", "ANY INT64", "ARRAY<T0>")
+_a("APPROX_TOP_COUNT", "ANY INT64", "UNKNOWN")
+_a("APPROX_TOP_SUM", "ANY NUM INT64", "UNKNOWN")
+_a("HLL_COUNT.INIT", "ANY ?INT64", "BYTES")
+_a("HLL_COUNT.MERGE", "BYTES", "INT64")
+_a("HLL_COUNT.MERGE_PARTIAL", "BYTES", "BYTES")
+TABLE.scalar("HLL_COUNT.EXTRACT", "BYTES", "INT64")
 
 _w("ROW_NUMBER", "", "INT64", "row_number()")
 _w("RANK", "", "INT64", "rank()")
 _w("DENSE_RANK", "", "INT64", "dense_rank()")
-_w("LAG", "ANY ?INT64 ?ANY", "T0", "lag({*})")
-_w("LEAD", "ANY ?INT64 ?ANY", "T0", "lead({*})")
+_w("PERCENT_RANK", "", "FLOAT64", "percent_rank()")
+_w("CUME_DIST", "", "FLOAT64", "cume_dist()")
+_w("NTILE", "INT64", "INT64", "ntile({0})")
+_w("LAG", "ANY ?INT64 ?ANY", "T0", "lag({*}{~})")
+_w("LEAD", "ANY ?INT64 ?ANY", "T0", "lead({*}{~})")
 _w("FIRST_VALUE", "ANY", "T0", "first_value({0}{~})")
 _w("LAST_VALUE", "ANY", "T0", "last_value({0}{~})")
+_w("NTH_VALUE", "ANY INT64", "T0", "nth_value({0}, {1}{~})")
+_w("PERCENTILE_CONT", "NUM FLOAT64", "FLOAT64")
+_w("PERCENTILE_DISC", "ANY FLOAT64", "T0")

@@ -1,5 +1,6 @@
 """What a function is: its arguments, its result, and how the lake's engine does the same."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -14,7 +15,7 @@ Result = Callable[[Sequence[Value]], SqlType]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function; ``parameters`` are type names, classes of types (ANY, STR, NUM, T ...) or PART for a date part."""
+    """A function; ``parameters`` are types, classes of types (ANY, STR, NUM, T ...) or PART for a date part."""
 
     name: str
     kind: Kind
@@ -31,7 +32,7 @@ class Function:
 
     def parameter(self, index: int) -> str:
         """Return what the argument at ``index`` has to be."""
-        return self.parameters[min(index, len(self.parameters) - 1)]
+        return self.parameters[min(index, len(self.parameters) - 1)] if self.parameters else "ANY"
 
     def lake(self, args: Sequence[Value]) -> str:
         """Return the call in the lake's words.
@@ -68,7 +69,7 @@ class Table:
         result: "str | Result",
         lake: "str | Mapping[int, str] | Render | None" = None,
     ) -> None:
-        """Declare an aggregate; the lake's text holds ``{!}`` where DISTINCT goes and ``{^}`` where ORDER BY goes."""
+        """Declare an aggregate; ``{!}`` is where the lake's text takes DISTINCT, ``{^}`` where ORDER BY."""
         self._add(name, "aggregate", parameters, result, lake, "")
 
     def window(
@@ -81,7 +82,7 @@ class Table:
         """Declare a function that needs OVER."""
         self._add(name, "window", parameters, result, lake, "")
 
-    def _add(
+    def _add(  # noqa: PLR0917 - one row of a table
         self,
         name: str,
         kind: Kind,
@@ -91,19 +92,16 @@ class Table:
         named: str,
     ) -> None:
         words = parameters.split()
-        plain = tuple(word.lstrip("?*") for word in words)
-        required = sum(1 for word in words if word[0] not in "?*")
-        variadic = bool(words) and words[-1].startswith("*")
         self.functions[name] = Function(
             name,
             kind,
-            plain or ("ANY",),
-            required,
-            variadic,
+            tuple(word.lstrip("?*") for word in words),
+            sum(1 for word in words if word[0] not in "?*"),
+            bool(words) and words[-1].startswith("*"),
             result if callable(result) else _result(result),
             lake if lake is None or callable(lake) else _template(lake),
             tuple(named.split()),
-        ) if words else Function(name, kind, (), 0, False, result if callable(result) else _result(result), lake if lake is None or callable(lake) else _template(lake))  # fmt: skip
+        )
 
 
 def _result(text: str) -> Result:
@@ -129,17 +127,38 @@ def _named(text: str) -> SqlType:
     return SCALARS[text]
 
 
+# Where DISTINCT, ORDER BY and IGNORE NULLS go; no text of a query can hold these signs.
+DISTINCT: Final = "\0D"
+ORDER: Final = "\0O"
+NULLS: Final = "\0N"
+_PLACE = re.compile(r"\{(\d|[*!^~])\}")
+
+
+def fill(template: str, args: Sequence[Value]) -> str:
+    """Return ``template`` with the arguments in their places, in one pass: what an argument says is never a place.
+
+    Example:
+        >>> from sql.datatypes import STRING
+        >>> fill("f({0}, {1})", [Value(STRING, "'{1}'"), Value(STRING, "b")])
+        "f('{1}', b)"
+    """
+
+    def place(match: re.Match[str]) -> str:
+        sign = match.group(1)
+        marks = {"!": DISTINCT, "^": ORDER, "~": NULLS}
+        if sign in marks:
+            return marks[sign]
+        return ", ".join(arg.lake for arg in args) if sign == "*" else args[int(sign)].lake
+
+    return _PLACE.sub(place, template)
+
+
 def _template(lake: "str | Mapping[int, str]") -> Render:
     def render(args: Sequence[Value]) -> str:
         text = lake if isinstance(lake, str) else lake.get(len(args))
         if text is None:
             raise LakeGapError(f"it has no counterpart with {len(args)} arguments")
-        for index, arg in enumerate(args):
-            text = text.replace(f"{{{index}}}", f"\0{index}\0")
-        text = text.replace("{*}", ", ".join(arg.lake for arg in args))
-        for index, arg in enumerate(args):
-            text = text.replace(f"\0{index}\0", arg.lake)
-        return text
+        return fill(text, args)
 
     return render
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from sql.functions.registry import Render, Table
+from sql.functions.registry import Render, Table, fill
 from sql.values import LakeGapError, Value, quote_text
 
 TABLE = Table()
@@ -29,9 +29,7 @@ def _by_type(text: str, data: str | None) -> Render:
         template = data if is_bytes else text
         if template is None:
             raise LakeGapError("it has no counterpart for BYTES")
-        for index, arg in enumerate(args):
-            template = template.replace(f"{{{index}}}", arg.lake)
-        return template
+        return fill(template, args)
 
     return render
 
@@ -63,13 +61,24 @@ def count_groups(text: str) -> int:
 def _regexp_extract(args: Sequence[Value]) -> str:
     if len(args) > 2:
         raise LakeGapError("REGEXP_EXTRACT with a position")
+    if args[0].type.name == "BYTES":
+        raise LakeGapError("a regular expression over BYTES")
     regex = pattern(args[1], groups=1)
     group = count_groups(str(args[1].constant))
     # The engine gives '' where nothing matches; GoogleSQL gives NULL.
-    return f"CASE WHEN regexp_matches({args[0].lake}, {regex}) THEN regexp_extract({args[0].lake}, {regex}, {group}) END"
+    text = args[0].lake
+    return f"CASE WHEN regexp_matches({text}, {regex}) THEN regexp_extract({text}, {regex}, {group}) END"
+
+
+def _matches(args: Sequence[Value]) -> str:
+    if args[0].type.name == "BYTES":
+        raise LakeGapError("a regular expression over BYTES")
+    return f"regexp_matches({args[0].lake}, {pattern(args[1])})"
 
 
 def _regexp_all(args: Sequence[Value]) -> str:
+    if args[0].type.name == "BYTES":
+        raise LakeGapError("a regular expression over BYTES")
     regex = pattern(args[1], groups=1)
     return f"regexp_extract_all({args[0].lake}, {regex}, {count_groups(str(args[1].constant))})"
 
@@ -78,9 +87,82 @@ def _only_text(template: str) -> Render:
     return _by_type(template, None)
 
 
+def _start(args: Sequence[Value], length: str) -> str:
+    """Return the first position of SUBSTR: 0 is 1, a negative one counts from the end and stops at the start."""
+    known = args[1].constant
+    if isinstance(known, int) and known >= 0:
+        return str(max(known, 1))
+    place = args[1].lake
+    return f"(CASE WHEN {place} < 0 THEN greatest({length} + {place} + 1, 1) ELSE greatest({place}, 1) END)"
+
+
+def _substr(args: Sequence[Value]) -> str:
+    text = args[0].lake
+    is_bytes = args[0].type.name == "BYTES"
+    start = _start(args, f"octet_length({text})" if is_bytes else f"length({text})")
+    count = ""
+    if len(args) == 3:
+        negative = "error('Third argument in SUBSTR() cannot be negative')"
+        count = f"CASE WHEN {args[2].lake} < 0 THEN {negative} ELSE {args[2].lake} END"
+        if isinstance(args[2].constant, int) and args[2].constant >= 0:
+            count = str(args[2].constant)
+    if is_bytes:
+        more = f", ({count}) * 2" if count else ""
+        return f"from_hex(substr(hex({text}), ({start} - 1) * 2 + 1{more}))"
+    return f"substr({text}, {start}{', ' + count if count else ''})"
+
+
+def _side(name: str) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        if args[0].type.name == "BYTES":
+            raise LakeGapError("it has no counterpart for BYTES")
+        count = args[1].lake
+        negative = f"error('Second argument in {name.upper()}() cannot be negative')"
+        return f"CASE WHEN {count} < 0 THEN {negative} ELSE {name}({args[0].lake}, {count}) END"
+
+    return render
+
+
+def _padded(name: str) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        if args[0].type.name == "BYTES":
+            raise LakeGapError("it has no counterpart for BYTES")
+        filler = args[2].lake if len(args) > 2 else "' '"
+        return f"{name}({args[0].lake}, CAST({args[1].lake} AS INTEGER), {filler})"
+
+    return render
+
+
+def _trimmed(name: str) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        if args[0].type.name == "BYTES":
+            raise LakeGapError("it has no counterpart for BYTES")
+        blanks = args[1].lake if len(args) > 1 else "chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || ' '"
+        return f"{name}({args[0].lake}, {blanks})"
+
+    return render
+
+
+def _regexp_replace(args: Sequence[Value]) -> str:
+    if args[0].type.name == "BYTES":
+        raise LakeGapError("it has no counterpart for BYTES")
+    return f"regexp_replace({args[0].lake}, {pattern(args[1])}, {args[2].lake}, 'g')"
+
+
+def _split(args: Sequence[Value]) -> str:
+    if args[0].type.name == "BYTES":
+        raise LakeGapError("it has no counterpart for BYTES")
+    return f"string_split({args[0].lake}, {args[1].lake if len(args) > 1 else quote_text(',')})"
+
+
+def _digest(name: str) -> Render:
+    return lambda args: f"from_hex({name}({args[0].lake}))"
+
+
 _s("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", lambda args: safe_text(args[0].lake))
 _s("UPPER", "STR", "T0", _only_text("upper({0})"))
 _s("LOWER", "STR", "T0", _only_text("lower({0})"))
+_s("INITCAP", "STRING ?STRING", "STRING")
 _s("LENGTH", "STR", "INT64", _by_type("length({0})", "octet_length({0})"))
 _s("CHAR_LENGTH", "STRING", "INT64", "length({0})")
 _s("CHARACTER_LENGTH", "STRING", "INT64", "length({0})")
@@ -88,19 +170,63 @@ _s("BYTE_LENGTH", "STR", "INT64", _by_type("octet_length(encode({0}))", "octet_l
 _s("OCTET_LENGTH", "STR", "INT64", _by_type("octet_length(encode({0}))", "octet_length({0})"))
 _s("STARTS_WITH", "T T", "BOOL", _by_type("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"))
 _s("ENDS_WITH", "T T", "BOOL", _by_type("ends_with({0}, {1})", "ends_with(hex({0}), hex({1}))"))
-_s("CONTAINS_SUBSTR", "STRING STRING", "BOOL", "contains(lower(nfc_normalize({0})), lower(nfc_normalize({1})))")
+_s("CONTAINS_SUBSTR", "ANY STRING", "BOOL", named="json_scope")
+_s("SEARCH", "ANY STRING", "BOOL", named="json_scope analyzer analyzer_options")
 _s("STRPOS", "T T", "INT64", _only_text("strpos({0}, {1})"))
-_s("TRIM", "STR ?STR", "T0", _only_text("trim({0})"))
+_s("INSTR", "T T ?INT64 ?INT64", "INT64", {2: "strpos({0}, {1})"})
+_s("TRIM", "STR ?STR", "T0", _trimmed("trim"))
+_s("LTRIM", "STR ?STR", "T0", _trimmed("ltrim"))
+_s("RTRIM", "STR ?STR", "T0", _trimmed("rtrim"))
+_s("LPAD", "STR INT64 ?STR", "T0", _padded("lpad"))
+_s("RPAD", "STR INT64 ?STR", "T0", _padded("rpad"))
+_s("LEFT", "STR INT64", "T0", _side("left"))
+_s("RIGHT", "STR INT64", "T0", _side("right"))
+_s("SUBSTR", "STR INT64 ?INT64", "T0", _substr)
+_s("SUBSTRING", "STR INT64 ?INT64", "T0", _substr)
+_s("SPLIT", "STR ?STR", "ARRAY<T0>", _split)
 _s("CONCAT", "STR *STR", "T0", lambda args: "(" + " || ".join(arg.lake for arg in args) + ")")
+_s("REPEAT", "STR INT64", "T0", "repeat({0}, {1})")
 _s("REPLACE", "T T T", "T0", _only_text("CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END"))
 _s("REVERSE", "STR", "T0", _only_text("reverse({0})"))
-_s("REGEXP_CONTAINS", "STRING STRING", "BOOL", lambda args: f"regexp_matches({args[0].lake}, {pattern(args[1])})")
-_s("REGEXP_EXTRACT", "STRING STRING ?INT64 ?INT64", "STRING", _regexp_extract)
-_s("REGEXP_SUBSTR", "STRING STRING ?INT64 ?INT64", "STRING", _regexp_extract)
-_s("REGEXP_EXTRACT_ALL", "STRING STRING", "ARRAY<STRING>", _regexp_all)
+_s("TRANSLATE", "STR STR STR", "T0", _only_text("translate({0}, {1}, {2})"))
+_s("NORMALIZE", "STRING ?ANY", "STRING", {1: "nfc_normalize({0})"})
+_s("NORMALIZE_AND_CASEFOLD", "STRING ?ANY", "STRING")
+_s("COLLATE", "STRING STRING", "STRING")
+_s("EDIT_DISTANCE", "STR STR", "INT64", _only_text("levenshtein({0}, {1})"), named="max_distance")
+_s("SOUNDEX", "STRING", "STRING")
+_s("FORMAT", "STRING *ANY", "STRING")
+_s("ASCII", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE ascii({0}) END")
+_s("UNICODE", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
+_s("CHR", "INT64", "STRING", "CASE WHEN {0} = 0 THEN '' ELSE chr(CAST({0} AS INTEGER)) END")
+_s("TO_CODE_POINTS", "STR", "ARRAY<INT64>")
+_s("CODE_POINTS_TO_STRING", "ARRAY", "STRING")
+_s("CODE_POINTS_TO_BYTES", "ARRAY", "BYTES")
+_s("REGEXP_CONTAINS", "STR STR", "BOOL", _matches)
+_s("REGEXP_EXTRACT", "STR STR ?INT64 ?INT64", "T0", _regexp_extract)
+_s("REGEXP_SUBSTR", "STR STR ?INT64 ?INT64", "T0", _regexp_extract)
+_s("REGEXP_EXTRACT_ALL", "STR STR", "ARRAY<T0>", _regexp_all)
+_s("REGEXP_INSTR", "STR STR ?INT64 ?INT64 ?INT64", "INT64")
+_s("REGEXP_REPLACE", "STR STR STR", "T0", _regexp_replace)
 _s("TO_HEX", "BYTES", "STRING", "lower(hex({0}))")
 _s("FROM_HEX", "STRING", "BYTES", "from_hex({0})")
 _s("TO_BASE64", "BYTES", "STRING", "to_base64({0})")
 _s("FROM_BASE64", "STRING", "BYTES", "from_base64({0})")
-_s("MD5", "STR", "BYTES", "from_hex(md5({0}))")
-_s("SHA256", "STR", "BYTES", "from_hex(sha256({0}))")
+_s("TO_BASE32", "BYTES", "STRING")
+_s("FROM_BASE32", "STRING", "BYTES")
+_s("MD5", "STR", "BYTES", _digest("md5"))
+_s("SHA1", "STR", "BYTES", _digest("sha1"))
+_s("SHA256", "STR", "BYTES", _digest("sha256"))
+_s("SHA512", "STR", "BYTES")
+_s("FARM_FINGERPRINT", "STR", "INT64")
+
+# The functions of NET that only cut strings; none of them opens a connection.
+_s("NET.HOST", "STRING", "STRING")
+_s("NET.PUBLIC_SUFFIX", "STRING", "STRING")
+_s("NET.REG_DOMAIN", "STRING", "STRING")
+_s("NET.IP_FROM_STRING", "STRING", "BYTES")
+_s("NET.SAFE_IP_FROM_STRING", "STRING", "BYTES")
+_s("NET.IP_TO_STRING", "BYTES", "STRING")
+_s("NET.IP_NET_MASK", "INT64 INT64", "BYTES")
+_s("NET.IP_TRUNC", "BYTES INT64", "BYTES")
+_s("NET.IPV4_FROM_INT64", "INT64", "BYTES")
+_s("NET.IPV4_TO_INT64", "BYTES", "INT64")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sql.functions.registry import Render, Table
-from sql.values import LakeGapError, Value
+from sql.values import LakeGapError, Value, quote_text
 
 TABLE = Table()
 _s = TABLE.scalar
@@ -23,7 +23,7 @@ def truncation(text: str, unit: str) -> str:
         # The engine's weeks begin on Monday: move there, cut, move back.
         move = f"INTERVAL {back} DAY"
         return f"(date_trunc('week', {text} + {move}) - {move})"
-    if unit in {"ISOYEAR"}:
+    if unit == "ISOYEAR":
         raise LakeGapError(f"the date part {unit}")
     return f"date_trunc('{'week' if unit == 'ISOWEEK' else unit.lower()}', {text})"
 
@@ -67,19 +67,163 @@ def _timestamp(args: Sequence[Value]) -> str:
     return f"timezone({args[1].lake}, CAST({args[0].lake} AS TIMESTAMP))"
 
 
+_FORMATS = {
+    "Y": "%Y", "m": "%m", "d": "%d", "H": "%H", "M": "%M", "S": "%S", "F": "%Y-%m-%d", "T": "%H:%M:%S", "j": "%j",
+    "y": "%y", "p": "%p", "I": "%I", "R": "%H:%M", "D": "%m/%d/%y", "b": "%b", "B": "%B", "a": "%a", "A": "%A",
+    "%": "%%",
+}  # fmt: skip
+
+
+def lake_format(value: Value) -> str:
+    """Return a constant format string in the words of the lake's engine.
+
+    Raises:
+        LakeGapError: it is computed, or has an element that the engine writes differently.
+    """
+    text = value.constant
+    if not isinstance(text, str):
+        raise LakeGapError("a format that is not a constant")
+    out = []
+    position = 0
+    while position < len(text):
+        if text[position] != "%":
+            out.append(text[position])
+            position += 1
+            continue
+        element = text[position + 1 : position + 2]
+        if element not in _FORMATS:
+            raise LakeGapError(f"the format element %{text[position + 1 : position + 4]}")
+        out.append(_FORMATS[element])
+        position += 2
+    return quote_text("".join(out))
+
+
+def _plain_time(args: Sequence[Value]) -> str:
+    """Return the first argument without a zone: what a format or a part is read from."""
+    if args[0].type.name != "TIMESTAMP":
+        return f"CAST({args[0].lake} AS TIMESTAMP)"
+    zone = args[1].lake if len(args) > 1 else "'UTC'"
+    return f"timezone({zone}, {args[0].lake})"
+
+
+def _formatted(args: Sequence[Value]) -> str:
+    return f"strftime({_plain_time(args[1:])}, {lake_format(args[0])})"
+
+
+def _parsed(kind: str) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        zone = args[2].lake if len(args) > 2 else "'UTC'"
+        moment = f"strptime({args[1].lake}, {lake_format(args[0])})"
+        return f"timezone({zone}, {moment})" if kind == "TIMESTAMPTZ" else f"CAST({moment} AS {kind})"
+
+    return render
+
+
+def _difference(*, of_timestamps: bool) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        unit = part_of(args[2])
+        if unit in {"WEEK", "ISOYEAR", "NANOSECOND"} or unit.startswith("WEEK("):
+            raise LakeGapError(f"a difference in {unit}")
+        # TIMESTAMP_DIFF counts whole units; the others count the borders between.
+        name = "date_sub" if of_timestamps else "date_diff"
+        low, high = (arg.lake for arg in (args[1], args[0]))
+        if not of_timestamps:
+            low, high = f"CAST({low} AS TIMESTAMP)", f"CAST({high} AS TIMESTAMP)"
+        return f"{name}('{'week' if unit == 'ISOWEEK' else unit.lower()}', {low}, {high})"
+
+    return render
+
+
+def _datetime(args: Sequence[Value]) -> str:
+    if len(args) == 6:
+        return f"make_timestamp({', '.join(arg.lake for arg in args)})"
+    if len(args) == 2 and args[0].type.name == "TIMESTAMP":
+        return f"timezone({args[1].lake}, {args[0].lake})"
+    if len(args) == 2 and args[0].type.name == "DATE":
+        return f"({args[0].lake} + {args[1].lake})"
+    if len(args) == 1:
+        return (
+            f"timezone('UTC', {args[0].lake})"
+            if args[0].type.name == "TIMESTAMP"
+            else f"CAST({args[0].lake} AS TIMESTAMP)"
+        )
+    raise LakeGapError("DATETIME of these arguments")
+
+
+def _text(args: Sequence[Value]) -> str:
+    if args[0].type.name == "JSON" and len(args) == 1:
+        json = args[0].lake
+        found = f"WHEN json_type({json}) = 'VARCHAR' THEN json_extract_string({json}, '$')"
+        return f"CASE WHEN {json} IS NULL THEN NULL {found} ELSE error('The JSON value is no string') END"
+    if args[0].type.name == "DATE":
+        return f"CAST({args[0].lake} AS VARCHAR)"
+    raise LakeGapError("STRING of a time")
+
+
+def _truncated_like(args: Sequence[Value]) -> str:
+    kind = {"DATE": "DATE", "DATETIME": "TIMESTAMP"}.get(args[0].type.name, "TIMESTAMPTZ")
+    return _truncated(kind)(args)
+
+
 _s("DATE", "ANY ?ANY ?INT64", "DATE", _date)
 _s("TIMESTAMP", "ANY ?STRING", "TIMESTAMP", _timestamp)
+_s("DATETIME", "ANY ?ANY ?INT64 ?INT64 ?INT64 ?INT64", "DATETIME", _datetime)
+_s("TIME", "ANY ?ANY ?INT64", "TIME", {3: "make_time({0}, {1}, {2})"})
+_s("STRING", "ANY ?STRING", "STRING", _text)
+_s("CURRENT_TIME", "?STRING", "TIME")
 _s("DATE_ADD", "DATE INTERVAL", "DATE", _moved("+", "DATE"))
 _s("DATE_SUB", "DATE INTERVAL", "DATE", _moved("-", "DATE"))
+_s("DATETIME_ADD", "DATETIME INTERVAL", "DATETIME", _moved("+", "TIMESTAMP"))
+_s("DATETIME_SUB", "DATETIME INTERVAL", "DATETIME", _moved("-", "TIMESTAMP"))
 _s("TIMESTAMP_ADD", "TIMESTAMP INTERVAL", "TIMESTAMP", _moved("+", "TIMESTAMPTZ"))
 _s("TIMESTAMP_SUB", "TIMESTAMP INTERVAL", "TIMESTAMP", _moved("-", "TIMESTAMPTZ"))
-_s("DATE_TRUNC", "ANY PART", "T0", lambda args: _truncated({"DATE": "DATE", "DATETIME": "TIMESTAMP"}.get(args[0].type.name, "TIMESTAMPTZ"))(args))  # fmt: skip
-_s("TIMESTAMP_TRUNC", "TIMESTAMP PART ?STRING", "TIMESTAMP", _truncated("TIMESTAMPTZ"))
-_s("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "CAST(make_timestamp({0}) AS TIMESTAMPTZ)")
-_s("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "CAST(make_timestamp({0} * 1000) AS TIMESTAMPTZ)")
-_s("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "CAST(make_timestamp({0} * 1000000) AS TIMESTAMPTZ)")
+_s("TIME_ADD", "TIME INTERVAL", "TIME", _moved("+", "TIME"))
+_s("TIME_SUB", "TIME INTERVAL", "TIME", _moved("-", "TIME"))
+_s("DATE_DIFF", "ANY ANY PART", "INT64", _difference(of_timestamps=False))
+_s("DATETIME_DIFF", "DATETIME DATETIME PART", "INT64", _difference(of_timestamps=False))
+_s("TIMESTAMP_DIFF", "TIMESTAMP TIMESTAMP PART", "INT64", _difference(of_timestamps=True))
+_s("TIME_DIFF", "TIME TIME PART", "INT64")
+_s("DATE_TRUNC", "ANY PART ?STRING", "T0", _truncated_like)
+_s("DATETIME_TRUNC", "DATETIME PART", "T0", _truncated_like)
+_s("TIMESTAMP_TRUNC", "ANY PART ?STRING", "T0", _truncated_like)
+_s("TIME_TRUNC", "TIME PART", "T0")
+_s("LAST_DAY", "ANY ?PART", "DATE", {1: "last_day({0})"})
+_s("UNIX_DATE", "DATE", "INT64", "date_diff('day', DATE '1970-01-01', {0})")
+_s("DATE_FROM_UNIX_DATE", "INT64", "DATE", "CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)")
+_s("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "timezone('UTC', make_timestamp({0}))")
+_s("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "timezone('UTC', make_timestamp({0} * 1000))")
+_s("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "timezone('UTC', make_timestamp({0} * 1000000))")
 _s("UNIX_MICROS", "TIMESTAMP", "INT64", "epoch_us({0})")
 _s("UNIX_MILLIS", "TIMESTAMP", "INT64", "CAST(floor(epoch_us({0}) / 1000) AS BIGINT)")
 _s("UNIX_SECONDS", "TIMESTAMP", "INT64", "CAST(floor(epoch_us({0}) / 1000000) AS BIGINT)")
-_s("LAST_DAY", "DATE ?PART", "DATE", {1: "last_day({0})"})
-_s("GENERATE_DATE_ARRAY", "DATE DATE ?INTERVAL", "ARRAY<DATE>", {2: "CAST(generate_series({0}, {1}, INTERVAL 1 DAY) AS DATE[])", 3: "CAST(generate_series({0}, {1}, {2}) AS DATE[])"})  # fmt: skip
+_s("FORMAT_DATE", "STRING ANY", "STRING", _formatted)
+_s("FORMAT_DATETIME", "STRING ANY", "STRING", _formatted)
+_s("FORMAT_TIMESTAMP", "STRING TIMESTAMP ?STRING", "STRING", _formatted)
+_s("FORMAT_TIME", "STRING TIME", "STRING")
+_s("PARSE_DATE", "STRING STRING", "DATE", _parsed("DATE"))
+_s("PARSE_DATETIME", "STRING STRING", "DATETIME", _parsed("TIMESTAMP"))
+_s("PARSE_TIMESTAMP", "STRING STRING ?STRING", "TIMESTAMP", _parsed("TIMESTAMPTZ"))
+_s("PARSE_TIME", "STRING STRING", "TIME")
+_s(
+    "MAKE_INTERVAL",
+    "?INT64 ?INT64 ?INT64 ?INT64 ?INT64 ?INT64",
+    "INTERVAL",
+    named="year month day hour minute second",
+)
+_s("JUSTIFY_DAYS", "INTERVAL", "INTERVAL")
+_s("JUSTIFY_HOURS", "INTERVAL", "INTERVAL")
+_s("JUSTIFY_INTERVAL", "INTERVAL", "INTERVAL")
+_s("DATE_BUCKET", "DATE INTERVAL ?DATE", "DATE")
+_s("DATETIME_BUCKET", "DATETIME INTERVAL ?DATETIME", "DATETIME")
+_s("TIMESTAMP_BUCKET", "TIMESTAMP INTERVAL ?TIMESTAMP", "TIMESTAMP")
+_DAYS = {
+    2: "CAST(generate_series({0}, {1}, INTERVAL 1 DAY) AS DATE[])",
+    3: "CAST(generate_series({0}, {1}, {2}) AS DATE[])",
+}
+_s("GENERATE_DATE_ARRAY", "DATE DATE ?INTERVAL", "ARRAY<DATE>", _DAYS)
+_s(
+    "GENERATE_TIMESTAMP_ARRAY",
+    "TIMESTAMP TIMESTAMP INTERVAL",
+    "ARRAY<TIMESTAMP>",
+    "generate_series({0}, {1}, {2})",
+)

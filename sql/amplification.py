@@ -1,0 +1,69 @@
+"""The rule against queries that multiply rows: joins that link nothing, and arrays made of nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from sql.names import Item, Scope
+from sql.syntax import Select
+
+if TYPE_CHECKING:
+    from sql.binder import Binder
+
+# How often one row of the archive may come out of one FROM, and how often when LIMIT cuts the result.
+MAX_FACTOR: Final = 10_000
+MAX_LIMITED_FACTOR: Final = 1_000_000
+_QUOTED = re.compile(r"'(?:[^']|'')*'")
+_ALIAS = re.compile(r"(?<![\w\"])t\d+(?=\.)")
+
+
+def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> int | None:
+    """Note a fault when FROM multiplies rows; return how many it has, None for as many as the archive."""
+    if not scope.items:
+        return 1
+    factor = 1
+    for item in scope.items:
+        factor *= max(item.rows or 1, 1)
+    most = MAX_LIMITED_FACTOR if is_limited and not node.group_by else MAX_FACTOR
+    big = [item for item in scope.items if item.rows is None and item.lake_name]
+    arrays = [item for item in scope.items if item.rows is not None and item.rows > 1]
+    if factor > most and (big or len(arrays) > 1 or arrays[0].is_array):
+        binder.fault(
+            node,
+            "row_amplification",
+            f"FROM makes {factor:,} rows of one; {most:,} are allowed.",
+            "Join on a column, or make the array shorter.",
+        )
+    if len(_groups(big, scope)) > 1:
+        binder.fault(
+            node,
+            "join_unlinked",
+            "These tables are joined without an equality between their columns: every row would meet every row.",
+            "ON a.message_id = b.message_id",
+        )
+    return None if big else factor
+
+
+def aliases_in(text: str) -> set[str]:
+    r"""Return the names of items that a text for the lake reads, those inside strings left out.
+
+    Example:
+        >>> sorted(aliases_in("t1.\"topic\" || 't9.x' || t12.e"))
+        ['t1', 't12']
+    """
+    return set(_ALIAS.findall(_QUOTED.sub("''", text)))
+
+
+def _groups(items: list[Item], scope: Scope) -> list[set[str]]:
+    """Return the items that equalities hold together, one set a group."""
+    groups = [{item.lake_name} for item in items]
+    for left, right in scope.links:
+        a, b = aliases_in(left), aliases_in(right)
+        if not a or not b or a == b:
+            continue
+        touched = [group for group in groups if group & (a | b)]
+        if len(touched) > 1 and any(group & a for group in touched) and any(group & b for group in touched):
+            groups = [group for group in groups if group not in touched]
+            groups.append(set().union(*touched))
+    return groups
