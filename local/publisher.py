@@ -39,7 +39,7 @@ class PublisherService:
         name, bodies = parse_publish(request)
         topic = self._resources.topic(name)
         first_seq = topic.log.append(bodies)
-        for subscription in topic.subscriptions:
+        for subscription in tuple(topic.subscriptions):
             subscription.notify()
         return build_publish_response(topic.log.first_id + first_seq, len(bodies))
 

@@ -284,6 +284,11 @@ class Resources:
             }
         return stats
 
+    def wake(self) -> None:
+        """Let every waiting call look around."""
+        for entry in list(self.subscriptions.values()):
+            entry.working.notify()
+
     def close(self) -> None:
         """Close the files; nothing may be called after it."""
         with self._lock:

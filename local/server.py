@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -67,6 +68,7 @@ class PubSubServer:
         self._segment_bytes = segment_bytes
         self._lock_fd = -1
         self._resources: Resources | None = None
+        self._slots = StreamSlots(_WAITING_THREADS)
         self._server: grpc.Server | None = None
         self._stopping = threading.Event()
         self._upkeep: threading.Thread | None = None
@@ -95,12 +97,12 @@ class PubSubServer:
 
     def _build_server(self, resources: Resources) -> grpc.Server:
         server = grpc.server(futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="pubsub"), options=_OPTIONS)
-        slots = StreamSlots(_WAITING_THREADS)
+        self._slots = StreamSlots(_WAITING_THREADS)
         stats = {"Get": answer_bytes(lambda _raw, _context: json.dumps(resources.read_stats()).encode())}
         server.add_generic_rpc_handlers(
             (
                 PublisherService(resources).handler(),
-                SubscriberService(resources, slots).handler(),
+                SubscriberService(resources, self._slots).handler(),
                 grpc.method_handlers_generic_handler(STATS_METHOD.split("/")[1], stats),
             )
         )
@@ -115,8 +117,11 @@ class PubSubServer:
                 resources.clean_up()
 
     def stop(self, grace: float | None = 1.0) -> None:
-        """Stop: calls under way have ``grace`` seconds to end. Calling it twice does nothing."""
+        """Stop: waiting calls end at once, others have ``grace`` seconds. Calling it twice does nothing."""
         self._stopping.set()
+        self._slots.closed = True
+        if self._resources is not None:
+            self._resources.wake()
         if self._server is not None:
             self._server.stop(grace).wait()
             self._server = None
@@ -186,6 +191,12 @@ def _port_taken(host: str, port: int) -> PortTakenError:
     return PortTakenError(f"Port {port} on {host} is taken; choose another one with --port.", port=port)
 
 
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system does: a topic keeps two, a subscription one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def serve(port: int, data_dir: Path, host: str = "127.0.0.1", *, fsync: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly; one line on standard output says when it is ready.
 
@@ -195,6 +206,7 @@ def serve(port: int, data_dir: Path, host: str = "127.0.0.1", *, fsync: bool = F
         LeaseHeldError: another server uses the data folder.
         PortTakenError: the port is taken.
     """
+    _raise_file_limit()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -32,16 +32,20 @@ _stream_numbers = itertools.count(1)
 
 
 class StreamSlots:
-    """How many of the server's threads may be kept by calls that wait, so that the others always find one."""
+    """How many of the server's threads may be kept by calls that wait, so that the others always find one.
+
+    ``closed`` tells those calls to end, since the server stops.
+    """
 
     def __init__(self, slots: int) -> None:
+        self.closed = False
         self._slots = slots
         self._used = 0
         self._lock = threading.Lock()
 
     def may_wait(self) -> bool:
         """Whether one more call may wait."""
-        return self._used < self._slots
+        return self._used < self._slots and not self.closed
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -155,26 +159,28 @@ def run_streaming_pull(
     context.add_callback(stream.end)
     try:
         with slots.waiting():
-            yield from _deliver(stream, subscription, tail, context)
+            yield from _deliver(stream, subscription, tail, lambda: context.is_active() and not slots.closed)
     finally:
         subscription.forget_stream(stream.number)
     if stream.error is not None:
         raise stream.error
     if subscription.deleted:
         raise StatusError.not_found(first.subscription)
+    if slots.closed:
+        raise StatusError.unavailable("The local server stops.")
 
 
 def _deliver(
-    stream: _Stream, subscription: Subscription, tail: bytes, context: grpc.ServicerContext
+    stream: _Stream, subscription: Subscription, tail: bytes, is_wanted: Callable[[], bool]
 ) -> Iterator[bytes]:
     last_sent = time.monotonic()
-    while context.is_active() and not stream.ended and not subscription.deleted:
+    while is_wanted() and not stream.ended and not subscription.deleted:
         messages = stream.take()
         if messages or time.monotonic() - last_sent > _HEARTBEAT_SECONDS:
             yield messages + tail
             last_sent = time.monotonic()
         elif stream.has_room():
-            subscription.wait(_LOOK_SECONDS, lambda: stream.ended)
+            subscription.wait(_LOOK_SECONDS, lambda: stream.ended or not is_wanted())
         else:
             subscription.wait_for_room(_LOOK_SECONDS, lambda: stream.ended or stream.has_room())
 

@@ -70,10 +70,10 @@ class SubscriberService:
         while context.is_active():
             response = subscription.take(request.max_messages, MAX_PULL_BYTES)
             left = give_up - time.monotonic()
-            if response or left <= 0:
+            if response or left <= 0 or self._slots.closed:
                 return response
             with self._slots.waiting():
-                subscription.wait(left)
+                subscription.wait(left, lambda: self._slots.closed)
             self._resources.subscription(request.subscription)
         return b""
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -33,9 +34,12 @@ class Server:
             self.port = probe.getsockname()[1]
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
+    def start(self, *, file_bytes: int = resource.RLIM_INFINITY) -> None:
+        """Start; ``file_bytes`` is where its disk is full: no file of it may grow larger."""
         command = [sys.executable, "-m", "local.server", "--port", str(self.port), "--data-dir", str(self.folder)]
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (file_bytes, hard))
         assert self.process.stdout is not None
         assert self.process.stdout.readline().startswith("Pub/Sub server on 127.0.0.1:"), (
             "the server did not start"
@@ -243,3 +247,27 @@ def test_a_second_server_on_the_folder_or_the_port_is_refused(server: Server, tm
         assert done.returncode == 1
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_refuses_the_publish_and_loses_nothing(server: Server) -> None:
+    server.end()
+    server.start(file_bytes=100_000)
+    confirmed: list[str] = []
+    with server.channel() as channel:
+        create(channel)
+
+        def publish_until_full() -> None:
+            for number in range(1000):
+                confirmed.extend(publish(channel, f"{number:04d}" * 200, f"{number:04d}"))
+
+        with pytest.raises(grpc.RpcError) as caught:
+            publish_until_full()
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert 40 < len(confirmed) < 200
+        first = pull(channel, 5)
+        ack(channel, first)
+        server.end()
+        server.start()
+        confirmed += publish(channel, "there is room again")
+        rest = drain(channel)
+    assert [message.message.message_id for message in first + rest] == confirmed

@@ -1,11 +1,14 @@
 import json
+import queue
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import grpc
 import pytest
+from google.pubsub_v1 import types
 
 from local import server as server_module
 from local.server import STATS_METHOD, PubSubServer
@@ -46,6 +49,31 @@ def test_stopping_twice_and_starting_again_keeps_everything(tmp_path: Path) -> N
     server.stop()
     assert server.start() == port
     server.stop()
+
+
+def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path: Path, wait_until) -> None:
+    server = PubSubServer(tmp_path)
+    server.start()
+    path, topic = "projects/p/subscriptions/all", "projects/p/topics/orders"
+    server._resources.create_topic(types.Topic.pb()(name=topic))
+    server._resources.create_subscription(types.Subscription.pb()(name=path, topic=topic))
+    working = server._resources.subscription(path).working
+    with grpc.insecure_channel(server.emulator_host) as channel:
+        request = types.PullRequest.serialize(types.PullRequest(subscription=path, max_messages=1))
+        pull = channel.unary_unary("/google.pubsub.v1.Subscriber/Pull").future(request, timeout=30)
+        first = types.StreamingPullRequest(subscription=path, stream_ack_deadline_seconds=10)
+        requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        requests.put(types.StreamingPullRequest.serialize(first))
+        stream = channel.stream_stream("/google.pubsub.v1.Subscriber/StreamingPull")(iter(requests.get, None))
+        wait_until(lambda: working._waiters == 2, "both wait")
+        started = time.monotonic()
+        server.stop(grace=20)
+        assert time.monotonic() - started < 3
+        assert pull.result() == b""
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream)
+        requests.put(None)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_upkeep_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until) -> None:
