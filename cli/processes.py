@@ -128,10 +128,14 @@ class Child:
 
 
 class Children:
-    """The children of one command; leaving the block stops all, the last one started first."""
+    """The children of one command; leaving the block stops all, the last one started first.
 
-    def __init__(self) -> None:
+    ``on_start`` is called after each start, to write down what runs.
+    """
+
+    def __init__(self, on_start: Callable[[], None] = lambda: None) -> None:
         self._children: list[Child] = []
+        self._on_start = on_start
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +149,9 @@ class Children:
     def start(self, child: Child) -> Child:
         """Start ``child`` and stop it with the others."""
         self._children.append(child)
-        return child.start()
+        child.start()
+        self._on_start()
+        return child
 
     def stop(self, *, seconds: float = 30.0) -> None:
         """Stop all, the last one started first, each with ``seconds`` to drain."""

@@ -21,6 +21,8 @@ from model.errors import LeaseHeldError, ProcessEndedError
 from model.process import Process
 
 _LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.05
+_END_SECONDS: Final = 10.0
 # A child that dies more often than this has a reason that a restart does not cure.
 _MAX_RESTARTS: Final = 3
 _RESTART_WINDOW_SECONDS: Final = 60.0
@@ -41,7 +43,7 @@ def up(
         check_port_free(port, "--port")
         check_port_free(pubsub_port, "--pubsub-port")
         stack = Stack(settings.home, pubsub_port=pubsub_port, api_port=port, environment=os.environ)
-        with Children() as children:
+        with Children(lambda: _write_record(record, stack, children)) as children:
             try:
                 _run(stack, children, record)
             except KeyboardInterrupt:
@@ -61,7 +63,6 @@ def _run(stack: Stack, children: Children, record: Path) -> None:
     """
     err.print(f"starting, home {stack.home}", markup=False)
     stack.start(children)
-    _write_record(record, stack, children)
     _print_addresses(stack)
     restarts: dict[str, list[float]] = {}
     while True:
@@ -127,15 +128,20 @@ def _hold_home(home: Path) -> Iterator[Path]:
 
 
 def _end_leftovers(record: Path) -> None:
+    """End what an earlier ``up`` noted and left running, and wait until its ports and locks are free."""
     try:
         processes = json.loads(record.read_text())["processes"]
     except (OSError, ValueError, KeyError):
         return
-    for name, fields in processes.items():
-        process = Process(**fields)
-        if process.is_alive:
-            err.print(f"ending {name} (process {process.pid}), left by a 'refeed up' that was killed")
-            process.signal_group(signal.SIGKILL)
+    left = {name: process for name, fields in processes.items() if (process := Process(**fields)).is_alive}
+    for name, process in left.items():
+        err.print(f"ending {name} (process {process.pid}), left by a 'refeed up' that was killed")
+        process.signal_group(signal.SIGKILL)
+    deadline = time.monotonic() + _END_SECONDS
+    while any(process.is_alive for process in left.values()):
+        if time.monotonic() > deadline:
+            raise ProcessEndedError(f"Processes of an earlier 'refeed up' do not end: {', '.join(left)}.")
+        time.sleep(_POLL_SECONDS)
 
 
 def _print_addresses(stack: Stack) -> None:

@@ -1,0 +1,129 @@
+"""``refeed up`` as a person runs it: one terminal, paste a line, work, Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.processes import Child, free_port
+from model.process import Process
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(400)]
+
+
+class Terminal:
+    """``refeed up`` on a home of its own, and commands beside it with the lines it prints in their environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.ports = ["--port", str(free_port()), "--pubsub-port", str(free_port())]
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("REFEED_", "PUBSUB_"))}
+        self.environment = {**plain, "REFEED_HOME": str(self.home), "REFEED_BACKUP_BATCH_SECONDS": "0.3"}
+        self.folder = folder
+        self.up = self._child()
+
+    def _child(self) -> Child:
+        command = [sys.executable, "-m", "cli.main", "up", *self.ports]
+        return Child("up", command, environment=self.environment, log=self.folder / "terminal.log")
+
+    def start(self) -> None:
+        """Start it, wait for the lines to paste and paste them."""
+        self.up = self._child().start()
+        before = self.up.log_tail(1000).count("export PUBSUB_EMULATOR_HOST=")
+        self.up.wait_until(
+            lambda: self.up.log_tail(1000).count("REFEED_API_URL=") > before, seconds=150, what="printed its lines"
+        )
+        for line in self.up.log_tail(1000).splitlines():
+            if line.startswith("export "):
+                self.environment |= dict(pair.split("=", 1) for pair in line.split()[1:])
+
+    def refeed(self, *arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "cli.main", *arguments],
+            env=self.environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=self.folder,
+        )
+
+    def processes(self) -> dict[str, Process]:
+        fields = json.loads((self.home / "run" / "up.json").read_text())["processes"]
+        return {name: Process(**process) for name, process in fields.items()}
+
+    def connect_server(self) -> Process:
+        found = json.loads((self.home / "run" / "connect.json").read_text())
+        return Process(found["pid"], found["start_ticks"], found["boot_id"])
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.up.stop(seconds=60)
+
+
+def wait_for(is_true: Callable[[], Any], *, seconds: float, why: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
+        time.sleep(0.2)
+
+
+def count_archived(terminal: Terminal) -> int:
+    done = terminal.refeed("query", "SELECT COUNT(*) AS n FROM backup.messages", "--json")
+    assert done.returncode == 0, done.stderr
+    return int(json.loads(done.stdout)["n"])
+
+
+def test_a_day_with_up(terminal: Terminal) -> None:
+    terminal.start()
+
+    # Attach, publish, query, replay: what the README says.
+    assert terminal.refeed("attach", "orders").returncode == 0
+    lines = "".join(json.dumps({"topic": "orders", "data": {"n": n}}) + "\n" for n in range(50))
+    assert terminal.refeed("publish", "-", text=lines).returncode == 0
+    wait_for(lambda: count_archived(terminal) == 50, seconds=60, why="50 messages in the archive")
+    sql = (
+        "SELECT data, attributes, message_id, topic, publish_time FROM backup.messages "
+        "WHERE _PARTITIONDATE >= '2020-01-01' AND _PARTITIONDATE < @to AND topic = 'orders'"
+    )
+    tomorrow = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 86400))
+    sql = sql.replace("2020-01-01", time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86400)))
+    made = terminal.refeed(
+        "backfill", "create", sql, "--topic", "orders", "-p", f"to:DATE:{tomorrow}", "--watch", "--json"
+    )
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["progress"]["published"] == 50
+
+    # A process that dies is started again.
+    backup = terminal.processes()["backup"]
+    os.killpg(backup.pid, signal.SIGKILL)
+    wait_for(lambda: terminal.processes()["backup"] != backup, seconds=30, why="another backup process")
+
+    # What a killed 'up' leaves running is ended by the next one, which goes on where it was.
+    left = terminal.processes()
+    os.kill(terminal.up.pid, signal.SIGKILL)
+    terminal.up.kill()
+    assert any(process.is_alive for process in left.values())
+    terminal.start()
+    assert not any(process.is_alive for process in left.values())
+    assert terminal.refeed("publish", "-", text='{"topic":"orders","data":"after"}\n').returncode == 0
+    wait_for(lambda: count_archived(terminal) == 51, seconds=60, why="one more, and nothing of the replay")
+
+    # Ctrl-C drains, exits 0 and leaves nothing running.
+    running = [*terminal.processes().values(), terminal.connect_server()]
+    os.kill(terminal.up.pid, signal.SIGINT)
+    wait_for(lambda: not terminal.up.is_running, seconds=60, why="everything drained")
+    assert terminal.up.exit_code == 0, terminal.up.log_tail()
+    assert [process for process in running if process.is_alive] == []
+    assert "backup_drained" in (terminal.home / "logs" / "backup.log").read_text()

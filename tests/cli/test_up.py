@@ -1,0 +1,99 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import up
+from cli.processes import Child, free_port
+from local.server import PubSubServer
+from model.errors import ProcessEndedError
+from model.process import Process
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Child]:
+    child = Child("sleeper", SLEEPER, environment=os.environ, log=tmp_path / "sleeper.log")
+    yield child
+    child.kill()
+
+
+def test_a_second_up_on_the_same_home_is_refused(refeed: Callable[..., Any], home: Path) -> None:
+    with up._hold_home(home):
+        result = refeed("up", "--port", str(free_port()), "--pubsub-port", str(free_port()))
+    assert result.code == 1
+    assert "lease_held" in result.err
+
+
+@pytest.mark.parametrize("option", ["--port", "--pubsub-port"])
+def test_a_taken_port_ends_it_before_anything_starts(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path, option: str
+) -> None:
+    other = "--pubsub-port" if option == "--port" else "--port"
+    result = refeed("up", option, str(pubsub_server.port), other, str(free_port()))
+    assert result.code == 1
+    assert "port_taken" in result.err
+    assert option in result.err
+    assert not (home / "logs").exists()
+
+
+def test_what_a_killed_up_left_running_is_ended(home: Path) -> None:
+    with subprocess.Popen(SLEEPER, start_new_session=True) as orphan:
+        process = Process.of(orphan.pid)
+        assert process is not None
+        (home / "run").mkdir(parents=True)
+        record = {"processes": {"backup": asdict(process)}}
+        (home / "run" / "up.json").write_text(json.dumps(record))
+        with up._hold_home(home) as path:
+            assert orphan.wait(timeout=20) == -signal.SIGKILL
+        assert not path.exists()
+
+
+def test_a_process_that_only_has_the_same_number_is_left_alone(home: Path, sleeper: Child) -> None:
+    process = Process.of(sleeper.start().pid)
+    assert process is not None
+    (home / "run").mkdir(parents=True)
+    earlier = asdict(process) | {"start_ticks": process.start_ticks - 1}
+    (home / "run" / "up.json").write_text(json.dumps({"processes": {"backup": earlier}}))
+    with up._hold_home(home):
+        assert sleeper.is_running
+
+
+def test_a_damaged_record_is_no_obstacle(home: Path) -> None:
+    (home / "run").mkdir(parents=True)
+    (home / "run" / "up.json").write_text("{")
+    with up._hold_home(home) as record:
+        assert record.parent == home / "run"
+
+
+def test_a_dead_child_is_started_again_three_times_a_minute(
+    sleeper: Child, capsys: pytest.CaptureFixture[str]
+) -> None:
+    restarts: list[float] = []
+    sleeper.start()
+    for _ in range(3):
+        sleeper.kill()
+        up._restart(sleeper, restarts)
+        assert sleeper.is_running
+    assert capsys.readouterr().err.count("starting sleeper again") == 3
+    sleeper.kill()
+    with pytest.raises(ProcessEndedError, match="ended 4 times within a minute"):
+        up._restart(sleeper, restarts)
+
+
+def test_deaths_of_an_hour_ago_do_not_count(sleeper: Child) -> None:
+    restarts = [time.monotonic() - 3600] * 5
+    sleeper.start()
+    sleeper.kill()
+    up._restart(sleeper, restarts)
+    assert sleeper.is_running
+    assert len(restarts) == 1
