@@ -181,8 +181,8 @@ class _Parser:
         value = self._string()
         if operator[1] == "=":
             return lambda attributes: attributes.get(key) == value
-        # The operators match keys and values: a message without the key is no match of != either.
-        return lambda attributes: key in attributes and attributes[key] != value
+        # A message without the key matches too, as in Google's own fake (cloud.google.com/go/pubsub/pstest).
+        return lambda attributes: attributes.get(key) != value
 
     def _attributes_word(self) -> None:
         if self._peek() != ("word", "attributes"):

@@ -26,7 +26,8 @@ def accepts(text: str, **attributes: str) -> bool:
         ("attributes:a", {"b": "1"}, False),
         ('attributes.a != "1"', {"a": "2"}, True),
         ('attributes.a != "1"', {"a": "1"}, False),
-        ('attributes.a != "1"', {}, False),
+        ('attributes.a != "1"', {}, True),
+        ('attributes:a AND attributes.a != "1"', {}, False),
         ('NOT attributes.a = "1"', {}, True),
         ('hasPrefix(attributes.a, "se")', {"a": "sek"}, True),
         ('hasPrefix(attributes.a, "se")', {"a": "use"}, False),
@@ -122,7 +123,7 @@ def expressions(draw: st.DrawFn, depth: int = 2) -> tuple[str, object]:
         return {
             "has": (f"attributes:{quote(key)}", lambda a: key in a),
             "eq": (f"attributes.{quote(key)}={quote(value)}", lambda a: a.get(key) == value),
-            "ne": (f"attributes.{quote(key)} != {quote(value)}", lambda a: key in a and a[key] != value),
+            "ne": (f"attributes.{quote(key)} != {quote(value)}", lambda a: a.get(key) != value),
             "prefix": (
                 f"hasPrefix(attributes.{quote(key)}, {quote(value)})",
                 lambda a: a.get(key, "\0!").startswith(value) and key in a,
