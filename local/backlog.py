@@ -151,16 +151,24 @@ class Backlog:
         """Return which messages are done: the ``held``, and of the ``late`` those that wait for a delivery."""
         if not len(late):
             return np.sort(held)
-        waits = np.isin(late, self._waiting) | (late >= self._reader.cursor) & (late < self._log.next_seq)
-        late = np.unique(late[waits])
-        return np.union1d(held, late)
+        late = np.unique(late)
+        unread = (late >= self._reader.cursor) & (late < self._log.next_seq)
+        waits = late == self._waiting[self._waiting_places(late)] if len(self._waiting) else unread
+        return np.union1d(held, late[unread | waits])
 
-    def confirm(self, done: Seqs) -> None:
-        """Note that ``done`` is acknowledged on disk."""
-        if len(self._waiting):
-            self._waiting = self._waiting[~np.isin(self._waiting, done)]
+    def confirm(self, done: Seqs, late: Seqs) -> None:
+        """Note that ``done`` is acknowledged on disk; only of the ``late`` ones some can be waiting."""
+        if len(late) and len(self._waiting):
+            gone = np.intersect1d(late, done)
+            places = self._waiting_places(gone)
+            self._waiting = np.delete(self._waiting, places[self._waiting[places] == gone])
+
+    def _waiting_places(self, seqs: Seqs) -> Seqs:
+        """Return where each of ``seqs`` is among the waiting, if it is there at all; there is one at least."""
+        return np.minimum(np.searchsorted(self._waiting, seqs), len(self._waiting) - 1).astype(np.int64)
 
     def come_back(self, seqs: Seqs) -> Seqs:
         """Take messages whose lease ended for another delivery; return what else must be taken from consumers."""
-        self._waiting = np.union1d(self._waiting, seqs)
+        # The stable sort merges runs that are in order already: a million that wait cost milliseconds.
+        self._waiting = np.sort(np.concatenate((self._waiting, np.sort(seqs))), kind="stable")
         return NOTHING

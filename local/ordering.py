@@ -175,7 +175,7 @@ class OrderedBacklog:
         seqs = np.array([seq], dtype=np.int64)
         return read_ordering_key(self._log.read(seqs, self._log.read_lengths(seqs)).tobytes())
 
-    def confirm(self, done: Seqs) -> None:
+    def confirm(self, done: Seqs, late: Seqs) -> None:  # noqa: ARG002 - the contract of Backlog
         """Note that ``done`` is acknowledged on disk."""
         finished = set(done.tolist())
         if any(seq in finished for seq, _ in self._ready):

@@ -165,7 +165,7 @@ class Subscription:
                 except BaseException:
                     self._come_back(held)
                     raise
-                self._backlog.confirm(done)
+                self._backlog.confirm(done, late)
             if self._waiters:
                 self._changed.notify_all()
 

@@ -472,3 +472,16 @@ def test_no_ids_are_no_work(bench: Bench) -> None:
     bench.subscription.acknowledge(empty)
     bench.subscription.modify_ack_deadline(empty, 0)
     assert bench.subscription.floor == 0
+
+
+def test_late_acknowledgements_among_many_waiting_messages_take_out_the_right_ones(bench: Bench) -> None:
+    bench.publish(*(f"{n}" for n in range(500)))
+    got = bench.pull(500)
+    bench.publish("new")
+    bench.now += 11
+    bench.subscription.read_backpressure()
+    bench.ack(*(got[f"{n}"] for n in (0, 7, 499)))
+    again = bench.pull(1000)
+    assert list(again) == [f"{n}" for n in range(500) if n not in {0, 7, 499}] + ["new"]
+    bench.ack(*again.values())
+    assert bench.subscription.floor == 501
