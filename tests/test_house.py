@@ -1,0 +1,114 @@
+"""What a stranger finds at the root: lock files, variables, targets, links."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from model.settings import read_settings
+
+ROOT = Path(__file__).parents[1]
+CODE = ("api", "backfill", "backup", "cli", "connectors", "jobs", "local", "model", "sql")
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+# What Refeed reads and no person sets: tests arm failpoints; the others belong to the shell, Google or Spark.
+NOT_SETTINGS = {
+    "HOME",
+    "PATH",
+    "REFEED_FAILPOINTS",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "SPARK_HOME",
+    "SPARK_REMOTE",
+}
+
+
+class Recorded(Mapping[str, str]):
+    """An environment without variables that remembers which were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def variables_in_example() -> set[str]:
+    text = (ROOT / ".env.example").read_text()
+    return set(re.findall(r"^# ([A-Z][A-Z0-9_]+)=", text, re.MULTILINE))
+
+
+def variables_in_code() -> set[str]:
+    """Every string constant that looks like a variable of ours."""
+    found: set[str] = set()
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.update(re.findall(r"^REFEED_[A-Z_]+$", node.value))
+    return found
+
+
+def test_every_setting_is_in_the_example() -> None:
+    environment = Recorded()
+    read_settings(environment)
+    assert environment.asked - NOT_SETTINGS - variables_in_example() == set()
+    assert variables_in_code() - NOT_SETTINGS - variables_in_example() == set()
+
+
+def test_the_example_names_nothing_that_is_not_read() -> None:
+    environment = Recorded()
+    read_settings(environment)
+    assert variables_in_example() - environment.asked - variables_in_code() == {"JAVA_HOME"}
+
+
+def test_the_example_s_values_are_the_defaults() -> None:
+    text = (ROOT / ".env.example").read_text()
+    given = dict(re.findall(r"^# ([A-Z][A-Z0-9_]+)=(.+)$", text, re.MULTILINE))
+    for name in ("PUBSUB_EMULATOR_HOST", "REFEED_API_URL", "REFEED_LOG_LEVEL", "REFEED_HOME"):
+        del given[name]
+    home = {"HOME": "/somewhere"}
+    assert read_settings({**given, **home}) == read_settings(home)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_pins_every_package_with_hashes_and_names_no_index(name: str) -> None:
+    lines = (ROOT / name).read_text().splitlines()
+    packages = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert len(packages) > 50
+    assert [line for line in packages if not re.match(r"[a-z0-9.\-]+==\S+ (; .* )?\\$", line)] == []
+    assert [line for line in lines if "://" in line or line.startswith("-")] == []
+    blocks = re.split(r"\n(?=\S)", (ROOT / name).read_text())
+    assert [block.splitlines()[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+def test_what_runs_is_pinned_the_same_for_tests() -> None:
+    pins = [set(re.findall(r"^(\S+==\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS]
+    assert pins[0] - pins[1] == set()
+
+
+def test_every_make_target_says_what_it_does() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert phony is not None
+    documented = set(re.findall(r"^([a-z]+):.*## \S", text, re.MULTILINE))
+    assert set(phony[1].split()) == documented
+    assert {"demo", "test", "lint", "fmt", "types", "bench", "up", "clean"} <= documented
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    broken = [
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
