@@ -105,7 +105,9 @@ class BackfillService:
         self._supervisor.stop()
         running = {JobState.RUNNING, JobState.CANCELLING}
         if self._is_started and not any(job.state in running for job in self._store.list_active(KIND)):
+            # Also ends a start under way, which a launch may be waiting for.
             self._launcher.close()
+        self._supervisor.join()
         self._store.close()
         self._pubsub.close()
 

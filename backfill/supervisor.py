@@ -60,12 +60,16 @@ class Supervisor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop supervising; drivers go on."""
+        """Stop supervising; drivers go on. A launch under way may still end; :meth:`join` waits for it."""
         self._ended.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Wait for launches under way after :meth:`stop`, then let another process supervise."""
+        self._pool.shutdown()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -131,7 +135,9 @@ class Supervisor:
             except JobStateError:
                 return
             except RefeedError as exc:
-                self._finish(job, _failure(job, exc))
+                if not self._ended.is_set():
+                    self._finish(job, _failure(job, exc))
+                # Else it is the launcher's end: the job stays PENDING for the next supervisor.
                 return
             folder.write_control(Control(attempt.epoch, Order.RUN))
             argument = json.dumps({"folder": str(folder.path), "epoch": attempt.epoch})

@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -61,6 +62,7 @@ class ConnectServer:
         self._driver_memory = driver_memory
         self._record = folder / "connect.json"
         self._started: subprocess.Popen[bytes] | None = None
+        self._is_unwanted = threading.Event()
         self.log = folder / "connect.log"
 
     def start(self) -> str:
@@ -73,6 +75,7 @@ class ConnectServer:
             LaunchError: it did not answer within 90 seconds, or ended; the message ends with its last lines.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._is_unwanted.clear()
         with self._locked():
             if (url := self.url()) is not None:
                 return url
@@ -92,7 +95,11 @@ class ConnectServer:
         return f"sc://127.0.0.1:{port}" if process.is_alive and _answers(port, _HEALTH_SECONDS) else None
 
     def stop(self) -> None:
-        """End the server, whoever started it; its jobs fail. None running is no error."""
+        """End the server, whoever started it; its jobs fail. None running is no error.
+
+        A :meth:`start` under way in another thread gives up at once.
+        """
+        self._is_unwanted.set()
         if self._folder.exists():
             with self._locked():
                 self._end()
@@ -122,20 +129,29 @@ class ConnectServer:
             raise LaunchError(f"The Spark Connect server could not be started: {exc}") from exc
         process = Process.of(self._started.pid)
         if process is not None:
-            self._record.write_text(json.dumps({**asdict(process), "port": port}))
+            temporary = self._record.with_suffix(".new")
+            temporary.write_text(json.dumps({**asdict(process), "port": port}))
+            temporary.replace(self._record)
 
     def _wait_until_ready(self, port: int) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
+        def is_ready() -> bool:
             if self._started is not None and self._started.poll() is not None:
                 raise LaunchError(f"The Spark Connect server ended at once; {self._last_lines()}")
-            if _listens(port) and _answers(port, _HEALTH_SECONDS):
-                return
+            return _listens(port) and _answers(port, _HEALTH_SECONDS)
+
+        self._wait(is_ready, "answer")
+
+    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not is_done():
+            if self._is_unwanted.is_set():
+                self._end()
+                raise LaunchError("The Spark Connect server was stopped while it started.")
+            if time.monotonic() > deadline:
+                self._end()
+                lines = self._last_lines()
+                raise LaunchError(f"The Spark Connect server did not {what} in {_START_SECONDS:.0f} s; {lines}")
             time.sleep(_POLL_SECONDS)
-        self._end()
-        raise LaunchError(
-            f"The Spark Connect server did not answer within {_START_SECONDS:.0f} s; {self._last_lines()}"
-        )
 
     def _warm_up(self, url: str) -> None:
         """Run a first job, which takes five seconds more than any after it.
@@ -143,21 +159,23 @@ class ConnectServer:
         Raises:
             LaunchError: the server does not run jobs.
         """
+        with self.log.open("ab") as output:
+            warming = subprocess.Popen(
+                # Not -m: workers import what they are sent by its module's name, which must not be __main__.
+                [sys.executable, "-c", "from connectors.spark.warmup import warm_up; warm_up()"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self._environment, "SPARK_REMOTE": url},
+            )
         try:
-            with self.log.open("ab") as output:
-                subprocess.run(
-                    # Not -m: workers import what they are sent by its module's name, which must not be __main__.
-                    [sys.executable, "-c", "from connectors.spark.warmup import warm_up; warm_up()"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **self._environment, "SPARK_REMOTE": url},
-                    timeout=_START_SECONDS,
-                    check=True,
-                )
-        except (OSError, subprocess.SubprocessError) as exc:
+            self._wait(lambda: warming.poll() is not None, "run a first job")
+        finally:
+            warming.kill()
+            code = warming.wait()
+        if code != 0:
             self._end()
-            raise LaunchError(f"The Spark Connect server does not run jobs; {self._last_lines()}") from exc
+            raise LaunchError(f"The Spark Connect server does not run jobs; {self._last_lines()}")
 
     def _end(self) -> None:
         found = self._read_record()

@@ -1,6 +1,7 @@
 """Jobs and their drivers' lives and deaths; drivers are processes that only sleep."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from backfill.supervisor import KIND, Supervisor
 from jobs.folder import Control, Order, Outcome
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from jobs.store import Job, JobStore
+from model.errors import LaunchError
 from model.job import JobState, new_job_id
 
 Wait = Callable[..., None]
@@ -28,6 +30,7 @@ def supervisor(store: JobStore, launcher: Any, tmp_path: Path) -> Iterator[Super
     supervisor = Supervisor(store, launcher, tmp_path, max_running=2)
     yield supervisor
     supervisor.stop()
+    supervisor.join()
 
 
 def create(store: JobStore, supervisor: Supervisor) -> str:
@@ -173,6 +176,7 @@ def test_the_next_supervisor_finds_running_jobs_and_buries_dead_ones(  # noqa: P
     driver = reach(dead, JobState.RUNNING).driver
     waiting = create(store, supervisor)
     supervisor.stop()
+    supervisor.join()
     assert driver is not None
     driver.signal_group(signal.SIGKILL)
 
@@ -185,6 +189,7 @@ def test_the_next_supervisor_finds_running_jobs_and_buries_dead_ones(  # noqa: P
         assert len(launcher.launched) == 3
     finally:
         another.stop()
+        another.join()
 
 
 def test_an_attempt_that_a_dying_service_began_is_begun_again_and_fences_the_first(
@@ -209,6 +214,7 @@ def test_of_two_supervisors_of_one_home_one_supervises(
 
     another.tick()
     another.stop()
+    another.join()
 
     assert store.get(waiting).state is JobState.PENDING
     assert len(launcher.launched) == 1
@@ -228,3 +234,25 @@ def test_interrupted_jobs_fail_and_their_drivers_end(
     assert job.error.code == "interrupted"
     assert not launcher.drivers[0].is_alive
     assert not supervisor.folder(job_id).may_go_on(1)
+
+
+def test_a_job_that_waits_for_spark_stays_pending_when_the_service_ends(
+    store: JobStore, supervisor: Supervisor, launcher: Any, wait_for: Wait, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_starting, is_over = threading.Event(), threading.Event()
+
+    def prepare() -> None:
+        is_starting.set()
+        assert is_over.wait(20)
+        raise LaunchError("Spark was stopped while it started.")
+
+    monkeypatch.setattr(launcher, "prepare", prepare)
+    job_id = create(store, supervisor)
+    supervisor.tick()
+    assert is_starting.wait(20)
+
+    supervisor.stop()
+    is_over.set()
+    supervisor.join()
+
+    assert store.get(job_id).state is JobState.PENDING

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,19 @@ def test_a_server_that_can_not_start_says_why(environment: dict[str, str], tmp_p
 
     with pytest.raises(LaunchError, match=r"connect\.log ends with"):
         ConnectServer(tmp_path / "run", broken).start()
+
+
+def test_a_server_that_is_stopped_while_it_starts_gives_up_and_is_gone(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    server = ConnectServer(tmp_path / "run", environment, driver_memory="512m")
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(server.start)
+        wait_for((tmp_path / "run" / "connect.json").exists, "it has begun to start")
+        record = json.loads((tmp_path / "run" / "connect.json").read_text())
+
+        server.stop()
+
+        with pytest.raises(LaunchError, match="stopped while it started"):
+            starting.result(30)
+    assert Process.of(record["pid"]) is None
