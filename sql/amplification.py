@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from sql.names import Item, Scope
 from sql.syntax import Select
+from sql.values import without_strings
 
 if TYPE_CHECKING:
     from sql.binder import Binder
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 # How often one row of the archive may come out of one FROM, and how often when LIMIT cuts the result.
 MAX_FACTOR: Final = 10_000
 MAX_LIMITED_FACTOR: Final = 1_000_000
-_QUOTED = re.compile(r"'(?:[^']|'')*'")
 _ALIAS = re.compile(r"(?<![\w\"])t\d+(?=\.)")
 
 
@@ -52,7 +52,7 @@ def aliases_in(text: str) -> set[str]:
         >>> sorted(aliases_in("t1.\"topic\" || 't9.x' || t12.e"))
         ['t1', 't12']
     """
-    return set(_ALIAS.findall(_QUOTED.sub("''", text)))
+    return set(_ALIAS.findall(without_strings(text)))
 
 
 def _groups(items: list[Item], scope: Scope) -> list[set[str]]:

@@ -280,7 +280,7 @@ class ExpressionBinder(Binder):
         if not (left.type.is_known and right.type.is_known):
             return Value(BOOL, "NULL")
         left, right = self.unify(node, [left, right], [node.left, node.right])
-        if not left.type.is_known:
+        if not (left.type.is_known and right.type.is_known):
             return Value(BOOL, "NULL")
         if node.operator in {"LIKE", "NOT LIKE"}:
             if left.type.name not in {"STRING", "NULL", "INT64"} or left.type == INT64:

@@ -171,8 +171,9 @@ class FromBinder(ExpressionBinder):
         if name in self.policy.extra_names():
             self.tables.append(name)
             self.gap(node, f"the table {name}")
-            scope.items.append(Item(self._alias(node), [], is_open=True))
-            return f"{LAKE_VIEW} AS {self.fresh('t')}"
+            alias = self.fresh("t")
+            scope.items.append(Item(self._alias(node), [], is_open=True, lake_name=alias))
+            return f"{LAKE_VIEW} AS {alias}"
         self._refuse_table(node, name)
         scope.items.append(Item(self._alias(node), [], is_open=True))
         return f"{LAKE_VIEW} AS {self.fresh('t')}"

@@ -27,6 +27,9 @@ from sql.syntax import (
 
 __all__ = ["GrammarError", "read_statement"]
 
+# What tells the clause from an alias of that name.
+_AFTER_PIVOT = ("(", "INCLUDE", "EXCLUDE", "include", "exclude")
+
 
 def read_statement(source: Source, tokens: list[Token]) -> Query:
     """Return the one query that ``tokens`` are.
@@ -248,6 +251,8 @@ class QueryGrammar(ExpressionGrammar):
     def _read_alias(self) -> Name | None:
         if self.accept_word("AS"):
             return self.expect_name()
+        if self.is_word("PIVOT", "UNPIVOT", "MATCH_RECOGNIZE") and self.peek().value in _AFTER_PIVOT:
+            return None
         return self.expect_name() if self.is_name() else None
 
     # --- from ----------------------------------------------------------------------------------------------------

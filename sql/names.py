@@ -41,6 +41,10 @@ class Item:
     rows: int | None = None
     is_array: bool = False
 
+    def unknown(self) -> Value:
+        """Return a column of a table whose columns are not known."""
+        return Value(UNKNOWN, f"{self.lake_name}.unknown")
+
     def row(self) -> Value:
         """Return the item as one value: what its alias alone means."""
         if self.whole is not None:
@@ -84,7 +88,7 @@ class Scope:
         found = [column.value for item in self.items for column in item.columns if column.key == key]
         found += [item.pseudo[key] for item in self.items if key in item.pseudo]
         if not found:
-            found = [Value(UNKNOWN, "NULL") for item in self.items if item.is_open]
+            found = [item.unknown() for item in self.items if item.is_open]
         return found
 
 
@@ -119,7 +123,7 @@ def find_path(scope: Scope | None, names: tuple[Name, ...]) -> Found | None:
             columns = [column.value for column in item.columns if column.key == key]
             columns += [item.pseudo[key]] if key in item.pseudo else []
             if not columns and item.is_open:
-                columns = [Value(UNKNOWN, "NULL")]
+                columns = [item.unknown()]
             if len(columns) > 1:
                 raise AmbiguousNameError
             return Found(columns[0], scope, 2) if columns else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sql import amplification, literals
@@ -41,6 +41,9 @@ class Relation:
     scope: Scope | None = None
     # What follows the select list of that SELECT.
     rest: str = ""
+    # The items of that select list, and which of them hold an aggregate.
+    selected: list[Value] = field(default_factory=list)
+    aggregated: list[bool] = field(default_factory=list)
     has_open_star: bool = False
     # How many rows it has at most; None for as many as the archive.
     rows: int | None = None
@@ -186,7 +189,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         head = "SELECT DISTINCT" if node.is_distinct else "SELECT"
         items = ", ".join(
             f"{value.lake} AS {column.value.lake}"
-            for value, column in zip(self._selected, relation.columns, strict=True)
+            for value, column in zip(relation.selected, relation.columns, strict=True)
         )
         relation.sql = f"{head} {items}{source}{where}{group}{having}{qualify}{tail}"
         if is_plain:
@@ -239,14 +242,14 @@ class QueryBinder(FromBinder, ExpressionBinder):
     ) -> tuple[str, str, str]:
         group = having = qualify = ""
         if node.group_by is not None and node.group_by.is_all:
-            keys = [v.lake for v, has in zip(self._selected, self._aggregated, strict=True) if not has]
+            keys = [v.lake for v, has in zip(relation.selected, relation.aggregated, strict=True) if not has]
             scope.group_keys = set(keys)
             scope.loose.clear()
             group = " GROUP BY ALL"
         elif node.group_by is not None:
             group = " GROUP BY " + ", ".join(sorted(scope.group_keys or ()))
         scope.aliases = {
-            c.key: v for c, v in zip(relation.columns, self._selected, strict=True) if c.key is not None
+            c.key: v for c, v in zip(relation.columns, relation.selected, strict=True) if c.key is not None
         }
         if node.having is not None:
             scope.clause, scope.allows_windows = "HAVING", False
@@ -298,8 +301,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
                     self.fault(
                         node, "type_mismatch", f"SELECT DISTINCT can't compare values of {column.value.type}."
                     )
-        self._selected, self._aggregated = selected, aggregated
-        return Relation(columns, "", is_value_table=node.shape is not None, has_open_star=open_star)
+        relation = Relation(columns, "", is_value_table=node.shape is not None, has_open_star=open_star)
+        relation.selected, relation.aggregated = selected, aggregated
+        return relation
 
     def _renamed(self, value: Value) -> Value:
         return Value(value.type, self.fresh("o"), value.origin)

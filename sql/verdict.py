@@ -1,5 +1,6 @@
 """The verdict on a query, from the first byte to the last rule, without leaving this process."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from sql.literals import parameter_value
 from sql.parameters import Parameter
 from sql.query_binder import QueryBinder, Relation
 from sql.syntax import Query
-from sql.values import quote_name
+from sql.values import quote_name, without_strings
 from sql.violation import Fault, QueryRefusedError, Violation
 
 # What a selection keeps of each message beside the three columns of a replay.
@@ -104,8 +105,12 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
     if policy.replay and window is not None and len(added) < len(missing):
         lake_sql = _join_columns(lake_sql, relation, missing, window)
     origins = {c.key: c.value.origin.column if c.value.origin else None for c in relation.columns}
+    # A parameter that only moved a bound or a LIMIT is in the text as a constant already.
+    placed = set(re.findall(r"\$(p\d+)", without_strings(lake_sql)))
     used = {
-        binder.used_parameters[name]: parameter_value(binder.parameters[name]) for name in binder.used_parameters
+        key: parameter_value(binder.parameters[name])
+        for name, key in binder.used_parameters.items()
+        if key in placed
     }
     return ValidatedQuery(
         text=source.text,

@@ -18,7 +18,10 @@ def codes(text: str, **parameters: object) -> list[str]:
 def test_a_plain_replay_passes_with_its_window() -> None:
     query = validate_query(f"SELECT data, attributes, message_id FROM backup.messages WHERE {BOUNDED}", {}, POLICY)
     assert query.window is not None
-    assert (query.window.start, query.window.end) == (datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC))
+    assert (query.window.start, query.window.end) == (
+        datetime(2024, 1, 1, tzinfo=UTC),
+        datetime(2024, 1, 3, tzinfo=UTC),
+    )
     assert not query.rewrites_data
     assert not query.rewrites_attributes
     assert query.missing_columns == ("topic", "publish_time", "ordering_key")
@@ -39,7 +42,8 @@ def test_every_violation_is_told_at_once_with_its_place() -> None:
 
 
 def test_a_self_join_needs_a_window_on_both_sides() -> None:
-    text = "SELECT a.data, a.attributes, a.message_id FROM backup.messages a JOIN backup.messages b USING (message_id) WHERE a."
+    joined = "backup.messages a JOIN backup.messages b USING (message_id)"
+    text = f"SELECT a.data, a.attributes, a.message_id FROM {joined} WHERE a."
     assert codes(text + BOUNDED.replace(" AND ", " AND a.")) == ["window_missing"]
 
 

@@ -1,0 +1,36 @@
+--- a column that is not there
+--: codes column_unknown
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND nothing = 1
+--- a field that is not there
+--: codes column_unknown
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND attributes[OFFSET(0)].name = 'x'
+--- an alias in where
+--: codes column_unknown
+SELECT *, LENGTH(data) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND n > 1
+--- a text as a condition
+--: codes type_mismatch
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic
+--- plus over texts
+--: codes type_mismatch
+SELECT *, topic + 1 AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a chain of comparisons
+--: codes syntax
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND 1 < 2 < 3
+--- an array in an array
+--: codes type_mismatch
+SELECT *, [[1]] AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- an element of a text
+--: codes type_mismatch
+SELECT *, topic[OFFSET(0)] AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- an integer that is too big
+--: codes literal_invalid
+SELECT *, 99999999999999999999 AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a percent sign as modulo
+--: codes character_not_allowed
+SELECT *, 5 % 2 AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a double colon cast
+--: codes syntax
+SELECT *, topic::STRING AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- ilike
+--: codes syntax
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic ILIKE 'x'

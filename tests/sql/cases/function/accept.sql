@@ -1,0 +1,24 @@
+--- texts
+--: rows m1
+SELECT *, UPPER(topic) AS a, SUBSTR(topic, 2, 3) AS b, LPAD(message_id, 5, '0') AS c, SPLIT(topic, 'd')[SAFE_OFFSET(1)] AS d, TRIM(topic) AS e, CONCAT(topic, '-', message_id) AS f, STRPOS(topic, 'd') AS g FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND REPLACE(message_id, 'm', 'x') = 'x1'
+--- times
+--: rows m1 m2
+SELECT *, TIMESTAMP_DIFF(ingest_time, publish_time, SECOND) AS a, FORMAT_TIMESTAMP('%Y-%m-%d %H:%M', publish_time, 'Europe/Stockholm') AS b, EXTRACT(HOUR FROM publish_time AT TIME ZONE 'Asia/Tokyo') AS c, UNIX_MICROS(publish_time) AS d, DATE_DIFF(DATE(publish_time), DATE '2023-12-31', DAY) AS e FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND EXTRACT(YEAR FROM publish_time) = 2024
+--- numbers
+--: rows m1 m2
+SELECT *, ABS(-1) AS a, MOD(7, 3) AS b, DIV(7, 2) AS c, ROUND(2.5) AS d, SAFE_DIVIDE(1, 0) AS e, GREATEST(1, 2, 3) AS f, 7 / 2 AS g, 7 + 2 * 3 - 1 AS h, 5 & 3 | 8 ^ 1 AS i, 1 << 3 AS j FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- conditions
+--: rows m1 m2
+SELECT *, IF(topic = 'orders', 'o', 'x') AS a, CASE topic WHEN 'orders' THEN 1 ELSE 2 END AS b, IFNULL(ordering_key, '') AS c, NULLIF(topic, 'x') AS d, COALESCE(NULL, topic) AS e FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- what the lake can't do is still allowed
+--: lake no
+SELECT *, FARM_FINGERPRINT(message_id) AS h, NET.HOST(topic) AS host FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a sample by chance
+--: lake sample
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND RAND() < 2
+--- like any
+--: rows m1 m2
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic LIKE ANY ('ord%', 'x%')
+--- is distinct from
+--: rows m1 m2
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND ordering_key IS DISTINCT FROM 'x' AND topic IS NOT DISTINCT FROM 'orders'
