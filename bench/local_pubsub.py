@@ -6,6 +6,7 @@ flight, so that it is not what is measured. Run it with ``python bench/local_pub
 
 import contextlib
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -98,19 +99,27 @@ def measure_pull(channel: grpc.Channel, messages: int) -> float:
         types.PullRequest(subscription=SUBSCRIPTION, max_messages=BATCH_MESSAGES)
     )
     ack_head = types.AcknowledgeRequest.serialize(types.AcknowledgeRequest(subscription=SUBSCRIPTION))
+    # Answers are read as they come: the oldest call may wait for messages that another one has already brought.
+    answers: queue.SimpleQueue[grpc.Future] = queue.SimpleQueue()
+    pulls = []
+
+    def ask() -> None:
+        pulls.append(pull.future(request, timeout=30))
+        pulls[-1].add_done_callback(answers.put)
+
     started = time.perf_counter()
-    pulls = deque(pull.future(request, timeout=30) for _ in range(IN_FLIGHT))
+    for _ in range(IN_FLIGHT):
+        ask()
     acks = []
     done = 0
     while done < messages:
-        ids = cut_ack_ids(pulls.popleft().result())
+        ids = cut_ack_ids(answers.get().result())
         done += len(ids)
         if done < messages:
-            pulls.append(pull.future(request, timeout=30))
+            ask()
         if ids:
             # An ack id is field 1 of a ReceivedMessage and field 2 of an AcknowledgeRequest.
-            body = b"".join(b"\x12" + field[1:] for field in ids)
-            acks.append(acknowledge.future(ack_head + body))
+            acks.append(acknowledge.future(ack_head + b"".join(b"\x12" + field[1:] for field in ids)))
     for call in acks:
         call.result()
     seconds = time.perf_counter() - started
