@@ -223,7 +223,7 @@ def decode_pull_response(response: bytes) -> pa.RecordBatch:
 
 def _is_full(rows: pa.RecordBatch) -> bool:
     """Say whether a Pull brought as much as one may, so that more is likely to wait."""
-    return rows.num_rows >= MAX_PULL_MESSAGES or rows.nbytes >= _FULL_RESPONSE_BYTES
+    return bool(rows.num_rows >= MAX_PULL_MESSAGES or rows.nbytes >= _FULL_RESPONSE_BYTES)
 
 
 def _pull_request(path: str) -> bytes:
