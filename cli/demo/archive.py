@@ -80,7 +80,7 @@ def receive(
     from connectors.pubsub.pull import Puller, PullLimits, PullTarget
 
     subscription = subscription_path.rsplit("/", 1)[-1]
-    target = PullTarget(subscription_path, subscription, "", ack_deadline_seconds=60)
+    target = PullTarget(subscription_path, subscription, "", ack_deadline_seconds=10)
     limits = PullLimits(_PULL_SECONDS, _PULL_SECONDS, _PULL_SECONDS, max_bytes=64 * 1024 * 1024)
     messages: list[Message] = []
     last_at = time.monotonic()

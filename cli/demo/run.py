@@ -129,7 +129,7 @@ class Demo:
             PubSub(settings.project, settings.pubsub_emulator_host) as pubsub,
             RefeedApi(self._stack.api_url) as api,
         ):
-            pubsub.create_subscription(_SUBSCRIPTION, topic)
+            pubsub.create_subscription(_SUBSCRIPTION, topic, ack_deadline_seconds=settings.ack_deadline_seconds)
             backfill = api.create_backfill(self._request(topic), idempotency_key=str(uuid4()))
             backfill = self._wait_for_end(api, backfill, tick)
             self.verdict.selected = int(backfill["progress"]["selected"] or 0)
@@ -137,7 +137,8 @@ class Demo:
                 pubsub.channel,
                 pubsub.subscription_path(_SUBSCRIPTION),
                 want=self.verdict.selected,
-                idle_seconds=10,
+                # A Pull that was given up takes its messages along until their lease runs out.
+                idle_seconds=3 * settings.ack_deadline_seconds,
                 note=tick,
             )
         figures = compare_replay(
