@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backfill.selection import SelectionSlice, read_slice, render_time
-from connectors.pubsub.client import open_channel
+from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, Confirmation, Publisher, Refusal
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
@@ -146,8 +146,13 @@ def tag_messages(
     all_values = pa.concat_arrays([values.filter(mask), *(column.drop_null() for _, column in tags)])
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
     merged = pa.MapArray.from_arrays(offsets, all_keys.take(pa.array(order)), all_values.take(pa.array(order)))
+    data = rows.column("data")
     messages = pa.RecordBatch.from_arrays(
-        [pc.fill_null(rows.column("data"), b""), merged.cast(ATTRIBUTES_TYPE), pa.repeat("", count)],
+        [
+            data if data.null_count == 0 else pc.fill_null(data, b""),
+            merged.cast(ATTRIBUTES_TYPE),
+            pa.repeat("", count),
+        ],
         schema=MESSAGE_SCHEMA,
     )
     if not refused:

@@ -18,7 +18,7 @@ from backup.source import BackupSource
 from backup.status import StatusFile
 from connectors.lake.archive import LakeArchive
 from connectors.lake.leases import LakeLeases
-from connectors.pubsub.client import open_channel
+from connectors.pubsub.channel import open_channel
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
 from model.errors import PubSubUnavailableError, RefeedError, StorageFullError

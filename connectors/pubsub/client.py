@@ -1,15 +1,10 @@
-"""Channels to Pub/Sub, and its administration: topics, subscriptions, what a backup attaches."""
+"""The administration of Pub/Sub: topics, subscriptions, what a backup attaches."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import google.auth
-import google.auth.exceptions
-import google.auth.transport.grpc
-import google.auth.transport.requests
-import grpc
 from google.api_core import exceptions as google_errors
 from google.protobuf import duration_pb2
 from google.pubsub_v1.services.publisher import PublisherClient
@@ -18,6 +13,7 @@ from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 from google.pubsub_v1.types import ExpirationPolicy, Subscription
 
+from connectors.pubsub.channel import open_channel
 from model.errors import (
     PubSubError,
     PubSubUnavailableError,
@@ -28,23 +24,9 @@ from model.errors import (
 )
 from model.message import backup_subscription_id, parse_resource_id, replay_filter
 
-_ENDPOINT: Final = "pubsub.googleapis.com:443"
-_SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _RETENTION_SECONDS: Final = 7 * 86400
 # One try: a stream that asks again by itself must not hang in the client's own minute of retries.
 _CALL: Final[dict[str, Any]] = {"timeout": 20.0, "retry": None}
-
-# A pulled response is up to 10 MB of messages and their ids; grpc's own cap is 4 MiB, and keep-alives find
-# a peer that is gone without a word.
-_CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.max_send_message_length", 64 * 1024 * 1024),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    # A server that restarts on the same port is found again within a second, not after a minute of back-off.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +37,6 @@ class SubscriptionInfo:
     topic: str
     filter: str
     ack_deadline_seconds: int
-
-
-def open_channel(emulator_host: str | None) -> grpc.Channel:
-    """Return a channel to Pub/Sub: plain to ``emulator_host``, else TLS with Application Default Credentials.
-
-    Google's clients give a channel to PUBSUB_EMULATOR_HOST no options, so that one response over 4 MiB fails;
-    this one has them in both cases.
-
-    Raises:
-        PubSubError: there are no credentials.
-    """
-    if emulator_host is not None:
-        return grpc.insecure_channel(emulator_host, options=_CHANNEL_OPTIONS)
-    try:
-        credentials, _ = google.auth.default(scopes=_SCOPES)
-    except google.auth.exceptions.DefaultCredentialsError as exc:
-        raise PubSubError(
-            "No Google credentials were found: run 'gcloud auth application-default login', or set "
-            "PUBSUB_EMULATOR_HOST to use a local Pub/Sub server."
-        ) from exc
-    channel: grpc.Channel = google.auth.transport.grpc.secure_authorized_channel(  # type: ignore[no-untyped-call]
-        credentials, google.auth.transport.requests.Request(), _ENDPOINT, options=_CHANNEL_OPTIONS
-    )
-    return channel
 
 
 class PubSub:

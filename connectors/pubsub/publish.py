@@ -13,9 +13,10 @@ import numpy as np
 import ptars
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.pubsub_v1.types import pubsub as messages_pb
+from google.protobuf.message_factory import GetMessageClass
 
 from connectors.pubsub.errors import TRANSIENT, error_from
+from connectors.pubsub.messages import find_message
 from model.errors import MessageRefusedError, PubSubUnavailableError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGES, Message
 
@@ -184,7 +185,7 @@ class Publisher:
                 request.repeated += request.rows
                 self._start(request)
                 continue
-            ids = tuple(messages_pb.PublishResponse.pb().FromString(answer).message_ids) if with_ids else ()
+            ids = tuple(_parse_response(answer).message_ids) if with_ids else ()
             return Confirmation(
                 request.start, request.rows, len(request.body), repeated=request.repeated, message_ids=ids
             )
@@ -251,9 +252,13 @@ def _encode(batch: pa.RecordBatch, topic_path: str, start: int, end: int) -> _Re
     return _Request(start, end - start, body)
 
 
+def _parse_response(answer: bytes) -> Any:
+    return GetMessageClass(find_message("PublishResponse")).FromString(answer)
+
+
 @cache
 def _request_handler() -> Any:
-    descriptor = messages_pb.PublishRequest.pb().DESCRIPTOR
+    descriptor = find_message("PublishRequest")
     return ptars.HandlerPool([descriptor.file]).get_for_message(descriptor)
 
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import grpc
 import pyarrow as pa
-from google.pubsub_v1.types import PullResponse
 from ptars import HandlerPool, PtarsConfig
 
 from connectors.pubsub.acks import extend_leases
 from connectors.pubsub.errors import error_from
+from connectors.pubsub.messages import find_message
 from connectors.pubsub.wire import bytes_field, varint
 from model.errors import PubSubError
 
@@ -231,9 +231,9 @@ def _pull_request(path: str) -> bytes:
 
 
 def _pull_response_handler() -> Any:
-    # Built once a process: it parses the descriptor of the whole API, 3 ms.
+    # Built once a process.
     if not _HANDLERS:
-        descriptor = PullResponse.pb(PullResponse()).DESCRIPTOR
+        descriptor = find_message("PullResponse")
         pool = HandlerPool([descriptor.file], config=PtarsConfig(timestamp_unit="us"))
         _HANDLERS.append(pool.get_for_message(descriptor))
     return _HANDLERS[0]

@@ -6,14 +6,17 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from connectors.pubsub.client import PubSub, open_channel
+from connectors.pubsub.channel import open_channel
 from connectors.pubsub.pull import PulledBatch, Puller, PullLimits, PullTarget
 from model import failpoint
 from model.errors import PubSubError, RefeedError
+
+if TYPE_CHECKING:
+    from connectors.pubsub.client import PubSub
 
 # How often the driver asks Pub/Sub which subscriptions there are: a new one is read within that time.
 DISCOVERY_SECONDS: Final = 2.0
@@ -90,7 +93,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, options: PullOptions, task: PullTask) -> None:
         self._options = options
         self._task = task
-        self._pubsub: PubSub | None = None
+        self._pubsub: PubSub | None = None  # of the driver's copy only
         self._targets: list[PullTarget] = []
         self._listed_at = 0.0
 
@@ -150,6 +153,8 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._listed_at = now
         options = self._options
         if self._pubsub is None:
+            from connectors.pubsub.client import PubSub  # the driver's copy alone needs Google's client
+
             self._pubsub = PubSub(options.project, options.emulator_host)
         try:
             found = self._pubsub.list_subscriptions()

@@ -1,6 +1,7 @@
 """The publisher, against a gRPC server whose answers each test writes."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from google.pubsub_v1.types import pubsub as messages_pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.pubsub.client import open_channel
+from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import MESSAGE_SCHEMA, Confirmation, Publisher, encode_requests, message_sizes
 from model.errors import MessageRefusedError, PubSubError, PubSubUnavailableError, TopicNotFoundError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, Message
@@ -205,10 +206,20 @@ def test_once_told_to_stop_it_waits_for_what_is_under_way_and_sends_nothing_more
 
 
 def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, scripted: Scripted) -> None:
-    scripted.gate = threading.Event()
-    threading.Timer(0.5, scripted.gate.set).start()
+    gate = scripted.gate = threading.Event()
 
+    def open_when_full() -> None:
+        # Opens in any case, so that a publisher which sends less fails the assertion and not the clock.
+        deadline = time.monotonic() + 10
+        while scripted.most_at_once < publisher.in_flight and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)  # time for one request too many
+        gate.set()
+
+    opener = threading.Thread(target=open_when_full)
+    opener.start()
     list(publisher.publish_arrow(numbered(9000)))
+    opener.join()
 
     assert scripted.most_at_once == publisher.in_flight
     assert publisher.max_unconfirmed_messages == 1000 * publisher.in_flight
