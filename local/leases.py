@@ -98,12 +98,16 @@ class LeaseBook:
                     heapq.heappush(self._due, (deadline, number))
                 lease.deadlines[places] = deadline
 
-    def take_back(self, seqs: Seqs) -> None:
-        """End the lease of each of ``seqs``, whichever it is; those nobody holds are passed over."""
-        for lease in list(self._leases.values()):
-            places = np.flatnonzero(np.isin(lease.seqs, seqs) & lease.held)
-            if len(places):
-                self._drop(lease, places)
+    def take_back(self, seqs: Seqs) -> Seqs:
+        """End the lease of each of ``seqs``, whichever it is, and return those that somebody held, unsorted."""
+        taken: list[Seqs] = []
+        if len(seqs):
+            for lease in list(self._leases.values()):
+                places = np.flatnonzero(np.isin(lease.seqs, seqs) & lease.held)
+                if len(places):
+                    taken.append(lease.seqs[places])
+                    self._drop(lease, places)
+        return _join(taken)
 
     def expire(self, now: float) -> Seqs:
         """End what is past its deadline and return those messages, unsorted."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from local.acklog import AckLog
 from local.backlog import Backlog
 from local.filters import Filter
@@ -150,7 +152,7 @@ class Subscription:
     # -- what consumers say
 
     def acknowledge(self, ids: AckIds) -> None:
-        """Take messages for done; ids of other subscriptions, older seeks or redelivered messages do nothing.
+        """Take messages for done; ids of another subscription or from before a seek do nothing.
 
         Raises:
             StatusError: the disk did not take it; the messages will be delivered again.
@@ -158,6 +160,8 @@ class Subscription:
         with self._changed:
             ids = self._own(ids)
             held, late = self._leases.release(ids)
+            # A message that went out again meanwhile is done too: who acknowledges has been told that it is.
+            held = np.concatenate((held, self._leases.take_back(late)))
             done = self._backlog.acknowledge(held, late)
             if len(done):
                 try:
