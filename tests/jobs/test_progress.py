@@ -37,15 +37,24 @@ def test_a_slice_that_never_started_has_no_checkpoint(checkpoints: CheckpointFol
     assert checkpoints.read(3) is None
 
 
-@pytest.mark.parametrize("damage", ["", "{", '{"slice": 1, "unknown": 2}', "[]"])
+@pytest.mark.parametrize("damage", ["", "{", '{"slice": 1, "unknown": 2}', "[]", '{"slice":1,"epoch":2,"off'])
 def test_a_checkpoint_that_a_power_cut_damaged_falls_back_to_the_one_before(
     checkpoints: CheckpointFolder, damage: str
 ) -> None:
     checkpoints.write(SliceCheckpoint(1, epoch=1, offset=10))
-    (checkpoints.path / "000001.2.json").write_text(damage)
+    (checkpoints.path / "000001.2.ndjson").write_text(damage)
 
     assert checkpoints.read(1) == SliceCheckpoint(1, epoch=1, offset=10)
     assert checkpoints.read_all() == [SliceCheckpoint(1, epoch=1, offset=10)]
+
+
+def test_half_a_line_is_no_checkpoint(checkpoints: CheckpointFolder) -> None:
+    for offset in range(200):
+        checkpoints.write(SliceCheckpoint(1, epoch=1, offset=offset))
+    with (checkpoints.path / "000001.1.ndjson").open("a") as file:
+        file.write('{"slice":1,"epoch":1,"offset":5')
+
+    assert checkpoints.read(1) == SliceCheckpoint(1, epoch=1, offset=199)
 
 
 def test_figures_are_the_sum_of_all_slices() -> None:
