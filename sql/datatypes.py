@@ -48,6 +48,15 @@ class SqlType:
         """Whether ORDER BY, MIN and MAX may compare it."""
         return self.name not in {"JSON", "GEOGRAPHY", "ARRAY", "STRUCT"}
 
+    @property
+    def lake_names(self) -> tuple[str, ...]:
+        """What the lake's engine calls the fields, which need names of their own there."""
+        keys = [name.lower() if name else "" for name, _ in self.fields]
+        return tuple(
+            name if name and keys.count(name.lower()) == 1 else f"_f{index}"
+            for index, (name, _) in enumerate(self.fields)
+        )
+
     def field(self, key: str) -> "SqlType | None":
         """Return the type of the one field that ``key`` (lower case) names."""
         found = [kind for name, kind in self.fields if name is not None and name.lower() == key]
@@ -103,11 +112,11 @@ def lake_type(kind: SqlType) -> str | None:
         return None if element is None else f"{element}[]"
     if kind.name == "STRUCT":
         parts = []
-        for index, (name, inner) in enumerate(kind.fields):
+        for name, (_, inner) in zip(kind.lake_names, kind.fields, strict=True):
             text = lake_type(inner)
             if text is None:
                 return None
-            quoted = (name or f"_f{index}").replace('"', '""')
+            quoted = name.replace('"', '""')
             parts.append(f'"{quoted}" {text}')
         return f"STRUCT({', '.join(parts)})"
     return _LAKE.get(kind.name)
@@ -135,7 +144,7 @@ def fits(have: SqlType, want: SqlType, *, is_literal: bool) -> bool:
         return _NUMBERS.index(have.name) < _NUMBERS.index(want.name)
     if have == DATE and want == DATETIME:
         return True
-    return is_literal and have == STRING and want.name in {"DATE", "DATETIME", "TIME", "TIMESTAMP", "BYTES"}
+    return is_literal and have == STRING and want.name in {"DATE", "DATETIME", "TIME", "TIMESTAMP"}
 
 
 def common_type(kinds: Sequence[tuple[SqlType, bool]]) -> SqlType | None:

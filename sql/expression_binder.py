@@ -488,10 +488,8 @@ class ExpressionBinder(Binder):
                 implied = item.names[-1].text if isinstance(item, Path) else None
                 names.append(alias.text if alias else implied)
             kind = SqlType("STRUCT", fields=tuple((n, v.type) for n, v in zip(names, values, strict=True)))
-        pairs = zip(kind.fields, values, strict=True)
-        inner = ", ".join(
-            f"{quote_name(name or f'_f{n}')} := {value.lake}" for n, ((name, _), value) in enumerate(pairs)
-        )
+        pairs = zip(kind.lake_names, values, strict=True)
+        inner = ", ".join(f"{quote_name(name)} := {value.lake}" for name, value in pairs)
         return Value(kind, f"struct_pack({inner})", is_literal=all(value.is_literal for value in values))
 
 

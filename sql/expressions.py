@@ -180,7 +180,8 @@ class ExpressionGrammar(Cursor):
         operand = self._read_unary()
         self.leave()
         if token.value == "-" and isinstance(operand, Constant) and operand.type in {"INT64", "FLOAT64"}:
-            return Constant(token.start, operand.type, f"-{operand.value!s}")
+            written = str(operand.value)
+            return Constant(token.start, operand.type, written[1:] if written.startswith("-") else f"-{written}")
         return Unary(token.start, str(token.value), operand)
 
     def _read_postfix(self) -> Expression:

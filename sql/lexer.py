@@ -59,6 +59,13 @@ _HEX = re.compile(r"0[xX][0-9A-Fa-f]+")
 _FLOAT = re.compile(r"(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
 _INTEGER = re.compile(r"\d+")
 _STRING = re.compile(r"(?P<prefix>[rR][bB]?|[bB][rR]?)?(?P<quote>\"\"\"|'''|\"|')")
+# Possessive, so that a string without an end costs one walk.
+_BODIES: Final = {
+    "'": re.compile(r"(?:[^'\\\n\r]++|\\.)*+'", re.DOTALL),
+    '"': re.compile(r'(?:[^"\\\n\r]++|\\.)*+"', re.DOTALL),
+    "'''": re.compile(r"(?:[^'\\]++|\\.|'(?!''))*+'''", re.DOTALL),
+    '"""': re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+"""', re.DOTALL),
+}
 _PARAMETER = re.compile(r"@([A-Za-z_][A-Za-z0-9_]*)")
 _SYMBOL = re.compile(r"\|>|\|\||<=|>=|!=|<>|=>|->|<<|[()\[\],.;*+\-/=<>|&^~:]")
 _LEGACY = re.compile(r"#\s*legacy\s*sql", re.IGNORECASE)
@@ -194,21 +201,14 @@ def _literal(text: str, opening: re.Match[str]) -> tuple[Token | None, Fault | N
     prefix = (opening.group("prefix") or "").lower()
     quote = opening.group("quote")
     start = opening.start()
-    position = body = opening.end()
-    while True:
-        if position >= len(text):
-            return None, Fault("string_open", "The string that starts here has no end.", start)
-        if text.startswith(quote, position):
-            break
-        char = text[position]
-        if char == "\\":
-            position += 2
-            continue
-        if char in "\n\r" and len(quote) == 1:
-            return None, Fault("string_open", "The string that starts here has no end on its line.", start)
-        position += 1
+    body = opening.end()
+    match = _BODIES[quote].match(text, body)
+    if match is None:
+        line = " on its line" if len(quote) == 1 else ""
+        return None, Fault("string_open", f"The string that starts here has no end{line}.", start)
+    position = match.end() - len(quote)
     raw = text[body:position].replace("\r\n", "\n").replace("\r", "\n")
-    end = position + len(quote)
+    end = match.end()
     is_bytes = "b" in prefix
     if "\0" in raw:
         return None, _stranger("\0", start)

@@ -113,9 +113,6 @@ def coerce(value: Value, kind: SqlType) -> Value:
     if value.type == STRING and isinstance(known, str) and kind.name in {"DATE", "TIMESTAMP", "DATETIME"}:
         parsed = typed(kind, known)
         return Value(kind, parsed.lake, constant=parsed.constant, is_literal=True)
-    if value.type == STRING and kind.name == "BYTES":
-        data = known.encode() if isinstance(known, str) else NOT_CONSTANT
-        return Value(kind, f"encode({value.lake})", constant=data, is_literal=value.is_literal)
     if value.type == DATE and kind == DATETIME and isinstance(known, date):
         return moment(datetime(known.year, known.month, known.day))  # noqa: DTZ001 - DATETIME has no zone
     lake = lake_type(kind)

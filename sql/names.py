@@ -1,10 +1,16 @@
 """Which name means what: the items of FROM, the aliases of SELECT, and the queries around."""
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sql.datatypes import UNKNOWN, SqlType
 from sql.syntax import Name
 from sql.values import Value, quote_name
+
+
+@lru_cache(4096)
+def _key(name: str) -> str:
+    return name.lower() if name.isascii() else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +23,7 @@ class Column:
     @property
     def key(self) -> str | None:
         """The name as it is compared."""
-        if self.name is None:
-            return None
-        return self.name.lower() if self.name.isascii() else self.name
+        return None if self.name is None else _key(self.name)
 
 
 @dataclass(slots=True)
@@ -50,9 +54,8 @@ class Item:
         if self.whole is not None:
             return self.whole
         kind = SqlType("STRUCT", fields=tuple((c.name, c.value.type) for c in self.columns))
-        inner = ", ".join(
-            f"{quote_name(c.name or f'_f{n}')} := {c.value.lake}" for n, c in enumerate(self.columns)
-        )
+        pairs = zip(kind.lake_names, self.columns, strict=True)
+        inner = ", ".join(f"{quote_name(name)} := {column.value.lake}" for name, column in pairs)
         return Value(UNKNOWN if self.is_open else kind, f"struct_pack({inner})")
 
 

@@ -316,10 +316,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 self.fault(node, "subquery_columns", "SELECT AS VALUE takes exactly one column.")
             return selected[:1], [Column(None, columns[0].value)]
         kind = SqlType("STRUCT", fields=tuple((c.name, c.value.type) for c in columns))
-        names = [c.name or f"_f{n}" for n, c in enumerate(columns)]
-        inner = ", ".join(
-            f"{quote_name(name)} := {value.lake}" for name, value in zip(names, selected, strict=True)
-        )
+        pairs = zip(kind.lake_names, selected, strict=True)
+        inner = ", ".join(f"{quote_name(name)} := {value.lake}" for name, value in pairs)
         return [Value(kind, f"struct_pack({inner})")], [Column(None, Value(kind, self.fresh("o")))]
 
     def _name_of(self, item: SelectItem) -> str | None:

@@ -99,7 +99,8 @@ def lake() -> Iterator[duckdb.DuckDBPyConnection]:
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(
         "CREATE TABLE archive (data BLOB, attributes STRUCT(key VARCHAR, value VARCHAR)[], message_id VARCHAR, "
-        "publish_time TIMESTAMPTZ, topic VARCHAR, subscription VARCHAR, ordering_key VARCHAR, ingest_time TIMESTAMPTZ)"
+        "publish_time TIMESTAMPTZ, topic VARCHAR, subscription VARCHAR, ordering_key VARCHAR, "
+        "ingest_time TIMESTAMPTZ)"
     )
     rows = []
     for number, (message_id, topic, day, data, attributes, key) in enumerate(MESSAGES):
