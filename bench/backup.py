@@ -4,6 +4,7 @@ Both drain a backlog of 1 KB messages with 4 attributes from the same local serv
 to the last, so that nobody's start counts: rows after the first commit, divided by the time between the two.
 """
 
+import json
 import os
 import random
 import statistics
@@ -12,15 +13,19 @@ import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from cli.processes import Child, Children, free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.acks import acknowledge
+from connectors.pubsub.channel import open_channel
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import decode_pull_response
@@ -30,6 +35,7 @@ from model.settings import Settings, read_settings
 
 MESSAGES = 1_000_000
 ROUNDS = 3
+STEADY_MESSAGES_PER_SECOND = 8_000
 LIMIT_COMMIT_BYTES = 128 * 1024 * 1024
 IN_FLIGHT = 4
 _RUN_BACKUP = (
@@ -46,8 +52,48 @@ class Rate:
     cpu_us_per_message: float
 
 
-def run(messages: int = MESSAGES, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Measure both, turn about, and return the medians."""
+def run(messages: int = MESSAGES, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+    """Measure the drain beside its limit and the latency at a steady rate."""
+    return [run_drain(messages, rounds), run_latency()]
+
+
+def run_latency(seconds: int = 20) -> dict[str, Any]:
+    """Publish SEGA's 8,000 messages/s and compare each message's publish time with its commit's."""
+    with tempfile.TemporaryDirectory() as folder, Children() as children:
+        settings, environment = _start_server(Path(folder), children)
+        _attach(settings)
+        backup = children.start(
+            Child("backup", [sys.executable, "-c", _RUN_BACKUP], environment=environment, log=Path(folder) / "log")
+        )
+        archive = LakeArchive(settings.lake, settings.archive_table)
+        _publish(settings, 1_000)
+        backup.wait_until(lambda: _rows(archive) == 1_000, seconds=120, what="archived its first messages")
+        began = time.monotonic()
+        sent = 0
+        while (now := time.monotonic() - began) < seconds:
+            due = int(now * STEADY_MESSAGES_PER_SECOND) // 1_000 * 1_000 - sent
+            if due:
+                _publish(settings, due)
+                sent += due
+            time.sleep(0.01)
+        took = time.monotonic() - began
+        backup.wait_until(lambda: _rows(archive) == sent + 1_000, seconds=60, what="archived the rest")
+        latencies = _latencies(archive)[1_000:]
+    p50, p99 = (float(np.percentile(latencies, q)) for q in (50, 99))
+    print(f"  {sent / took:,.0f} msg/s published, durable after p50 {p50:.2f} s, p99 {p99:.2f} s", flush=True)
+    return {
+        "name": "backup latency p50",
+        "unit": f"s at {sent / took:,.0f} messages/s",
+        "refeed": p50,
+        "p99": p99,
+        "limit": 2.0,
+        "ratio": p50 / 2.0,
+        "goal_ratio": "<= 1",
+    }
+
+
+def run_drain(messages: int, rounds: int) -> dict[str, Any]:
+    """Drain a backlog with both, turn about, and return the medians."""
     refeed: list[Rate] = []
     limit: list[Rate] = []
     for number in range(rounds):
@@ -78,7 +124,8 @@ def measure_refeed(messages: int) -> Rate:
     """Drain a backlog with the stream as it is started in production."""
     with tempfile.TemporaryDirectory() as folder, Children() as children:
         settings, environment = _start_server(Path(folder), children)
-        _fill(settings, messages)
+        _attach(settings)
+        _publish(settings, messages)
         backup = children.start(
             Child("backup", [sys.executable, "-c", _RUN_BACKUP], environment=environment, log=Path(folder) / "log")
         )
@@ -101,7 +148,8 @@ def measure_limit(messages: int) -> Rate:
     """Drain a backlog with nothing but the loop: Pull in flight, Arrow, Parquet, commit, acknowledge."""
     with tempfile.TemporaryDirectory() as folder, Children() as children:
         settings, _ = _start_server(Path(folder), children)
-        _fill(settings, messages)
+        _attach(settings)
+        _publish(settings, messages)
         archive = LakeArchive(settings.lake, settings.archive_table)
         archive.create()
         epoch = archive.take_lease("bench")
@@ -155,23 +203,32 @@ def _start_server(folder: Path, children: Children) -> tuple[Settings, dict[str,
     return read_settings(environment), environment
 
 
-def _fill(settings: Settings, messages: int) -> None:
-    """Publish the backlog: JSON-like text that compresses about as a shop's events do."""
-    dice = random.Random(1)
-    words = [f'"{dice.choice("abcdefgh")}{dice.randrange(10**6)}"' for _ in range(5_000)]
-    bodies = [",".join(dice.choice(words) for _ in range(128))[:1000].encode() for _ in range(500)]
+def _attach(settings: Settings) -> None:
     with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
         pubsub.create_topic("orders")
         pubsub.attach_backup(
             "orders", token=replay_token(settings.replay_secret(), "orders"), ack_deadline_seconds=60
         )
-        publisher = Publisher(pubsub.channel, pubsub.topic_path("orders"))
-        batch = [
-            Message(data=bodies[n % 500], attributes={"event": "order", "source": "shop", "n": str(n), "v": "1"})
-            for n in range(10_000)
-        ]
-        for _ in range(messages // len(batch)):
-            publisher.publish(batch)
+
+
+def _publish(settings: Settings, messages: int) -> None:
+    """Publish thousands of messages of 1 KB that compress about as a shop's events do."""
+    batch = _messages()
+    with open_channel(settings.pubsub_emulator_host) as channel:
+        publisher = Publisher(channel, f"projects/{settings.project}/topics/orders")
+        for at in range(0, messages, len(batch)):
+            publisher.publish(batch[: messages - at])
+
+
+@cache
+def _messages() -> list[Message]:
+    dice = random.Random(1)
+    words = [f'"{dice.choice("abcdefgh")}{dice.randrange(10**6)}"' for _ in range(5_000)]
+    bodies = [",".join(dice.choice(words) for _ in range(128))[:1000].encode() for _ in range(500)]
+    return [
+        Message(data=bodies[n % 500], attributes={"event": "order", "source": "shop", "n": str(n), "v": "1"})
+        for n in range(10_000)
+    ]
 
 
 def _rows(archive: LakeArchive) -> int:
@@ -191,6 +248,20 @@ def _rate(archive: LakeArchive) -> float:
             added.append((log.stat().st_mtime, rows))
     assert len(added) > 1, "the backlog was drained in one commit: raise the number of messages"
     return sum(rows for _, rows in added[1:]) / (added[-1][0] - added[0][0])
+
+
+def _latencies(archive: LakeArchive) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return seconds from publish to commit of every row, in commit order."""
+    committed = {}
+    for log in (Path(archive.uri) / "_delta_log").glob("*.json"):
+        for line in log.read_text().splitlines():
+            if path := json.loads(line).get("add", {}).get("path"):
+                committed[path] = log.stat().st_mtime
+    found = []
+    for path, at in sorted(committed.items(), key=lambda item: item[1]):
+        times = pq.ParquetFile(Path(archive.uri) / path).read(columns=["publish_time"]).column(0)
+        found.append(at - times.cast(pa.int64()).to_numpy() / 1e6)
+    return np.concatenate(found)
 
 
 def _tree_cpu_seconds(pid: int) -> float:

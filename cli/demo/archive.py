@@ -82,10 +82,11 @@ def receive(
     subscription = subscription_path.rsplit("/", 1)[-1]
     target = PullTarget(subscription_path, subscription, "", ack_deadline_seconds=10)
     limits = PullLimits(_PULL_SECONDS, _PULL_SECONDS, _PULL_SECONDS, max_bytes=64 * 1024 * 1024)
+    puller = Puller(channel)
     messages: list[Message] = []
     last_at = time.monotonic()
     while len(messages) < want and time.monotonic() - last_at < idle_seconds:
-        for batch in Puller(channel, [target]).pull(limits, lambda: False):
+        for batch in puller.start_batch([target]).pull(limits, lambda: False):
             rows = batch.rows.to_pylist()
             messages += [
                 Message(
@@ -98,4 +99,5 @@ def receive(
             acknowledge(channel, subscription_path, batch.rows.column("ack_id"))
             last_at = time.monotonic()
             note(len(messages))
+    puller.give_back()
     return messages

@@ -1,9 +1,11 @@
 """Pulling from many subscriptions at once, response bytes straight to Arrow."""
 
 import queue
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -24,9 +26,9 @@ MAX_PULL_MESSAGES: Final = 1000
 MAX_IN_FLIGHT_PER_SUBSCRIPTION: Final = 4
 MAX_IN_FLIGHT: Final = 512
 _POLL_SECONDS: Final = 0.1
-# At the end of a batch a Pull in flight may hold messages already: cancelled now, they would come again only
-# when their lease runs out.
-_LAST_RESPONSES_SECONDS: Final = 0.15
+# A stream's next batch begins a quarter of a second after the last one.
+_REST_SECONDS: Final = 2.0
+_CANCEL_SECONDS: Final = 0.5
 _LONGEST_PULL_SECONDS: Final = 30.0
 # Pub/Sub ends a response of large messages near 10 MB.
 _FULL_RESPONSE_BYTES: Final = 8 * 1000 * 1000
@@ -65,7 +67,7 @@ class PulledBatch:
 
 @dataclass(slots=True)
 class _Lane:
-    """One subscription's Pulls in flight, how many there may be, and whether any brought messages."""
+    """One subscription's Pulls in flight, and how many there may be."""
 
     target: PullTarget
     request: bytes
@@ -73,7 +75,6 @@ class _Lane:
     in_flight: int = 0
     retry_at: float = 0.0
     failures: int = 0
-    is_active: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,51 +93,39 @@ class PullLimits:
 
 
 class Puller:
-    """Pulls one batch from all of ``targets``; make a new one for each batch.
+    """Pulls for one batch after the other, in one process; its Pulls in flight outlive a batch.
 
-    It holds every lease it takes: they are extended while :meth:`pull` runs and by :meth:`extend_leases`.
-    A subscription that fails is tried again with back-off and named in ``faults``; the others go on.
+    A Pull that is cancelled may have been answered already: its messages then come again only when their lease
+    runs out. So Pulls are left in flight when a batch ends, and what they bring goes into this process's next
+    batch. When there is none within two seconds the messages are given back, for other processes to have.
     """
 
-    def __init__(self, channel: grpc.Channel, targets: Sequence[PullTarget]) -> None:
-        self.faults: dict[str, PubSubError] = {}
-        self.received_bytes = 0
+    def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
         self._call = channel.unary_unary(_PULL, request_serializer=None, response_deserializer=None)
-        self._lanes = [_Lane(target, _pull_request(target.path)) for target in targets]
+        self._lanes: dict[PullTarget, _Lane] = {}
         self._answers: queue.SimpleQueue[tuple[_Lane, Any]] = queue.SimpleQueue()
         self._flying: set[Any] = set()
-        self._ack_ids: dict[PullTarget, list[pa.Array]] = defaultdict(list)
-        self._extended_at = 0.0
+        self._lock = threading.Lock()
+        self._rest_timer: threading.Timer | None = None
 
-    def pull(self, limits: PullLimits, is_stopping: Callable[[], bool]) -> Iterator[PulledBatch]:
-        """Yield batches as they arrive until ``limits`` or ``is_stopping`` end it."""
-        ends_at = time.monotonic() + limits.idle_seconds
-        first_at: float | None = None
-        try:
-            while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
-                self._send_more()
-                batch = self._receive(_POLL_SECONDS)
-                # A backlog is over when nothing comes at once any more.
-                is_backlog = batch is not None and _is_full(batch.rows)
-                if batch is not None:
-                    first_at = first_at or time.monotonic()
-                    yield batch
-                if first_at is not None:
-                    ends_at = first_at + (limits.backlog_seconds if is_backlog else limits.linger_seconds)
-                self.extend_leases()
-            give_up_at = time.monotonic() + _LAST_RESPONSES_SECONDS
-            while self._expects_more() and (left := give_up_at - time.monotonic()) > 0:
-                batch = self._receive(left)
-                if batch is not None:
-                    yield batch
-        finally:
-            for future in self._flying:
-                future.cancel()
+    def start_batch(self, targets: Sequence[PullTarget]) -> "BatchPull":
+        """Return a pull of one batch from ``targets``; one batch at a time."""
+        with self._lock:
+            if self._rest_timer is not None:
+                self._rest_timer.cancel()
+                self._rest_timer = None
+            lanes = [self._lanes.setdefault(t, _Lane(t, _pull_request(t.path))) for t in targets]
+        return BatchPull(self, self._channel, lanes)
 
-    def _send_more(self) -> None:
+    def give_back(self) -> None:
+        """End the Pulls in flight and give back what they brought."""
+        with self._lock:
+            self._give_back()
+
+    def _send_more(self, lanes: Sequence[_Lane]) -> None:
         now = time.monotonic()
-        for lane in self._lanes:
+        for lane in lanes:
             while lane.in_flight < lane.allowed and now >= lane.retry_at and len(self._flying) < MAX_IN_FLIGHT:
                 future = self._call.future(lane.request, timeout=_LONGEST_PULL_SECONDS)
                 lane.in_flight += 1
@@ -146,18 +135,81 @@ class Puller:
     def _answer(self, lane: _Lane, future: Any) -> None:
         self._answers.put((lane, future))
 
-    def _receive(self, wait_seconds: float) -> PulledBatch | None:
+    def _receive(self, wait_seconds: float) -> tuple[_Lane, Any] | None:
         try:
             lane, future = self._answers.get(timeout=wait_seconds)
         except queue.Empty:
             return None
         self._flying.discard(future)
         lane.in_flight -= 1
-        return self._take(lane, future)
+        return lane, future
 
-    def _expects_more(self) -> bool:
-        """Say whether a Pull is in flight to a subscription that had messages in this batch."""
-        return any(lane.in_flight and lane.is_active for lane in self._lanes)
+    def _rest(self) -> None:
+        """Wait for the next batch, but not for long."""
+        with self._lock:
+            timer = threading.Timer(_REST_SECONDS, self._end_rest)
+            timer.daemon = True
+            self._rest_timer = timer
+            timer.start()
+
+    def _end_rest(self) -> None:
+        with self._lock:
+            # A batch that began in this moment has taken the timer away, and keeps what there is.
+            if self._rest_timer is threading.current_thread():
+                self._rest_timer = None
+                self._give_back()
+
+    def _give_back(self) -> None:
+        for future in self._flying:
+            future.cancel()
+        held: dict[PullTarget, list[pa.Array]] = defaultdict(list)
+        while self._flying and (answer := self._receive(_CANCEL_SECONDS)) is not None:
+            lane, future = answer
+            if not future.cancelled() and future.exception() is None and (response := future.result()):
+                held[lane.target].append(decode_pull_response(response).column("ack_id"))
+        self._flying.clear()
+        self._lanes.clear()
+        for target, ack_ids in held.items():
+            # Where this fails the leases run out by themselves.
+            with suppress(PubSubError):
+                extend_leases(self._channel, target.path, pa.concat_arrays(ack_ids), 0)
+
+
+class BatchPull:
+    """One batch's pull, and the leases of what it brought, which it extends until the batch is handed on.
+
+    A subscription that fails is tried again with back-off and named in ``faults``; the others go on.
+    """
+
+    def __init__(self, puller: Puller, channel: grpc.Channel, lanes: Sequence[_Lane]) -> None:
+        self.faults: dict[str, PubSubError] = {}
+        self.received_bytes = 0
+        self._puller = puller
+        self._channel = channel
+        self._lanes = lanes
+        self._ack_ids: dict[PullTarget, list[pa.Array]] = defaultdict(list)
+        self._extended_at = 0.0
+
+    def pull(self, limits: PullLimits, is_stopping: Callable[[], bool]) -> Iterator[PulledBatch]:
+        """Yield batches as they arrive until ``limits`` or ``is_stopping`` end it."""
+        ends_at = time.monotonic() + limits.idle_seconds
+        first_at: float | None = None
+        while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
+            self._puller._send_more(self._lanes)  # noqa: SLF001 the two are one thing with two lifetimes
+            answer = self._puller._receive(_POLL_SECONDS)  # noqa: SLF001
+            batch = None if answer is None else self._take(*answer)
+            # A backlog is over when nothing comes at once any more.
+            is_backlog = batch is not None and _is_full(batch.rows)
+            if batch is not None:
+                first_at = first_at or time.monotonic()
+                yield batch
+            if first_at is not None:
+                ends_at = first_at + (limits.backlog_seconds if is_backlog else limits.linger_seconds)
+            self.extend_leases()
+        if is_stopping():
+            self._puller.give_back()
+        else:
+            self._puller._rest()  # noqa: SLF001
 
     def extend_leases(self, *, at_once: bool = False) -> None:
         """Extend every lease taken, when a third of the shortest deadline has gone by, or ``at_once``."""
@@ -191,7 +243,6 @@ class Puller:
         lane.failures = 0
         if not response:
             return None
-        lane.is_active = True
         rows = decode_pull_response(response)
         self.received_bytes += len(response)
         lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION) if _is_full(rows) else 1

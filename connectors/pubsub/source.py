@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from connectors.pubsub.channel import open_channel
-from connectors.pubsub.pull import PulledBatch, Puller, PullLimits, PullTarget
+from connectors.pubsub.pull import BatchPull, PulledBatch, Puller, PullLimits, PullTarget
 from model import failpoint
 from model.errors import PubSubError, RefeedError
 
@@ -126,7 +126,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             max_bytes=options.max_bytes,
         )
         stop_file = Path(options.stop_file)
-        puller = Puller(_process_channel(options.emulator_host), partition.targets)
+        puller = _process_puller(options.emulator_host).start_batch(partition.targets)
         result = error = None
         try:
             result = self._task(_tapped(puller, puller.pull(limits, stop_file.exists)))
@@ -169,7 +169,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         return self._targets
 
 
-def _tapped(puller: Puller, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:
+def _tapped(puller: BatchPull, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:
     for batch in batches:
         failpoint.hit("pull.received")
         yield batch
@@ -177,11 +177,11 @@ def _tapped(puller: Puller, batches: Iterator[PulledBatch]) -> Iterator[PulledBa
     puller.extend_leases()
 
 
-def _process_channel(emulator_host: str | None) -> Any:
-    """Return this worker's channel; Spark uses a worker for many tasks, and a connection costs 10 ms."""
-    if emulator_host not in _CHANNELS:
-        _CHANNELS[emulator_host] = open_channel(emulator_host)
-    return _CHANNELS[emulator_host]
+def _process_puller(emulator_host: str | None) -> Puller:
+    """Return this worker's puller: Spark uses a worker for one task after the other."""
+    if emulator_host not in _PULLERS:
+        _PULLERS[emulator_host] = Puller(open_channel(emulator_host))
+    return _PULLERS[emulator_host]
 
 
-_CHANNELS: dict[str | None, Any] = {}
+_PULLERS: dict[str | None, Puller] = {}
