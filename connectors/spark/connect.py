@@ -18,6 +18,7 @@ from typing import Final
 
 import grpc
 
+from connectors.spark.session import jvm_options
 from model.errors import LaunchError
 from model.process import Process
 
@@ -26,10 +27,6 @@ _START_SECONDS: Final = 90.0
 _STOP_SECONDS: Final = 10.0
 _HEALTH_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.1
-
-# It schedules and carries descriptors, messages never pass through it. C1 and the serial collector start a
-# second faster and leave the other core to the tasks.
-_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.net.preferIPv4Stack=true"
 
 _CONF: Final[Mapping[str, str]] = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -42,7 +39,6 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.log.level": "WARN",
-    "spark.driver.extraJavaOptions": _JVM_OPTIONS,
 }
 
 
@@ -105,7 +101,11 @@ class ConnectServer:
                 self._end()
 
     def _launch(self, port: int) -> None:
-        conf = {**_CONF, "spark.connect.grpc.binding.port": str(port)}
+        conf = {
+            **_CONF,
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.driver.extraJavaOptions": jvm_options(),
+        }
         command = [str(find_spark_submit()), "--class", _CLASS, "--master", self._master]
         command += ["--driver-memory", self._driver_memory, "--name", "refeed-connect"]
         for key, value in conf.items():
