@@ -17,7 +17,8 @@ QUERIES = {
     "plain": f"SELECT data, attributes, message_id FROM backup.messages WHERE {BOUND}",
     "payload": (
         f"SELECT * FROM backup.messages WHERE {BOUND} AND topic = 'orders' AND EXISTS("
-        "SELECT 1 FROM UNNEST(attributes) a WHERE a.key = 'x' AND a.value = 'y') AND JSON_VALUE(SAFE_CONVERT_BYTES_TO_STRING(data), '$.id') = '1'"
+        "SELECT 1 FROM UNNEST(attributes) a WHERE a.key = 'x' AND a.value = 'y') "
+        "AND JSON_VALUE(SAFE_CONVERT_BYTES_TO_STRING(data), '$.id') = '1'"
     ),
     "join": (
         f"WITH last AS (SELECT message_id, MAX(publish_time) AS t FROM backup.messages WHERE {BOUND} "

@@ -42,13 +42,23 @@ class Policy:
         return [table, f"{self.project}.{table}"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Scan:
-    """One reading of the archive; any of ``filters`` that is true for a row is what the row had to pass."""
+    """One reading of the archive on its way to the result; a row has to pass all of ``filters`` to matter.
 
-    number: int
+    A query in FROM that only hands rows on is read through: its scan goes on under a number of its own, and
+    what the query around it filters counts too. ``numbers`` are all it had, so that two references to one CTE
+    are never bounded by each other's filters.
+    """
+
     at: int
+    numbers: tuple[int, ...]
     filters: list[Expression] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """The number under which its pseudo column is known now."""
+        return self.numbers[-1]
 
 
 class Binder:
@@ -65,6 +75,23 @@ class Binder:
         # What each expression of the tree was found to be; the proof of the window looks here.
         self.values: dict[int, Value] = {}
         self._names = 0
+        self._scan_numbers = 0
+
+    def add_scan(self, at: int) -> Scan:
+        """Note a scan of the archive."""
+        self._scan_numbers += 1
+        scan = Scan(at, (self._scan_numbers,))
+        self.scans.append(scan)
+        return scan
+
+    def read_through(self, scan: Scan) -> Scan:
+        """Note that a query around hands on the rows of ``scan``, once for each reference to it."""
+        self._scan_numbers += 1
+        further = Scan(scan.at, (*scan.numbers, self._scan_numbers), list(scan.filters))
+        if scan in self.scans:
+            self.scans.remove(scan)
+        self.scans.append(further)
+        return further
 
     def fresh(self, prefix: str) -> str:
         """Return a name that no other part of the lake's text has."""

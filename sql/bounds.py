@@ -1,6 +1,6 @@
 """The proof that a scan is bounded: what a filter says about the partitions that a row can come from."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -28,8 +28,10 @@ EVERYTHING: Final[tuple[Span, ...]] = (Span(BEGINNING, END),)
 NOTHING: Final[tuple[Span, ...]] = ()
 
 
-def prove(filters: list[Expression], scan: int, values: Mapping[int, Value]) -> tuple[Span, ...]:
-    """Return spans that hold every row of ``scan`` that passes all ``filters``, oldest first.
+def prove(filters: list[Expression], scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
+    """Return spans that hold every row of a scan that passes all ``filters``, oldest first.
+
+    ``scan`` are the numbers that the scan's pseudo column went by.
 
     What is not understood bounds nothing: the answer may be too wide, never too narrow.
     """
@@ -56,7 +58,7 @@ def _merged(spans: list[Span]) -> tuple[Span, ...]:
     return tuple(out)
 
 
-def _spans(node: Expression, scan: int, values: Mapping[int, Value]) -> tuple[Span, ...]:
+def _spans(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
     if isinstance(node, Chain) and node.operators[0] == "AND":
         return prove(list(node.operands), scan, values)
     if isinstance(node, Chain) and node.operators[0] == "OR":
@@ -74,7 +76,7 @@ def _spans(node: Expression, scan: int, values: Mapping[int, Value]) -> tuple[Sp
     return EVERYTHING
 
 
-def _compared(node: Comparison, scan: int, values: Mapping[int, Value]) -> tuple[Span, ...]:
+def _compared(node: Comparison, scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
     if node.operator not in _FLIPPED:
         return EVERYTHING
     unit = _unit(node.left, scan, values)
@@ -86,7 +88,7 @@ def _compared(node: Comparison, scan: int, values: Mapping[int, Value]) -> tuple
     return EVERYTHING
 
 
-def _listed(node: In, scan: int, values: Mapping[int, Value]) -> tuple[Span, ...]:
+def _listed(node: In, scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
     unit = _unit(node.operand, scan, values)
     if unit is None or node.query is not None:
         return EVERYTHING
@@ -102,10 +104,10 @@ def _listed(node: In, scan: int, values: Mapping[int, Value]) -> tuple[Span, ...
     return _merged(spans)
 
 
-def _unit(node: Expression, scan: int, values: Mapping[int, Value]) -> str | None:
+def _unit(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> str | None:
     """Return the unit that ``node`` cuts the pseudo column of ``scan`` to; None when it is something else."""
     value = values.get(id(node))
-    if value is None or value.partition is None or value.partition.scan != scan:
+    if value is None or value.partition is None or value.partition.scan not in scan:
         return None
     return value.partition.unit or "MICROSECOND"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 from sql import literals
 from sql.constants import MAX_ARRAY, fold
-from sql.datatypes import DATE, INT64, INTERVAL, STRING, TIMESTAMP, UNKNOWN, SqlType, array_of, common_type, fits
+from sql.datatypes import INT64, INTERVAL, STRING, UNKNOWN, SqlType, array_of, common_type, fits
 from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, PARTS, Function
 from sql.names import Scope
@@ -109,6 +110,9 @@ class CallBinding:
         if any(not arg.type.is_known for arg in args):
             kind = function.result(args) if function.kind != "window" or args else UNKNOWN
             return Value(kind if kind.is_known else UNKNOWN, "NULL")
+        known = self._known(function, args)
+        if known is not None:
+            return known
         try:
             lake = function.lake(args)
         except LakeGapError as exc:
@@ -180,6 +184,7 @@ class CallBinding:
             self._fault(
                 "function_arguments", f"{name} needs OVER (...).", f"{name}(...) OVER (ORDER BY publish_time)"
             )
+        self._scope.has_windows |= node.over is not None
         if node.over is not None and not self._scope.allows_windows:
             self._fault("window_not_allowed", f"Window functions are not allowed in {self._scope.clause}.")
         if function.kind == "aggregate" and node.over is None and not self._scope.allows_aggregates:
@@ -227,6 +232,8 @@ class CallBinding:
             return value
         if wanted == "ARRAY":
             allowed = value.type.element is not None or value.type.name == "NULL"
+        elif wanted == "TEXTS":
+            allowed = value.type.element is not None and value.type.element.name in {"STRING", "BYTES", "NULL"}
         elif wanted in _CLASSES:
             allowed = value.type.name in (*_CLASSES[wanted], "NULL")
         else:
@@ -235,7 +242,12 @@ class CallBinding:
             if allowed:
                 value = literals.bent(value, kind)
         if not allowed:
-            what = {"STR": "STRING or BYTES", "NUM": "a number", "JSONISH": "STRING or JSON"}.get(wanted, wanted)
+            what = {
+                "STR": "STRING or BYTES",
+                "NUM": "a number",
+                "JSONISH": "STRING or JSON",
+                "TEXTS": "an ARRAY of STRING",
+            }.get(wanted, wanted)
             self._binder.fault(
                 argument,
                 "type_mismatch",
@@ -266,6 +278,17 @@ class CallBinding:
             values[place] = literals.bent(values[place], target)
         return values
 
+    def _known(self, function: Function, args: list[Value]) -> Value | None:
+        """Return a date or time that is known before the query runs."""
+        kind = function.result(args)
+        constants = literals.known_arguments(args)
+        if constants is None or self._node.name[0] == "SAFE" or kind.name not in {"DATE", "TIMESTAMP", "DATETIME"}:
+            return None
+        value = fold(function.name, constants)
+        if not isinstance(value, date):
+            return None
+        return literals.moment(value)
+
     # --- what comes out ------------------------------------------------------------------------------------------
 
     def _finish(self, function: Function, args: list[Value], lake: str) -> Value:
@@ -281,8 +304,6 @@ class CallBinding:
         known: Any = (
             fold(function.name, constants) if constants is not None and node.name[0] != "SAFE" else NOT_CONSTANT
         )
-        if known is not NOT_CONSTANT and kind in {DATE, TIMESTAMP}:
-            return literals.moment(known)
         if function.name in _GROWING:
             self._check_growth(function, args, known)
         if function.name == "ANY_VALUE":

@@ -177,6 +177,43 @@ def _timestamp(value: Any, zone: str | None = None) -> Any:
     return datetime(value.year, value.month, value.day, tzinfo=place).astimezone(UTC)
 
 
+def _datetime(*args: Any) -> Any:
+    if len(args) == 6:
+        return datetime(*args)  # noqa: DTZ001 - DATETIME has no zone
+    value, *rest = args
+    if isinstance(value, datetime) and value.tzinfo:
+        return value.astimezone(parse_zone(rest[0]) if rest else UTC).replace(tzinfo=None)
+    if isinstance(value, str) and not rest:
+        return parse_timestamp(value).replace(tzinfo=None)
+    if isinstance(value, date) and not rest:
+        return as_moment(value).replace(tzinfo=None)
+    return NOT_CONSTANT
+
+
+def _parse(kind: str) -> Callable[..., Any]:
+    def parse(pattern: str, text: str, zone: str | None = None) -> Any:
+        plain = pattern.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S")
+        # Only what Python and Google read alike: a number for each element, nothing optional.
+        if set(re.findall("%(.)", plain)) - set("YmdHMS") or re.search(r"\s", plain):
+            return NOT_CONSTANT
+        found = datetime.strptime(text, plain)  # noqa: DTZ007 - the zone follows
+        if kind == "DATE":
+            return found.date()
+        return found.replace(tzinfo=parse_zone(zone) if zone else UTC).astimezone(UTC)
+
+    return parse
+
+
+def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
+    def extreme(*args: Any) -> Any:
+        # Values of one type only: a DATE and a TIMESTAMP never meet here.
+        return (
+            choose(args) if len({type(arg) for arg in args}) == 1 and isinstance(args[0], date) else NOT_CONSTANT
+        )
+
+    return extreme
+
+
 def _add(value: Any, interval: tuple[int, str], sign: int = 1) -> Any:
     amount, unit = interval
     return _like(value, shift(as_moment(value), sign * amount, unit))
@@ -221,6 +258,11 @@ def _numbers(low: int, high: int, step: int = 1) -> Any:
 _FOLDS: Final[Mapping[str, Callable[..., Any]]] = {
     "DATE": _date,
     "TIMESTAMP": _timestamp,
+    "DATETIME": _datetime,
+    "PARSE_DATE": _parse("DATE"),
+    "PARSE_TIMESTAMP": _parse("TIMESTAMP"),
+    "GREATEST": _extreme(max),
+    "LEAST": _extreme(min),
     "DATE_ADD": _add,
     "DATE_SUB": lambda value, interval: _add(value, interval, -1),
     "DATETIME_ADD": _add,

@@ -134,6 +134,8 @@ def fits(have: SqlType, want: SqlType, *, is_literal: bool) -> bool:
     if have == want or "UNKNOWN" in {have.name, want.name} or have.name == "NULL":
         return True
     if have.element is not None and want.element is not None:
+        if have.element.name == "NULL":
+            return True
         return fits(have.element, want.element, is_literal=is_literal)
     if have.name == "STRUCT" and want.name == "STRUCT" and len(have.fields) == len(want.fields):
         pairs = zip(have.fields, want.fields, strict=True)

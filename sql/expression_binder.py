@@ -458,7 +458,7 @@ class ExpressionBinder(Binder):
             else []
         )
         element = self.read_type(node.element) if node.element else None
-        kind = element or common_type([(value.type, value.is_literal) for value in values]) or INT64
+        kind = element or common_type([(value.type, value.is_literal) for value in values]) or NULL
         if element is not None:
             values = [literals.bent(value, element) for value in values]
         if any(value.type.element is not None for value in values):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME
-from sql.binder import Policy, Scan
+from sql.binder import Policy
 from sql.datatypes import ATTRIBUTES, DATE, INT64, SCALARS, TIMESTAMP, UNKNOWN
 from sql.expression_binder import ExpressionBinder
 from sql.names import AmbiguousNameError, Column, Item, Scope, find_path
@@ -137,8 +137,8 @@ class FromBinder(ExpressionBinder):
         if step.kind in {"INNER", "LEFT"}:
             items += scope.items[left:]
         for item in items:
-            for number in item.scans:
-                self.scans[number].filters.append(step.on)
+            for scan in item.scans:
+                scan.filters.append(step.on)
 
     # --- tables --------------------------------------------------------------------------------------------------
 
@@ -205,8 +205,7 @@ class FromBinder(ExpressionBinder):
         self.fault(node, "table_not_allowed", message, f"FROM `{archive}`")
 
     def _add_scan(self, node: TableItem, scope: Scope) -> str:
-        scan = Scan(len(self.scans), node.at)
-        self.scans.append(scan)
+        scan = self.add_scan(node.at)
         archive = self.policy.archive_table
         self.tables.append(archive)
         alias = self.fresh("t")
@@ -223,7 +222,8 @@ class FromBinder(ExpressionBinder):
                 DATE, f'{alias}."{PARTITION_DATE}"', partition=Partition(scan.number, "DAY")
             ),
         }
-        scope.items.append(Item(self._alias(node), columns, pseudo=pseudo, scans=(scan.number,), lake_name=alias))
+        item = Item(self._alias(node), columns, pseudo=pseudo, scans=(scan,), lake_name=alias, is_archive=True)
+        scope.items.append(item)
         sample = ""
         if node.sample_percent is not None:
             percent = self.bind(node.sample_percent, Scope())
@@ -244,10 +244,15 @@ class FromBinder(ExpressionBinder):
 
     def _add_relation(self, relation: Relation, key: str | None, node: FromItem, scope: Scope) -> str:
         alias = self.fresh("t")
-        columns = [
-            Column(c.name, Value(c.value.type, f"{alias}.{c.value.lake}", c.value.origin))
-            for c in relation.columns
-        ]
+        scans = {scan.number: self.read_through(scan) for scan in relation.scans}
+        columns = []
+        for column in relation.columns:
+            value = column.value
+            further = scans.get(value.partition.scan) if value.partition else None
+            partition = Partition(further.number, value.partition.unit) if further and value.partition else None
+            columns.append(
+                Column(column.name, Value(value.type, f"{alias}.{value.lake}", value.origin, partition))
+            )
         whole = None
         if relation.is_value_table and columns:
             whole = columns[0].value
@@ -258,7 +263,15 @@ class FromBinder(ExpressionBinder):
         if key is not None and scope.item(key) is not None:
             self.fault(node, "name_duplicate", f"The name {key[:60]} is there twice in FROM.")
         scope.items.append(
-            Item(key, columns, whole, is_open=relation.has_open_star, lake_name=alias, rows=relation.rows)
+            Item(
+                key,
+                columns,
+                whole,
+                is_open=relation.has_open_star,
+                lake_name=alias,
+                rows=relation.rows,
+                scans=tuple(scans.values()),
+            )
         )
         return f"({relation.sql}) AS {alias}"
 

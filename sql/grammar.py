@@ -311,10 +311,7 @@ class QueryGrammar(ExpressionGrammar):
         if self.is_symbol("("):
             if self.starts_query():
                 return self._read_query_item()
-            self.take()
-            item = self.read_from()
-            self.expect_symbol(")")
-            return item
+            return self._read_joined()
         if self.accept_word("UNNEST"):
             self.expect_symbol("(")
             array = self.read_expression()
@@ -327,14 +324,20 @@ class QueryGrammar(ExpressionGrammar):
         self._refuse_clause()
         return self._read_table()
 
+    def _read_joined(self) -> FromItem:
+        """Read joined items in brackets."""
+        self.take()
+        item = self.read_from()
+        if not isinstance(item, JoinItem):
+            self.refuse("Expected a join inside these brackets")
+        self.expect_symbol(")")
+        return item
+
     def _read_query_item(self) -> FromItem:
         """Read a query in FROM, or joined items in brackets that begin with one."""
         at = self.at
         if self.peek().kind == "symbol" and self.peek().value == "(" and not self._is_query_in_brackets():
-            self.take()
-            item = self.read_from()
-            self.expect_symbol(")")
-            return item
+            return self._read_joined()
         self.take()
         query = self.read_query()
         self.expect_symbol(")")

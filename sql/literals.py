@@ -10,7 +10,7 @@ from sql.datatypes import DATE, DATETIME, INT64, INTERVAL, SCALARS, STRING, TIME
 from sql.functions.texts import safe_text
 from sql.parameters import Parameter
 from sql.syntax import Constant
-from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_text
+from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_name, quote_text
 
 MAX_DIGITS: Final = 25
 _INT64: Final = range(-(2**63), 2**63)
@@ -115,6 +115,8 @@ def coerce(value: Value, kind: SqlType) -> Value:
         return Value(kind, parsed.lake, constant=parsed.constant, is_literal=True)
     if value.type == DATE and kind == DATETIME and isinstance(known, date):
         return moment(datetime(known.year, known.month, known.day))  # noqa: DTZ001 - DATETIME has no zone
+    if value.type.element is not None or value.type.name == "STRUCT":
+        return Value(kind, reshaped(value.lake, value.type, kind), is_literal=value.is_literal)
     lake = lake_type(kind)
     if lake is None:
         raise LakeGapError(f"the type {kind}")
@@ -128,14 +130,32 @@ def bent(value: Value, kind: SqlType) -> Value:
         if value.type == kind:
             return value
         items = [coerce(Value(value.type.element, "NULL", constant=item), kind.element) for item in value.constant]
-        lake = lake_type(kind)
-        if lake is None:
-            raise LakeGapError(f"the type {kind}")
-        return Value(kind, f"CAST({value.lake} AS {lake})", constant=[item.constant for item in items])
-    if value.type.name == "STRUCT" or value.type.element is not None:
-        lake = lake_type(kind)
-        return Value(kind, f"CAST({value.lake} AS {lake})" if lake and value.type != kind else value.lake)
+        lake = reshaped(value.lake, value.type, kind)
+        return Value(kind, lake, constant=[item.constant for item in items], is_literal=value.is_literal)
     return coerce(value, kind)
+
+
+def reshaped(lake: str, have: SqlType, want: SqlType) -> str:
+    """Return a value of type ``have`` as ``want``; fields match by position, as in GoogleSQL, not by name.
+
+    Raises:
+        LakeGapError: the lake's engine has no such type.
+    """
+    if have == want:
+        return lake
+    kind = lake_type(want)
+    if kind is None:
+        raise LakeGapError(f"the type {want}")
+    if have.element is not None and want.element is not None and have.element.name == "STRUCT":
+        return f"list_transform({lake}, lambda e: {reshaped('e', have.element, want.element)})"
+    if have.name != "STRUCT":
+        return f"CAST({lake} AS {kind})"
+    parts = zip(want.lake_names, have.lake_names, have.fields, want.fields, strict=True)
+    inner = ", ".join(
+        f"{quote_name(new)} := {reshaped(f'({lake}).{quote_name(old)}', a, b)}"
+        for new, old, (_, a), (_, b) in parts
+    )
+    return f"CASE WHEN {lake} IS NOT NULL THEN struct_pack({inner}) END"
 
 
 def moved(constant_value: Any, operator: str, amount: tuple[int, str] | None) -> Any:
@@ -242,6 +262,9 @@ def extract(part: str, value: Value, zone: Value | None) -> Value:
     if part in {"MILLISECOND", "MICROSECOND"}:
         divisor = 1000 if part == "MILLISECOND" else 1
         return Value(INT64, f"CAST((extract(microsecond FROM {text}) % 1000000) // {divisor} AS BIGINT)")
+    if part in {"WEEK", "WEEK(SUNDAY)", "WEEK(MONDAY)"}:
+        letter = "W" if "MONDAY" in part else "U"
+        return Value(INT64, f"CAST(strftime({text}, '%{letter}') AS BIGINT)")
     raise LakeGapError(f"EXTRACT({part} ...)")
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from sql.binder import Scan
 from sql.datatypes import UNKNOWN, SqlType
 from sql.syntax import Name
 from sql.values import Value, quote_name
@@ -38,7 +39,8 @@ class Item:
     whole: Value | None = None
     pseudo: dict[str, Value] = field(default_factory=dict)
     is_open: bool = False
-    scans: tuple[int, ...] = ()
+    scans: tuple[Scan, ...] = ()
+    is_archive: bool = False
     # Its name in the text for the lake, how many rows it has at most (None: as many as the archive), and whether
     # it is an array of a row of another item.
     lake_name: str = ""
@@ -73,6 +75,7 @@ class Scope:
     has_aggregates: bool = False
     allows_aggregates: bool = False
     allows_windows: bool = False
+    has_windows: bool = False
     in_aggregate: bool = False
     # Columns read outside of aggregates, for the check that they are grouped; keys are texts for the lake.
     group_keys: set[str] | None = None

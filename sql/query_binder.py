@@ -41,6 +41,8 @@ class Relation:
     scope: Scope | None = None
     # What follows the select list of that SELECT.
     rest: str = ""
+    # The scans whose rows it hands on one by one, so that filters around it are filters of theirs.
+    scans: tuple[Scan, ...] = ()
     # The items of that select list, and which of them hold an aggregate.
     selected: list[Value] = field(default_factory=list)
     aggregated: list[bool] = field(default_factory=list)
@@ -97,7 +99,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
             tail = self._order(query.order_by, scope, relation.columns) + self._limit(query, scope)
             relation.sql = f"SELECT * FROM ({relation.sql}) AS {alias}{tail}"
         self._cap_rows(relation, query)
-        relation.scope = None
+        relation.scope, relation.scans = None, relation.scans if query.limit is None else ()
         return relation
 
     def _cap_rows(self, relation: Relation, query: Query) -> None:
@@ -157,19 +159,18 @@ class QueryBinder(FromBinder, ExpressionBinder):
     def _bind_select(self, node: Select, outer: Scope | None, query: Query | None) -> Relation:
         scope = Scope(parent=outer)
         source = ""
-        first_scan = len(self.scans)
         if node.source is not None:
             scope.clause = "FROM"
             source = f" FROM {self.bind_from(node.source, scope)}"
-        own = [number for item in scope.items for number in item.scans if number >= first_scan]
+        own = [scan for item in scope.items for scan in item.scans]
         self.named_windows.append({name.key: spec for name, spec in node.windows})
         where = ""
         if node.where is not None:
             scope.clause = "WHERE"
             where = f" WHERE {self.truth(node.where, scope).lake}"
             self.note_links(node.where, scope)
-            for number in own:
-                self.scans[number].filters.append(node.where)
+            for scan in own:
+                scan.filters.append(node.where)
         is_limited = query is not None and query.limit is not None
         rows = amplification.check(self, node, scope, is_limited=is_limited)
         grouped = self._bind_grouping(node, scope)
@@ -192,6 +193,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
             for value, column in zip(relation.selected, relation.columns, strict=True)
         )
         relation.sql = f"{head} {items}{source}{where}{group}{having}{qualify}{tail}"
+        is_cut = query is not None and query.limit is not None
+        if is_plain and not is_cut and not scope.has_windows and node.qualify is None:
+            relation.scans = tuple(own)
         if is_plain:
             relation.scope = scope
             relation.rest = f"{source}{where}{qualify}{tail}"
@@ -306,7 +310,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         return relation
 
     def _renamed(self, value: Value) -> Value:
-        return Value(value.type, self.fresh("o"), value.origin)
+        return Value(value.type, self.fresh("o"), value.origin, value.partition)
 
     def _as_value(
         self, node: Select, selected: list[Value], columns: list[Column]

@@ -32,7 +32,7 @@ def check_window(bound: Bound) -> tuple[Window | None, list[Fault]]:
     faults: list[Fault] = []
     windows: list[Window] = []
     for scan in bound.binder.scans:
-        spans = prove(scan.filters, scan.number, bound.binder.values)
+        spans = prove(scan.filters, scan.numbers, bound.binder.values)
         if any(span.start == BEGINNING for span in spans):
             faults.append(
                 Fault(

@@ -136,7 +136,7 @@ def _add_columns(relation: Relation, missing: tuple[str, ...]) -> dict[str, str]
     if relation.scope is None or message_id.origin is None:
         return {}
     for item in relation.scope.items:
-        if item.scans == (message_id.origin.scan,):
+        if item.is_archive and item.scans[0].number == message_id.origin.scan:
             known = {column.name: column.value.lake for column in item.columns}
             return {name: known[name] for name in missing}
     return {}

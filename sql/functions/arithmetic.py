@@ -163,7 +163,7 @@ _s(
     "CASE WHEN len({0}) = 0 THEN error('ARRAY_LAST of an empty array') ELSE ({0})[-1] END",
 )
 _s("ARRAY_SLICE", "ARRAY INT64 INT64", "T0", _slice)
-_s("ARRAY_TO_STRING", "ARRAY STR ?STR", "T1", _joined)
+_s("ARRAY_TO_STRING", "TEXTS STR ?STR", "T1", _joined)
 _s(
     "GENERATE_ARRAY",
     "NUM NUM ?NUM",

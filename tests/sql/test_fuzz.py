@@ -106,8 +106,8 @@ def windowed(lake: duckdb.DuckDBPyConnection) -> Callable[[ValidatedQuery], tupl
     def run(query: ValidatedQuery) -> tuple[list[Any], list[Any]]:
         assert query.window is not None
         rendered = render_lake_query(query)
-        view = f"""(SELECT * FROM refeed_archive WHERE _PARTITIONTIME >= TIMESTAMPTZ '{query.window.start.isoformat()}'
-            AND _PARTITIONTIME < TIMESTAMPTZ '{query.window.end.isoformat()}')"""
+        low, high = (f"TIMESTAMPTZ '{end.isoformat()}'" for end in (query.window.start, query.window.end))
+        view = f"(SELECT * FROM refeed_archive WHERE _PARTITIONTIME >= {low} AND _PARTITIONTIME < {high})"
         narrow = re.sub(r"\brefeed_archive AS", f"{view} AS", rendered.sql)
         results = [
             lake.execute(sql, dict(rendered.parameters) or None).fetchall() for sql in (rendered.sql, narrow)

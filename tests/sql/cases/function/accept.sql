@@ -22,3 +22,12 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic LIKE
 --- is distinct from
 --: rows m1 m2
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND ordering_key IS DISTINCT FROM 'x' AND topic IS NOT DISTINCT FROM 'orders'
+--- tuples compared
+--: rows m2
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND (topic, message_id) IN (('orders', 'm2'), ('members', 'm1'))
+--- structs compared
+--: rows m1
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND STRUCT(topic, message_id) = ('orders', 'm1')
+--- weeks
+--: rows m1 m2
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND EXTRACT(WEEK FROM publish_time) = 0 AND EXTRACT(ISOWEEK FROM publish_time) = 1 AND EXTRACT(WEEK(MONDAY) FROM publish_time) = 1

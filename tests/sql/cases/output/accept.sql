@@ -43,3 +43,9 @@ SELECT * FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01' ORDER BY mess
 --- order by an ordinal
 --: rows m1
 SELECT message_id, data, attributes FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01' ORDER BY 1 LIMIT 1
+--- an empty array where there is none
+--: rows m1 m2
+SELECT IFNULL(data, b'') AS data, IFNULL(attributes, []) AS attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- attributes by condition
+--: rows m1 m2
+SELECT data, IF(ARRAY_LENGTH(attributes) > 1, attributes, [STRUCT('none' AS k, '' AS v)]) AS attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'

@@ -95,3 +95,22 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE >= '2024-01-01' AND (_PARTITI
 --: rows
 --: window 2024-02-01T00:00:00+00:00 2024-02-01T00:00:00+00:00
 SELECT * FROM backup.messages WHERE _PARTITIONDATE >= '2024-02-01'
+--- the pseudo column under another name, filtered around
+--: rows m1 m2
+SELECT data, attributes, message_id FROM (SELECT *, _PARTITIONTIME AS t FROM backup.messages) WHERE t < '2024-01-02' AND t >= '2024-01-01'
+--- a cte that hands the pseudo column on
+--: rows m8
+WITH m AS (SELECT *, _PARTITIONDATE AS day FROM backup.messages WHERE topic = 'orders') SELECT * EXCEPT (day) FROM m WHERE day > '2024-01-04'
+--- a cte read twice, bounded each time
+--: rows m1 m2 m8
+--: window 2024-01-01T00:00:00+00:00 2024-01-06T00:00:00+00:00
+WITH m AS (SELECT *, _PARTITIONDATE AS day FROM backup.messages) SELECT * EXCEPT (day) FROM m WHERE day = '2024-01-01' UNION ALL SELECT * EXCEPT (day) FROM m WHERE day = '2024-01-05'
+--- parsed from text
+--: rows m1 m2
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = PARSE_DATE('%Y%m%d', '20240101')
+--- the later of two
+--: rows m8
+SELECT * FROM backup.messages WHERE _PARTITIONTIME >= GREATEST(TIMESTAMP '2024-01-05', TIMESTAMP '2024-01-02')
+--- a timestamp in a zone
+--: rows m8
+SELECT * FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP('2024-01-05 01:00:00', 'Europe/Stockholm')

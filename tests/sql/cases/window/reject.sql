@@ -137,3 +137,18 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE >= '2024-02-31'
 --- a like
 --: codes literal_invalid window_missing
 SELECT * FROM backup.messages WHERE _PARTITIONTIME LIKE '2024-01-01%'
+--- a cte read twice, bounded once
+--: codes window_missing
+WITH m AS (SELECT *, _PARTITIONDATE AS day FROM backup.messages) SELECT * EXCEPT (day) FROM m WHERE day = '2024-01-01' UNION ALL SELECT * EXCEPT (day) FROM m
+--- a cte joined with itself, bounded on one side
+--: codes window_missing
+WITH m AS (SELECT *, _PARTITIONDATE AS day FROM backup.messages) SELECT a.* EXCEPT (day) FROM m AS a JOIN m AS b ON a.message_id = b.message_id WHERE a.day = '2024-01-01'
+--- a filter around a window function
+--: codes window_missing
+SELECT * EXCEPT (day, n) FROM (SELECT *, _PARTITIONDATE AS day, ROW_NUMBER() OVER (ORDER BY publish_time) AS n FROM backup.messages) WHERE day = '2024-01-01'
+--- a filter around an aggregate
+--: codes window_missing
+SELECT data, attributes, message_id FROM (SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, message_id, _PARTITIONDATE AS day FROM backup.messages GROUP BY message_id, _PARTITIONDATE) WHERE day = '2024-01-01'
+--- a filter around a union
+--: codes window_missing window_missing
+SELECT * EXCEPT (day) FROM (SELECT *, _PARTITIONDATE AS day FROM backup.messages UNION ALL SELECT *, _PARTITIONDATE AS day FROM backup.messages) WHERE day = '2024-01-01'
