@@ -1,0 +1,45 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model import failpoint
+
+
+def pass_places(tmp_path: Path, armed: str, *names: str) -> int:
+    script = f"from model import failpoint\nfor name in {names!r}: failpoint.hit(name)"
+    return subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "REFEED_FAILPOINTS": armed}, check=False
+    ).returncode
+
+
+def test_an_armed_place_kills_once_and_after_the_passes_it_was_told_to_skip(tmp_path):
+    armed = f"commit.before=1:{tmp_path / 'marker'}"
+    assert pass_places(tmp_path, armed, "commit.before") == 0
+    assert pass_places(tmp_path, armed, "commit.before", "commit.before") == -signal.SIGKILL
+    assert pass_places(tmp_path, armed, "commit.before", "commit.before") == 0
+
+
+def test_another_place_does_not_kill(tmp_path):
+    assert pass_places(tmp_path, f"commit.before=0:{tmp_path / 'marker'}", "commit.after") == 0
+
+
+def test_a_name_that_is_no_place_is_refused(monkeypatch):
+    monkeypatch.setenv("REFEED_FAILPOINTS", "no.such=0:x")
+    with pytest.raises(ValueError, match=r"no\.such"):
+        failpoint.hit("commit.before")
+
+
+def test_every_place_on_the_list_is_in_the_code_and_the_other_way_round():
+    root = Path(failpoint.__file__).parents[1]
+    found = {
+        name
+        for folder in ("backup", "backfill", "connectors", "jobs")
+        for path in (root / folder).rglob("*.py")
+        for name in re.findall(r'failpoint\.hit\("([^"]+)"\)', path.read_text())
+    }
+    assert found == set(failpoint.FAILPOINTS)

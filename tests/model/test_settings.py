@@ -1,0 +1,62 @@
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from model.errors import SettingsError
+from model.settings import read_settings
+
+
+def test_an_empty_environment_gives_defaults_under_the_users_home():
+    settings = read_settings({"HOME": "/home/ada"})
+    assert settings.home == Path("/home/ada/.refeed")
+    assert settings.lake == "/home/ada/.refeed/lake"
+    assert settings.archive_table == "backup.messages"
+    assert not settings.is_embedded
+
+
+def test_every_fault_is_reported_at_once_with_what_would_be_right():
+    with pytest.raises(SettingsError) as raised:
+        read_settings(
+            {
+                "REFEED_ACK_DEADLINE_SECONDS": "5",
+                "REFEED_ARCHIVE_PARTITIONING": "week",
+                "REFEED_PROJECT": "Not A Project",
+                "REFEED_BACKUP_BATCH_SECONDS": "nan",
+            }
+        )
+    text = raised.value.message
+    assert "REFEED_ACK_DEADLINE_SECONDS='5': takes a whole number from 10 to 600" in text
+    assert "REFEED_ARCHIVE_PARTITIONING='week': takes one of day, hour" in text
+    assert "REFEED_PROJECT" in text
+    assert "REFEED_BACKUP_BATCH_SECONDS" in text
+    assert raised.value.code == "settings_invalid"
+
+
+def test_the_home_that_is_given_wins_over_the_variable(tmp_path):
+    assert read_settings({"REFEED_HOME": "/elsewhere"}, home=tmp_path).home == tmp_path
+
+
+def test_an_emulator_host_makes_it_embedded():
+    assert read_settings({"PUBSUB_EMULATOR_HOST": "127.0.0.1:8085"}).is_embedded
+
+
+def test_the_secret_is_made_once_and_for_its_owner_only(tmp_path):
+    settings = read_settings({}, home=tmp_path / "home")
+    first = settings.replay_secret()
+    assert settings.replay_secret() == first
+    assert stat.S_IMODE((tmp_path / "home" / "secret").stat().st_mode) == 0o600
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["secret"]
+
+
+def test_two_first_users_of_a_home_get_one_secret(tmp_path):
+    settings = read_settings({}, home=tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: settings.replay_secret(), range(32)))) == 1
+
+
+def test_a_secret_from_the_environment_is_not_written_down(tmp_path):
+    settings = read_settings({"REFEED_SECRET": "s3cret"}, home=tmp_path / "home")
+    assert settings.replay_secret() == "s3cret"
+    assert not (tmp_path / "home").exists()
