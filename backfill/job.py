@@ -4,6 +4,9 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -33,9 +36,10 @@ def run_backfill(folder: JobFolder, epoch: int) -> Outcome:
     skipped, others begin behind their last checkpoint.
     """
     specification = folder.read_specification()
-    selection = read_selection(folder.selection) or select(folder, epoch, specification)
-    _LOG.info("selected", rows=selection.rows, slices=len(selection.slices))
-    publish(folder, epoch, selection, Target(**specification["target"]))
+    with starting_spark(folder.path.name) as spark:
+        selection = read_selection(folder.selection) or select(folder, epoch, specification)
+        _LOG.info("selected", rows=selection.rows, slices=len(selection.slices))
+        publish(spark, folder, epoch, selection, Target(**specification["target"]))
     ends = CheckpointFolder(folder.progress).read_all()
     failed = sum(end.failed for end in ends)
     if sum(end.done for end in ends) < len(selection.slices):
@@ -63,7 +67,7 @@ def select(folder: JobFolder, epoch: int, specification: dict[str, Any]) -> Sele
         return write_selection(batches, folder.selection)
 
 
-def publish(folder: JobFolder, epoch: int, selection: Selection, target: Target) -> None:
+def publish(spark: Callable[[], Any], folder: JobFolder, epoch: int, selection: Selection, target: Target) -> None:
     """Publish every slice that is not finished, as tasks of one Spark job."""
     checkpoints = CheckpointFolder(folder.progress)
     checkpoints.create()
@@ -71,15 +75,27 @@ def publish(folder: JobFolder, epoch: int, selection: Selection, target: Target)
     slices = tuple(part for part in selection.slices if part.number not in finished)
     if not slices:
         return
+    work = partial(publish_slices, folder=str(folder.path), epoch=epoch, target=target, slices=slices)
+    ends = spark().range(0, len(slices), 1, len(slices)).mapInArrow(work, CHECKPOINT_DDL).collect()
+    _LOG.info("published", slices=len(ends), messages=sum(end.published for end in ends))
+
+
+@contextmanager
+def starting_spark(name: str) -> Iterator[Callable[[], Any]]:
+    """Start Spark while the caller does something else; what is given waits for the session and returns it."""
+    with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
+        opening = pool.submit(_open_spark, name)
+        try:
+            yield opening.result
+        finally:
+            if opening.exception() is None:
+                opening.result().stop()
+
+
+def _open_spark(name: str) -> Any:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.appName(target.backfill_id).getOrCreate()
-    try:
-        work = partial(publish_slices, folder=str(folder.path), epoch=epoch, target=target, slices=slices)
-        ends = spark.range(0, len(slices), 1, len(slices)).mapInArrow(work, CHECKPOINT_DDL).collect()
-        _LOG.info("published", slices=len(ends), messages=sum(end.published for end in ends))
-    finally:
-        spark.stop()
+    return SparkSession.builder.appName(name).getOrCreate()
 
 
 def main(argument: str) -> int:
