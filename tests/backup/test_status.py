@@ -1,0 +1,28 @@
+import os
+
+from backup.status import StatusFile
+
+
+def test_a_status_is_read_by_others_with_who_wrote_it_and_when(tmp_path):
+    path = tmp_path / "status.json"
+    StatusFile(path).write(state="running", totals={"messages": 3})
+    fields = StatusFile.read(path)
+    assert fields is not None
+    assert fields["pid"] == os.getpid()
+    assert fields["state"] == "running"
+    assert fields["totals"] == {"messages": 3}
+    assert fields["at"] > 0
+
+
+def test_a_new_state_clears_the_error_of_the_last_one(tmp_path):
+    status = StatusFile(tmp_path / "status.json")
+    status.write(state="waiting", error={"code": "storage_full"})
+    status.write(state="running")
+    fields = StatusFile.read(tmp_path / "status.json")
+    assert fields is not None
+    assert fields["error"] is None
+
+
+def test_a_status_that_cannot_be_written_stops_nobody_and_one_that_is_missing_is_none(tmp_path):
+    StatusFile(tmp_path / "missing" / "status.json").write(state="running")
+    assert StatusFile.read(tmp_path / "missing" / "status.json") is None

@@ -1,0 +1,31 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from connectors.spark import classes
+from connectors.spark.java import find_java_home
+
+
+def test_without_an_archive_there_are_no_options(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert classes.class_data_options(tmp_path / "java") == ""
+
+
+def test_archives_of_two_javas_have_two_names(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "release").write_text(f'JAVA_VERSION="{name}"')
+    first, second = (classes._archives(tmp_path / name) for name in ("a", "b"))
+    assert set(first).isdisjoint(second)
+
+
+@pytest.mark.java
+def test_the_archive_is_made_used_and_not_made_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    java_home = find_java_home()
+    archive = classes.build_class_data(java_home)
+    made_at = archive.stat().st_mtime_ns
+    assert str(archive) in classes.class_data_options(java_home)
+    assert classes.build_class_data(java_home).stat().st_mtime_ns == made_at
+    assert {path.suffix for path in Path(archive).parent.iterdir()} == {".jsa"}
