@@ -33,6 +33,7 @@ _IDLE_SECONDS: Final = 5.0
 _BACKLOG_FACTOR: Final = 3.0
 _WATCH_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 5.0
+_SCRATCH: Final = "spark"
 
 
 def run_backup(settings: Settings) -> int:
@@ -52,6 +53,9 @@ def run_backup(settings: Settings) -> int:
         archive.create()
         lease = f"backup-{settings.project}"
         with hold_lease(LakeLeases(archive), lease, stream) as epoch:
+            # Before the channel: PySpark forks to start its JVM, and a fork beside gRPC's young threads may
+            # end in SIGABRT before it becomes one (2 of 25 tries).
+            spark = _start_spark(settings, home)
             channel = open_channel(settings.pubsub_emulator_host)
             archiver = Archiver(
                 archive=archive,
@@ -64,22 +68,25 @@ def run_backup(settings: Settings) -> int:
                 status=StatusFile(home / "status.json"),
             )
             archiver.recover()
-            _run_until_stopped(settings, home, archiver)
+            _run_until_stopped(spark, settings, home, archiver)
             channel.close()
     return 0
 
 
-def _run_until_stopped(settings: Settings, home: Path, archiver: Archiver) -> None:
-    """Keep a query running; one that a passing fault ended is started again, un-acked messages come again."""
-    stopping = threading.Event()
-    scratch = home / "spark"
-    shutil.rmtree(scratch, ignore_errors=True)
-    spark = open_session(
+def _start_spark(settings: Settings, home: Path) -> Any:
+    shutil.rmtree(home / _SCRATCH, ignore_errors=True)
+    return open_session(
         "refeed-backup",
         master=settings.spark_master,
         driver_memory=settings.spark_driver_memory,
-        scratch=scratch,
+        scratch=home / _SCRATCH,
     )
+
+
+def _run_until_stopped(spark: Any, settings: Settings, home: Path, archiver: Archiver) -> None:
+    """Keep a query running; one that a passing fault ended is started again, un-acked messages come again."""
+    stopping = threading.Event()
+    scratch = home / _SCRATCH
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     spark.dataSource.register(BackupSource)
