@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # How often the driver asks Pub/Sub which subscriptions there are: a new one is read within that time.
 DISCOVERY_SECONDS: Final = 2.0
 _NOTHING_TO_READ_SECONDS: Final = 0.25
+# What Pub/Sub says instead of the topic of a subscription that outlived it.
+_DELETED_TOPIC: Final = "_deleted-topic_"
 # Up to here every slot pulls from every subscription, so that one busy topic has all cores.
 _SHARED_SUBSCRIPTIONS: Final = 16
 
@@ -162,7 +164,13 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             # Pulling reports the same fault for each subscription, where it is seen.
             return self._targets
         self._targets = [
-            PullTarget(self._pubsub.subscription_path(s.id), s.id, s.topic, s.ack_deadline_seconds)
+            PullTarget(
+                self._pubsub.subscription_path(s.id),
+                s.id,
+                # A deleted topic leaves its backlog behind; the subscription's own name still says whose.
+                s.id.removeprefix(options.prefix) if s.topic == _DELETED_TOPIC else s.topic,
+                s.ack_deadline_seconds,
+            )
             for s in found
             if s.id.startswith(options.prefix)
         ]

@@ -1,0 +1,137 @@
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from connectors.pubsub import source
+from connectors.pubsub.publish import Publisher
+from connectors.pubsub.source import PullOptions, PullStreamReader
+from model.errors import StorageFullError
+from model.message import Message
+
+
+class Collector:
+    """A task that returns the payloads, or fails with ``error``."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def __call__(self, batches):
+        found = [row["data"].decode() for batch in batches for row in batch.rows.to_pylist()]
+        if self.error:
+            raise self.error
+        return json.dumps(sorted(found)).encode() if found else None
+
+
+@pytest.fixture
+def options(server, tmp_path):
+    return PullOptions(
+        project="shop",
+        emulator_host=server.emulator_host,
+        prefix="refeed-backup.",
+        slots=2,
+        idle_seconds=0.5,
+        linger_seconds=0.2,
+        backlog_seconds=0.5,
+        max_bytes=10**9,
+        stop_file=str(tmp_path / "stop"),
+    )
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setattr(source, "_PULLERS", {})
+    monkeypatch.setattr(source, "DISCOVERY_SECONDS", 0.0)
+    yield
+    for puller in source._PULLERS.values():
+        puller.give_back()
+
+
+def attach(pubsub, *topics: str) -> None:
+    for topic in topics:
+        pubsub.create_topic(topic)
+        pubsub.attach_backup(topic, token="t", ack_deadline_seconds=10)
+
+
+def read(reader: PullStreamReader) -> list[tuple]:
+    """Read every slot on a copy of its own that was made before the driver used it, as Spark does."""
+    copy = pickle.dumps(PullStreamReader(reader._options, reader._task))
+    rows = [row for slot in reader.partitions({}, {}) for row in pickle.loads(copy).read(slot)]
+    reader.stop()
+    return rows
+
+
+def test_nothing_attached_begins_no_batch_and_a_new_topic_begins_one(options, pubsub):
+    reader = PullStreamReader(options, Collector())
+    assert reader.latestOffset({"batch": 3}, None) == {"batch": 3}
+    attach(pubsub, "orders")
+    assert reader.latestOffset({"batch": 3}, None) == {"batch": 4}
+    reader.stop()
+
+
+def test_a_stop_file_begins_no_batch(options, pubsub, tmp_path):
+    attach(pubsub, "orders")
+    reader = PullStreamReader(options, Collector())
+    (tmp_path / "stop").touch()
+    assert reader.latestOffset({"batch": 3}, None) == {"batch": 3}
+
+
+def test_few_subscriptions_are_shared_by_all_slots_and_many_are_dealt_out(options, pubsub):
+    attach(pubsub, "orders", "members")
+    reader = PullStreamReader(options, Collector())
+    assert [[t.topic for t in slot.targets] for slot in reader.partitions({}, {})] == [["members", "orders"]] * 2
+    attach(pubsub, *[f"topic-{n:02}" for n in range(20)])
+    dealt = [{t.topic for t in slot.targets} for slot in reader.partitions({}, {})]
+    assert dealt[0].isdisjoint(dealt[1])
+    assert len(dealt[0] | dealt[1]) == 22
+    reader.stop()
+
+
+def test_only_subscriptions_with_the_prefix_are_read(options, pubsub):
+    attach(pubsub, "orders")
+    pubsub.create_subscription("somebody-elses", "orders")
+    reader = PullStreamReader(options, Collector())
+    assert [t.subscription for t in reader.partitions({}, {})[0].targets] == ["refeed-backup.orders"]
+    reader.stop()
+
+
+def test_a_slots_row_holds_what_the_task_made_of_the_messages(options, pubsub):
+    attach(pubsub, "orders")
+    Publisher(pubsub.channel, pubsub.topic_path("orders")).publish([Message(b"a"), Message(b"b")])
+    rows = read(PullStreamReader(options, Collector()))
+    assert [row[0] for row in rows] == [0, 1]
+    assert [json.loads(row[1]) for row in rows if row[1]] == [["a", "b"]]
+    assert all(row[2] is None for row in rows)
+    assert all(json.loads(row[3]) == {} for row in rows)
+
+
+def test_an_error_of_ours_is_a_row_and_ends_nothing(options, pubsub):
+    attach(pubsub, "orders")
+    rows = read(PullStreamReader(replace(options, slots=1), Collector(StorageFullError("no room"))))
+    assert json.loads(rows[0][2]) == {"code": "storage_full", "message": "no room"}
+
+
+def test_a_bug_in_a_task_is_not_hidden(options, pubsub):
+    attach(pubsub, "orders")
+    with pytest.raises(ZeroDivisionError):
+        read(PullStreamReader(options, Collector(ZeroDivisionError())))
+
+
+def test_the_backlog_of_a_deleted_topic_is_still_known_by_its_name(options, pubsub):
+    attach(pubsub, "orders")
+    pubsub._publisher.delete_topic(topic=pubsub.topic_path("orders"))
+    reader = PullStreamReader(options, Collector())
+    assert [t.topic for t in reader.partitions({}, {})[0].targets] == ["orders"]
+    reader.stop()
+
+
+def test_a_broker_that_is_away_leaves_the_known_subscriptions_standing(options, pubsub, server):
+    attach(pubsub, "orders")
+    reader = PullStreamReader(options, Collector())
+    assert len(reader.partitions({}, {})[0].targets) == 1
+    server.stop()
+    assert len(reader.partitions({}, {})[0].targets) == 1
+    rows = read(reader)
+    assert "refeed-backup.orders" in json.loads(rows[0][3])
+    reader.stop()
