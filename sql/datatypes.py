@@ -149,6 +149,38 @@ def fits(have: SqlType, want: SqlType, *, is_literal: bool) -> bool:
     return is_literal and have == STRING and want.name in {"DATE", "DATETIME", "TIME", "TIMESTAMP"}
 
 
+_CASTS: Final = {
+    "INT64": "BOOL FLOAT64 NUMERIC BIGNUMERIC STRING",
+    "FLOAT64": "INT64 NUMERIC BIGNUMERIC STRING",
+    "NUMERIC": "INT64 FLOAT64 BIGNUMERIC STRING",
+    "BIGNUMERIC": "INT64 FLOAT64 NUMERIC STRING",
+    "BOOL": "INT64 STRING",
+    "STRING": "BOOL INT64 FLOAT64 NUMERIC BIGNUMERIC BYTES DATE DATETIME TIME TIMESTAMP INTERVAL",
+    "BYTES": "STRING",
+    "DATE": "DATETIME TIMESTAMP STRING",
+    "DATETIME": "DATE TIME TIMESTAMP STRING",
+    "TIME": "STRING",
+    "TIMESTAMP": "DATE DATETIME TIME STRING",
+    "INTERVAL": "STRING",
+}
+
+
+def is_castable(have: SqlType, want: SqlType) -> bool:
+    """Say whether CAST knows the way from ``have`` to ``want``.
+
+    Example:
+        >>> is_castable(STRING, BYTES), is_castable(JSON, STRING)
+        (True, False)
+    """
+    if have == want or have.name == "NULL":
+        return True
+    if have.element is not None and want.element is not None:
+        return is_castable(have.element, want.element)
+    if have.name == "STRUCT" and want.name == "STRUCT" and len(have.fields) == len(want.fields):
+        return all(is_castable(a, b) for (_, a), (_, b) in zip(have.fields, want.fields, strict=True))
+    return want.name in _CASTS.get(have.name, "").split()
+
+
 def common_type(kinds: Sequence[tuple[SqlType, bool]]) -> SqlType | None:
     """Return the type that values of all ``kinds`` (type, is_literal) take together, None when there is none.
 

@@ -25,6 +25,7 @@ from sql.datatypes import (
     SqlType,
     array_of,
     common_type,
+    is_castable,
     lake_type,
 )  # fmt: skip
 from sql.functions.registry import PARTS
@@ -416,6 +417,8 @@ class ExpressionBinder(Binder):
             if extra is not None:
                 self.bind(extra, scope)
                 self.gap(node, "CAST with FORMAT")
+        if not is_castable(value.type, kind):
+            return self.fault(node, "type_mismatch", f"There is no cast of {value.type} to {kind}.")
         if value.type == kind and not node.is_safe:
             # The type stays, the column does not: a cast pseudo column bounds nothing.
             return Value(kind, value.lake, origin=value.origin, constant=value.constant)

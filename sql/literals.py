@@ -214,8 +214,10 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
         text = f"CAST({value.lake} AS VARCHAR)"
     elif pair == ("TIMESTAMP", "STRING"):
         text = timestamp_text(value.lake)
-    elif "JSON" in pair:
-        raise LakeGapError(f"a cast of {value.type} to {kind}")
+    elif value.type.element is not None or value.type.name == "STRUCT":
+        if is_safe:
+            raise LakeGapError(f"SAFE_CAST of {value.type}")
+        text = reshaped(value.lake, value.type, kind)
     else:
         text = f"{word}({value.lake} AS {lake})"
     return Value(kind, text, constant=known)

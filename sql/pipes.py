@@ -102,12 +102,13 @@ class PipeGrammar(QueryGrammar):
         """Read ORDER BY and LIMIT, after which nothing may stand: a later step might lose the order."""
         body = self._everything(at, stage)
         order = self.read_order() if self.accept_words("ORDER", "BY") else ()
-        if order and self.is_symbol("|>"):
-            self.take()
+        is_next = not order
+        if order and self.accept_symbol("|>"):
+            is_next = True
             if not self.is_word("LIMIT"):
                 self.refuse("After ORDER BY only LIMIT may stand.", "pipe_not_allowed")
         limit = offset = None
-        if self.accept_word("LIMIT"):
+        if is_next and self.accept_word("LIMIT"):
             limit = self.read_expression()
             offset = self.read_expression() if self.accept_word("OFFSET") else None
         if self.is_symbol("|>"):

@@ -34,3 +34,12 @@ SELECT *, topic::STRING AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-0
 --- ilike
 --: codes syntax
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic ILIKE 'x'
+--- a cast that does not exist
+--: codes type_mismatch
+SELECT *, CAST(attributes AS STRING) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a cast of JSON
+--: codes type_mismatch
+SELECT *, CAST(PARSE_JSON('1') AS INT64) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a table in brackets alone
+--: codes syntax
+SELECT * FROM (backup.messages) WHERE _PARTITIONDATE = '2024-01-01'

@@ -31,3 +31,6 @@ FROM backup.messages a |> WHERE _PARTITIONDATE = '2024-01-01' |> FULL JOIN backu
 --- another table in a join
 --: codes table_not_allowed
 FROM backup.messages a |> WHERE _PARTITIONDATE = '2024-01-01' |> JOIN ops.secrets s ON a.message_id = s.id |> SELECT a.data, a.attributes, a.message_id
+--- a limit without a pipe
+--: codes syntax
+FROM backup.messages |> WHERE _PARTITIONDATE = '2024-01-01' |> ORDER BY publish_time LIMIT 1

@@ -1,0 +1,41 @@
+import ast
+import re
+from pathlib import Path
+
+from sql.functions.catalog import FUNCTIONS
+
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "sql.md").read_text()
+NAMES = {"Fault", "fault", "_fault", "Violation", "refuse"}
+
+
+def codes_in_code() -> set[str]:
+    codes = set()
+    for path in (ROOT / "sql").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in NAMES:
+                texts = [
+                    arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+                ]
+                codes |= {text for text in texts if re.fullmatch(r"[a-z]+(_[a-z0-9]+)*", text)}
+    return codes
+
+
+def test_every_code_is_documented_and_every_documented_code_exists() -> None:
+    table = "\n".join(line.split("|")[1] for line in DOCS.splitlines() if line.startswith("| `"))
+    documented = set(re.findall(r"`([a-z_]+)`", table))
+    assert codes_in_code() - documented == set()
+    assert documented - codes_in_code() <= {"syntax", "column_type"}
+
+
+def test_every_function_that_the_lake_lacks_is_listed() -> None:
+    listed = re.search(r"- these functions:\n(.*?)\.\n", DOCS, re.DOTALL)
+    assert listed is not None
+    names = {name.strip() for name in listed.group(1).replace("\n", " ").split(",")}
+    assert names == {name for name, function in FUNCTIONS.items() if function.render is None}
+
+
+def test_every_case_of_refusal_names_codes_that_exist() -> None:
+    for path in (ROOT / "tests" / "sql" / "cases").glob("*/reject.sql"):
+        for line in re.findall(r"^--: codes (.*)$", path.read_text(), re.MULTILINE):
+            assert set(line.split()) <= codes_in_code() | {"syntax", "column_type"}, path
