@@ -30,6 +30,8 @@ class Stack:
             "REFEED_HOME": str(self.home),
             "PUBSUB_EMULATOR_HOST": self.emulator_host,
             "PYTHONUNBUFFERED": "1",
+            # A folder named cli or sql where the terminal stands must not hide ours, in Spark's workers neither.
+            "PYTHONSAFEPATH": "1",
         }
         self.settings: Settings = read_settings(self.environment)
         self.pubsub = self._child("pubsub", "--port", str(pubsub_port))
@@ -77,6 +79,5 @@ class Stack:
         return status is not None and status["pid"] == self.backup.pid and status["state"] == "running"
 
     def _child(self, name: str, *arguments: str) -> Child:
-        # -P: a folder named cli or sql where the terminal stands must not hide ours.
-        command = [sys.executable, "-P", "-m", "cli.main", name, *arguments]
+        command = [sys.executable, "-m", "cli.main", name, *arguments]
         return Child(name, command, environment=self.environment, log=self.home / "logs" / f"{name}.log")
