@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sql import literals
 from sql.constants import MAX_ARRAY, fold
-from sql.datatypes import INT64, INTERVAL, STRING, UNKNOWN, SqlType, array_of, common_type, fits
+from sql.datatypes import DATE, INT64, INTERVAL, STRING, UNKNOWN, SqlType, array_of, common_type, fits
 from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, PARTS, Function
 from sql.names import Scope
@@ -54,6 +54,8 @@ _CLASSES: Final = {
     "STR": ("STRING", "BYTES"),
     "NUM": ("INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC"),
     "JSONISH": ("STRING", "JSON"),
+    "MOMENT": ("DATE", "DATETIME", "TIMESTAMP"),
+    "WHEN": ("DATE", "DATETIME", "TIMESTAMP", "STRING"),
 }
 
 
@@ -234,6 +236,10 @@ class CallBinding:
             allowed = value.type.element is not None or value.type.name == "NULL"
         elif wanted == "TEXTS":
             allowed = value.type.element is not None and value.type.element.name in {"STRING", "BYTES", "NULL"}
+        elif wanted == "ORDERED":
+            allowed = value.type.is_orderable
+        elif wanted == "MOMENT" and value.is_literal and value.type == STRING:
+            value, allowed = literals.bent(value, DATE), True
         elif wanted in _CLASSES:
             allowed = value.type.name in (*_CLASSES[wanted], "NULL")
         else:
@@ -247,6 +253,9 @@ class CallBinding:
                 "NUM": "a number",
                 "JSONISH": "STRING or JSON",
                 "TEXTS": "an ARRAY of STRING",
+                "MOMENT": "a date or time",
+                "WHEN": "a date, a time or STRING",
+                "ORDERED": "a value with an order",
             }.get(wanted, wanted)
             self._binder.fault(
                 argument,

@@ -431,6 +431,8 @@ class ExpressionBinder(Binder):
             return self.fault(node, "date_part", f"There is no date part {node.part[:40]}.")
         if not value.type.is_known:
             return BROKEN
+        if value.type.name not in {"DATE", "DATETIME", "TIMESTAMP", "TIME", "INTERVAL"}:
+            return self.fault(node, "type_mismatch", f"EXTRACT takes a date or time, this is {value.type}.")
         return literals.extract(node.part, value, zone)
 
     def _interval(self, node: Interval, scope: Scope) -> Value:

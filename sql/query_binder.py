@@ -162,6 +162,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
         if node.source is not None:
             scope.clause = "FROM"
             source = f" FROM {self.bind_from(node.source, scope)}"
+        elif any((node.where, node.group_by, node.having, node.qualify)):
+            self.fault(node, "clause_not_allowed", "A SELECT without FROM has nothing to filter or group.")
         own = [scan for item in scope.items for scan in item.scans]
         self.named_windows.append({name.key: spec for name, spec in node.windows})
         where = ""
@@ -348,6 +350,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
         excluded = {name.key for name in star.excluded}
         known = {column.key for column in columns}
         for name in star.excluded:
+            if [other.key for other in star.excluded].count(name.key) > 1:
+                self.fault(name, "name_duplicate", f"The column {name.text[:60]} is left out twice.")
             if name.key not in known and not is_open:
                 self.fault(name, "column_unknown", f"There is no column {name.text[:60]} to leave out.")
         columns = [column for column in columns if column.key not in excluded]
@@ -391,6 +395,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
                     self.fault(item, "order_ordinal", f"There is no column {number} to order by.")
                     continue
                 parts.append(columns[number - 1].value.lake + direction(item))
+            elif isinstance(key, Constant):
+                self.fault(item, "order_ordinal", "ORDER BY a literal orders nothing.")
             else:
                 parts.append(order_item(self, item, scope))
         return " ORDER BY " + ", ".join(parts) if parts else ""

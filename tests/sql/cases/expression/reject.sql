@@ -43,3 +43,18 @@ SELECT *, CAST(PARSE_JSON('1') AS INT64) AS n FROM backup.messages WHERE _PARTIT
 --- a table in brackets alone
 --: codes syntax
 SELECT * FROM (backup.messages) WHERE _PARTITIONDATE = '2024-01-01'
+--- a filter without a table
+--: codes clause_not_allowed
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND publish_time = (SELECT MAX(publish_time) WHERE TRUE)
+--- a part of a text
+--: codes type_mismatch
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND EXTRACT(WEEK FROM topic) = 0
+--- an order by a literal
+--: codes order_ordinal
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' ORDER BY 'm'
+--- the biggest array
+--: codes type_mismatch
+SELECT ANY_VALUE(data) AS data, MAX(attributes) AS attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY message_id
+--- a column left out twice
+--: codes name_duplicate name_duplicate
+SELECT * EXCEPT (topic, topic) FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
