@@ -86,7 +86,9 @@ class Gate:
         if self._owner != os.getpid():
             # A fork has its parent's pipes: they are not ours to talk into.
             self._process, self._owner = None, os.getpid()
-        if self._process is None or self._process.poll() is not None:
+        if self._process is not None and self._process.poll() is not None:
+            self._end()
+        if self._process is None:
             environment = {
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),

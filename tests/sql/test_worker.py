@@ -1,0 +1,97 @@
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sql import worker
+from sql.validate import Policy, QueryRefusedError
+from sql.worker import Gate, answer
+
+GOOD = "SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'"
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    gate.warm()
+    yield gate
+    gate.close()
+
+
+def pid_of(gate: Gate) -> int:
+    assert gate._process is not None
+    return gate._process.pid
+
+
+def test_a_warm_worker_answers_query_after_query(gate: Gate, policy: Policy) -> None:
+    first = pid_of(gate)
+    assert gate.validate(GOOD, {}, policy).tables == ("backup.messages",)
+    with pytest.raises(QueryRefusedError):
+        gate.validate("DROP TABLE x", {}, policy)
+    assert gate.validate(GOOD, {}, policy) == gate.validate(GOOD, {}, policy)
+    assert pid_of(gate) == first
+    assert gate.kills == 0
+
+
+def test_a_worker_that_died_is_replaced(gate: Gate, policy: Policy) -> None:
+    os.kill(pid_of(gate), signal.SIGKILL)
+    assert gate._process is not None
+    gate._process.wait(10)
+    assert gate.validate(GOOD, {}, policy).tables == ("backup.messages",)
+
+
+def test_a_worker_that_hangs_is_killed_and_the_query_refused(
+    gate: Gate, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "PATIENCE_SECONDS", 0.3)
+    hung = pid_of(gate)
+    os.kill(hung, signal.SIGSTOP)
+    with pytest.raises(QueryRefusedError) as refused:
+        gate.validate(GOOD, {}, policy)
+    assert [violation.code for violation in refused.value.violations] == ["query_too_slow"]
+    assert gate.kills == 1
+    assert gate.validate(GOOD, {}, policy).tables == ("backup.messages",)
+    assert pid_of(gate) != hung
+
+
+def test_a_reader_that_fails_or_loops_is_a_refusal(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGPROF, worker._time_up)
+    try:
+        for fault, code in ((ValueError, "query_unreadable"), (RecursionError, "query_too_slow")):
+            monkeypatch.setattr(worker, "judge_query", lambda *_, fault=fault: (_ for _ in ()).throw(fault("x")))
+            refused = answer(GOOD, {}, policy)
+            assert isinstance(refused, QueryRefusedError)
+            assert refused.violations[0].code == code
+
+        def loop(*_: object) -> None:
+            while True:
+                pass
+
+        monkeypatch.setattr(worker, "judge_query", loop)
+        refused = answer(GOOD, {}, policy)
+        assert isinstance(refused, QueryRefusedError)
+        assert refused.violations[0].code == "query_too_slow"
+    finally:
+        signal.signal(signal.SIGPROF, before)
+
+
+def test_threads_take_turns_and_get_their_own_answers(gate: Gate, policy: Policy) -> None:
+    def ask(day: int) -> int:
+        query = gate.validate(
+            f"SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-{day:02}'", {}, policy
+        )
+        assert query.window is not None
+        return query.window.start.day
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(1, 29))) == list(range(1, 29))
+
+
+def test_a_huge_text_never_reaches_the_worker(policy: Policy) -> None:
+    gate = Gate()
+    with pytest.raises(QueryRefusedError) as refused:
+        gate.validate("x" * 10_000_000, {}, policy)
+    assert refused.value.violations[0].code == "query_too_long"
+    assert gate._process is None
