@@ -46,13 +46,17 @@ def api(
     """Run the HTTP API on 127.0.0.1 until Ctrl-C; /docs describes it."""
     import uvicorn
 
+    from backfill.service import open_backfills
+
     settings = command_settings()
     configure_logging()
     check_port_free(port, "--port")
+    # Opened here, so that what is missing is said as every other error is and not as a server's traceback.
+    service = open_backfills(settings)
     # By name: the terminal and the API are siblings, and only here does a process become the other one.
     create_app = import_module("api.app").create_app
     uvicorn.run(
-        create_app(settings, interrupt_at_exit=interrupt),
+        create_app(settings, service=service, interrupt_at_exit=interrupt),
         host="127.0.0.1",
         port=port,
         log_config=None,

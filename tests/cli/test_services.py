@@ -48,6 +48,17 @@ def test_a_taken_port_is_said_with_the_way_out(
     assert "--port" in result.err
 
 
+def test_an_api_without_credentials_says_what_to_do_in_one_line(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet_logging: None
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    result = refeed("api", "--port", str(free_port()))
+    assert result.code == 1
+    assert result.err.startswith("error pubsub_error")
+    assert "PUBSUB_EMULATOR_HOST" in result.err
+    assert "Traceback" not in result.err
+
+
 def test_every_log_line_is_one_json_object_on_stderr(
     capsys: pytest.CaptureFixture[str], quiet_logging: None
 ) -> None:
