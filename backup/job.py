@@ -51,6 +51,7 @@ def run_backup(settings: Settings) -> int:
     with lock_home(home) as stream:
         archive = LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
         archive.create()
+        journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds)
         lease = f"backup-{settings.project}"
         with hold_lease(LakeLeases(archive), lease, stream) as epoch:
             # Before the channel: PySpark forks to start its JVM, and a fork beside gRPC's young threads may
@@ -59,7 +60,7 @@ def run_backup(settings: Settings) -> int:
             channel = open_channel(settings.pubsub_emulator_host)
             archiver = Archiver(
                 archive=archive,
-                journal=Journal(home / "journal", keep_seconds=settings.known_ids_seconds),
+                journal=journal,
                 channel=channel,
                 project=settings.project,
                 stream=stream,
