@@ -82,13 +82,15 @@ def configure_logging() -> None:
         if is_terminal
         else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
     )
+    # Our lines and the libraries' take the same way: the standard library's, which drops a line that can't be
+    # written. A disk that is full of logs must not end a stream.
     structlog.configure(
-        processors=[*shared, *last],
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    # Libraries log through the standard library; their lines take the same way.
+    logging.raiseExceptions = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
