@@ -17,11 +17,6 @@ from connectors.pubsub.publish import Publisher
 from model.message import Message, replay_token
 from model.settings import read_settings
 
-_RUN_BACKUP = (
-    "import os, sys; from backup.job import run_backup; from model.settings import read_settings; "
-    "sys.exit(run_backup(read_settings(os.environ)))"
-)
-
 
 def wait_for(is_true: Callable[[], bool], *, seconds: float, why: str) -> None:
     """Poll until ``is_true``; ``why`` is what the failure says."""
@@ -92,7 +87,7 @@ class Backyard:
         return self._children.start(
             Child(
                 name,
-                [sys.executable, "-c", _RUN_BACKUP],
+                [sys.executable, "-m", "cli.main", "backup"],
                 environment={**self.environment, **environment},
                 log=self.home / "logs" / f"{name}.log",
             )
