@@ -1,34 +1,105 @@
 import json
+import logging
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-_LOG_ONE_LINE = (
-    "import structlog; from cli.services import configure_logging; configure_logging(); "
-    "structlog.get_logger('backup').warning('pull_failed', subscription='s'); print('went on')"
-)
+import pytest
+import structlog
+
+from cli.processes import Child, free_port, is_listening
+from cli.services import configure_logging
+from local.server import PubSubServer
 
 
-def log_one_line(stderr) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", _LOG_ONE_LINE],
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        check=True,
-        timeout=60,
+@pytest.fixture
+def quiet_logging() -> Iterator[None]:
+    """The root logger and structlog as they were, afterwards."""
+    root = logging.getLogger()
+    handlers, level, raises = list(root.handlers), root.level, logging.raiseExceptions
+    yield
+    logging.raiseExceptions = raises
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "cli.main", "pubsub", "--port", str(port)]
+    child = Child("pubsub", command, environment=os.environ, log=home / "pubsub.log").start()
+    try:
+        child.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), seconds=30, what="begun to listen")
+        assert (home / "pubsub" / "lock").exists()
+        child.ask_to_stop()
+        assert child.stop(seconds=30) == 0
+    finally:
+        child.kill()
+
+
+@pytest.mark.parametrize("command", ["pubsub", "api"])
+def test_a_taken_port_is_said_with_the_way_out(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None, command: str
+) -> None:
+    result = refeed(command, "--port", str(pubsub_server.port))
+    assert result.code == 1
+    assert "port_taken" in result.err
+    assert "--port" in result.err
+
+
+def test_an_api_without_credentials_says_what_to_do_in_one_line(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet_logging: None
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    result = refeed("api", "--port", str(free_port()))
+    assert result.code == 1
+    assert result.err.startswith("error pubsub_error")
+    assert "PUBSUB_EMULATOR_HOST" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_every_log_line_is_one_json_object_on_stderr(
+    capsys: pytest.CaptureFixture[str], quiet_logging: None
+) -> None:
+    configure_logging()
+    structlog.get_logger("ours").info("archived", rows=3)
+    logging.getLogger("theirs").warning("slow %s", "disk")
+    structlog.get_logger("ours").error("failed", exc_info=ValueError("broken"))
+    captured = capsys.readouterr()
+    lines = [json.loads(line) for line in captured.err.splitlines()]
+    assert captured.out == ""
+    assert [(line["event"], line["level"]) for line in lines] == [
+        ("archived", "info"),
+        ("slow disk", "warning"),
+        ("failed", "error"),
+    ]
+    assert lines[0]["rows"] == 3
+    assert lines[1]["logger"] == "theirs"
+    assert lines[2]["exception"][0]["exc_value"] == "broken"
+    assert all(line["timestamp"].endswith("Z") for line in lines)
+
+
+def test_the_level_says_how_much_is_logged(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet_logging: None
+) -> None:
+    monkeypatch.setenv("REFEED_LOG_LEVEL", "error")
+    configure_logging()
+    structlog.get_logger("ours").warning("not this")
+    logging.getLogger("theirs").warning("nor this")
+    structlog.get_logger("ours").error("but this")
+    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["but this"]
+
+
+def test_a_log_on_a_full_disk_stops_nobody() -> None:
+    code = (
+        "import structlog; from cli.services import configure_logging; configure_logging(); "
+        "structlog.get_logger('backup').warning('pull_failed', subscription='s'); print('went on')"
     )
-
-
-def test_a_log_line_is_one_json_object():
-    (line,) = log_one_line(subprocess.PIPE).stderr.splitlines()
-    fields = json.loads(line)
-    assert fields["event"] == "pull_failed"
-    assert fields["level"] == "warning"
-    assert fields["subscription"] == "s"
-    assert fields["timestamp"].endswith("Z")
-
-
-def test_a_log_on_a_full_disk_stops_nobody():
     with Path("/dev/full").open("w") as full:
-        assert log_one_line(full).stdout == "went on\n"
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, text=True, check=True, timeout=60
+        )
+    assert done.stdout == "went on\n"
