@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from sql import literals
@@ -62,6 +63,7 @@ from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, quote_name, qu
 if TYPE_CHECKING:
     from sql.query_binder import Relation
 
+MAX_LAKE_TEXT: Final = 200_000
 _ARITHMETIC: Final = {"+", "-", "*", "/"}
 
 
@@ -88,6 +90,10 @@ class ExpressionBinder(Binder):
             value = self.fault(node, "literal_invalid", f"This is {exc}.")
         if scope.group_keys is not None and value.lake in scope.group_keys and value is not BROKEN:
             del scope.loose[mark:]
+        if len(value.lake) > MAX_LAKE_TEXT:
+            # Functions that name an argument twice would double the text at every level.
+            self.gap(node, "an expression that is too long there")
+            value = replace(value, lake="NULL")
         self.values[id(node)] = value
         return value
 
@@ -233,7 +239,9 @@ class ExpressionBinder(Binder):
             return Value(both, f"xor({left.lake}, {right.lake})")
         if operator == "/":
             result = FLOAT64 if both == INT64 else both
-            return Value(result, f"({left.lake} / {right.lake})")
+            # The engine divides by zero to infinity.
+            zero = f"WHEN {right.lake} = 0 THEN error('division by zero')"
+            return Value(result, f"(CASE {zero} ELSE {left.lake} / {right.lake} END)")
         constant: Any = NOT_CONSTANT
         if (
             isinstance(left.constant, int)

@@ -210,6 +210,8 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
         text = f"CASE WHEN {value.lake} IS NULL THEN NULL WHEN {whole} THEN {number} ELSE {wrong} END"
     elif pair == ("FLOAT64", "STRING"):
         text = f"regexp_replace(CAST({value.lake} AS VARCHAR), '\\.0$', '')"
+    elif pair == ("NUMERIC", "STRING"):
+        text = f"regexp_replace(CAST({value.lake} AS VARCHAR), '\\.?0+$', '')"
     elif pair == ("BOOL", "STRING"):
         text = f"CAST({value.lake} AS VARCHAR)"
     elif pair == ("TIMESTAMP", "STRING"):

@@ -62,44 +62,41 @@ def lake_path(args: Sequence[Value]) -> str:
     return quote_text("".join(out))
 
 
-def _guard(args: Sequence[Value], then: str) -> str:
-    """A string that is no JSON gives NULL, never an error."""
+def _source(args: Sequence[Value]) -> str:
+    """Return the JSON to look into: a string that is none gives NULL, never an error."""
     if args[0].type.name == "JSON":
-        return then
-    return f"CASE WHEN json_valid({args[0].lake}) THEN {then} END"
+        return args[0].lake
+    return f"CASE WHEN json_valid({args[0].lake}) THEN {args[0].lake} END"
 
 
 def _value(args: Sequence[Value]) -> str:
-    text, path = args[0].lake, lake_path(args)
+    text, path = _source(args), lake_path(args)
     kind = f"json_type({text}, {path})"
-    return _guard(
-        args, f"CASE WHEN {kind} NOT IN ('OBJECT', 'ARRAY') THEN json_extract_string({text}, {path}) END"
-    )
+    return f"CASE WHEN {kind} NOT IN ('OBJECT', 'ARRAY') THEN json_extract_string({text}, {path}) END"
 
 
 def _query(args: Sequence[Value]) -> str:
-    text, path = args[0].lake, lake_path(args)
+    text, path = _source(args), lake_path(args)
     # JSON null is SQL's NULL for strings, and stays JSON null for JSON.
     if args[0].type.name == "JSON":
         return f"json_extract({text}, {path})"
-    found = f"CASE WHEN json_type({text}, {path}) <> 'NULL' THEN CAST(json_extract({text}, {path}) AS VARCHAR) END"
-    return _guard(args, found)
+    return f"CASE WHEN json_type({text}, {path}) <> 'NULL' THEN CAST(json_extract({text}, {path}) AS VARCHAR) END"
 
 
 def _query_array(args: Sequence[Value]) -> str:
-    text, path = args[0].lake, lake_path(args)
+    text, path = _source(args), lake_path(args)
     items = f"CAST(json_extract({text}, {path}) AS JSON[])"
     if args[0].type.name != "JSON":
         items = f"list_transform({items}, lambda j: CAST(j AS VARCHAR))"
-    return _guard(args, f"CASE WHEN json_type({text}, {path}) = 'ARRAY' THEN {items} END")
+    return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' THEN {items} END"
 
 
 def _value_array(args: Sequence[Value]) -> str:
-    text, path = args[0].lake, lake_path(args)
+    text, path = _source(args), lake_path(args)
     array = f"CAST(json_extract({text}, {path}) AS JSON[])"
     scalars = f"len(list_filter({array}, lambda j: json_type(j) IN ('OBJECT', 'ARRAY'))) = 0"
     items = f"list_transform({array}, lambda j: json_extract_string(j, '$'))"
-    return _guard(args, f"CASE WHEN json_type({text}, {path}) = 'ARRAY' AND {scalars} THEN {items} END")
+    return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' AND {scalars} THEN {items} END"
 
 
 def _is_plain(kind: SqlType) -> bool:

@@ -122,14 +122,17 @@ def _parsed(kind: str) -> Render:
 def _difference(*, of_timestamps: bool) -> Render:
     def render(args: Sequence[Value]) -> str:
         unit = part_of(args[2])
-        if unit in {"WEEK", "ISOYEAR", "NANOSECOND"} or unit.startswith("WEEK("):
+        if unit in {"ISOYEAR", "NANOSECOND"}:
             raise LakeGapError(f"a difference in {unit}")
         # TIMESTAMP_DIFF counts whole units; the others count the borders between.
         name = "date_sub" if of_timestamps else "date_diff"
         low, high = (arg.lake for arg in (args[1], args[0]))
         if not of_timestamps:
             low, high = f"CAST({low} AS TIMESTAMP)", f"CAST({high} AS TIMESTAMP)"
-        return f"{name}('{'week' if unit == 'ISOWEEK' else unit.lower()}', {low}, {high})"
+        if "WEEK" in unit:
+            low, high = truncation(low, unit), truncation(high, unit)
+            return f"date_diff('day', {low}, {high}) // 7"
+        return f"{name}('{unit.lower()}', {low}, {high})"
 
     return render
 
