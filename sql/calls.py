@@ -156,8 +156,8 @@ class CallBinding:
         )
         if name == "CURRENT_TIMESTAMP" or not isinstance(zone.constant, str):
             return self._fault("function_arguments", f"{name} takes at most a constant time zone.")
-        day = fold("DATE", [now, zone.constant])
-        if day is NOT_CONSTANT or name != "CURRENT_DATE":
+        day = fold(name.removeprefix("CURRENT_"), [now, zone.constant])
+        if day is NOT_CONSTANT:
             return self._fault("function_arguments", f"{name} does not know the time zone {zone.constant[:40]}.")
         return literals.moment(day)
 
@@ -341,9 +341,10 @@ class CallBinding:
             # What is a day already can still be cut to a month.
             is_date = function.name == "DATE_TRUNC" and unit == "DAY" and len(args) == 2
             return Partition(scan, str(args[1].constant)) if is_date else None
-        if function.name == "DATE" and len(args) == 1:
+        if function.name == "DATE" and (len(args) == 1 or args[1].constant == "UTC"):
             return Partition(scan, "DAY")
-        if function.name in {"TIMESTAMP_TRUNC", "DATE_TRUNC"} and len(args) == 2:
+        is_cut = function.name in {"TIMESTAMP_TRUNC", "DATE_TRUNC"}
+        if is_cut and (len(args) == 2 or args[2].constant == "UTC"):
             return Partition(scan, str(args[1].constant))
         return None
 

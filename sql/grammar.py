@@ -134,7 +134,7 @@ class QueryGrammar(ExpressionGrammar):
                 self.refuse(f"{self.token.upper} is not allowed inside a query.", "statement_not_allowed")
             ctes.append(Cte(name.at, name, self.read_query()))
             self.expect_symbol(")")
-            if not self.accept_symbol(",") or self.is_word("SELECT"):
+            if not self.accept_symbol(","):
                 return tuple(ctes)
 
     def _read_set_operation(self) -> Select | SetOperation | Query:

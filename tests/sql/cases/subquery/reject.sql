@@ -16,3 +16,6 @@ WITH x AS (DELETE FROM backup.messages WHERE TRUE) SELECT * FROM backup.messages
 --- a statement in a subquery
 --: codes syntax
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND message_id IN (DROP TABLE backup.messages)
+--- a comma after the last cte
+--: codes syntax
+WITH a AS (SELECT 1 AS x), SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'

@@ -114,3 +114,6 @@ SELECT * FROM backup.messages WHERE _PARTITIONTIME >= GREATEST(TIMESTAMP '2024-0
 --- a timestamp in a zone
 --: rows m8
 SELECT * FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP('2024-01-05 01:00:00', 'Europe/Stockholm')
+--- the date of the pseudo column in UTC
+--: rows m1 m2
+SELECT * FROM backup.messages WHERE DATE(_PARTITIONTIME, 'UTC') = '2024-01-01' AND TIMESTAMP_TRUNC(_PARTITIONTIME, DAY, 'UTC') = '2024-01-01'

@@ -152,3 +152,6 @@ SELECT data, attributes, message_id FROM (SELECT ANY_VALUE(data) AS data, ANY_VA
 --- a filter around a union
 --: codes window_missing window_missing
 SELECT * EXCEPT (day) FROM (SELECT *, _PARTITIONDATE AS day FROM backup.messages UNION ALL SELECT *, _PARTITIONDATE AS day FROM backup.messages) WHERE day = '2024-01-01'
+--- the date of the pseudo column elsewhere
+--: codes window_missing
+SELECT * FROM backup.messages WHERE DATE(_PARTITIONTIME, 'Asia/Tokyo') = '2024-01-01'
