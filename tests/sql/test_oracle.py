@@ -1,7 +1,8 @@
 """Google's own analyzer as the judge: what functions give on the lake, and which queries it takes.
 
-Values are recorded in oracle.json, so that they are compared on every machine. With the extra ``oracle``,
-REFEED_ORACLE=check asks the analyzer again (loading it takes a minute), REFEED_ORACLE=record writes what it says.
+Values are recorded in oracle.json, so that they are compared on every machine. With the dependency group
+``oracle``, REFEED_ORACLE=check asks the analyzer again (loading it takes a minute) and REFEED_ORACLE=record
+writes what it says.
 """
 
 import json
@@ -22,7 +23,7 @@ VALUES: dict[str, str | None] = json.loads(RECORD.read_text())
 MODE = os.environ.get("REFEED_ORACLE", "")
 FREE = Policy("backup.messages", None, datetime(2024, 1, 10, 12, tzinfo=UTC), replay=False)
 NEEDS_ORACLE = pytest.mark.skipif(
-    not MODE, reason="set REFEED_ORACLE=check and install refeed[oracle]; it takes a minute"
+    not MODE, reason="set REFEED_ORACLE=check and install the dependency group oracle; it takes a minute"
 )
 
 
@@ -50,7 +51,7 @@ def test_an_expression_gives_the_same_on_the_lake(expression: str, lake: duckdb.
 @pytest.fixture(scope="session")
 def oracle() -> Callable[..., Any]:
     """Return a function that analyzes a statement, or evaluates an expression to text."""
-    api = pytest.importorskip("zetasql.api", reason="the extra `oracle` is not installed")
+    api = pytest.importorskip("zetasql.api", reason="the dependency group oracle is not installed")
     types = pytest.importorskip("zetasql.types")
     kinds, make = types.TypeKind, api.type_factory.TypeFactory.create_simple_type
     language = types.LanguageOptions.maximum_features()
