@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint fmt types bench lock clean
+.PHONY: help demo up test lint fmt types bench bench-sql fuzz lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,12 @@ types: $(STAMPS)/dev  ## Check types only
 
 bench: $(STAMPS)/dev  ## Measure backup, backfill and the local server beside their limits
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-sql: $(STAMPS)/dev  ## Measure the SQL gate: median and p99 a query
+	@ONLY=sql_gate $(BIN)/python -m bench
+
+fuzz: $(STAMPS)/dev  ## Send 20,000 mutated queries through the SQL gate (MUTANTS=...)
+	@REFEED_FUZZ_MUTANTS=$(or $(MUTANTS),20000) $(BIN)/python -m pytest tests/sql/test_fuzz.py --timeout 3600 $(ARGS)
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
