@@ -304,12 +304,14 @@ def open_backfills(settings: Settings) -> BackfillService:
         max_window_days=settings.max_window_days,
         query_memory=settings.query_memory,
     )
-    store = JobStore(home / "jobs.db")
+    # The store last: what is missing is found before anything is open that would have to be closed.
     launcher = open_launcher(settings)
+    pubsub = PubSub(settings.project, settings.pubsub_emulator_host)
+    store = JobStore(home / "jobs.db")
     return BackfillService(
         deployment,
         store=store,
-        pubsub=PubSub(settings.project, settings.pubsub_emulator_host),
+        pubsub=pubsub,
         launcher=launcher,
         supervisor=Supervisor(store, launcher, home, max_running=settings.max_running),
     )
