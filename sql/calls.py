@@ -50,6 +50,11 @@ _GROWING: Final[dict[str, int | None]] = {
     "RPAD": 1,
 }
 MAX_GROWTH: Final = 10_000
+# Where functions take a time zone.
+_ZONED: Final = {
+    "DATE": 1, "DATETIME": 1, "TIMESTAMP": 1, "STRING": 1, "CURRENT_TIME": 0, "TIME": 1,
+    "DATE_TRUNC": 2, "TIMESTAMP_TRUNC": 2, "FORMAT_TIMESTAMP": 2, "PARSE_TIMESTAMP": 2,
+}  # fmt: skip
 _CLASSES: Final = {
     "STR": ("STRING", "BYTES"),
     "NUM": ("INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC"),
@@ -211,7 +216,10 @@ class CallBinding:
                 scope.in_aggregate = False
         if any(value is None for value in values):
             return None
-        return self._unified(function, [value for value in values if value is not None])
+        found = [value for value in values if value is not None]
+        if function.name in _ZONED and len(found) > _ZONED[function.name]:
+            self._binder.check_zone(node, found[_ZONED[function.name]])
+        return self._unified(function, found)
 
     def _argument(self, function: Function, index: int, argument: object) -> Value | None:
         if isinstance(argument, Lambda):

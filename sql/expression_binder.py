@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 from sql import literals
 from sql.binder import Binder
 from sql.calls import CallBinding
-from sql.constants import ConstantError
+from sql.constants import ConstantError, parse_zone
 from sql.datatypes import (
     BOOL,
     BYTES,
@@ -441,7 +443,21 @@ class ExpressionBinder(Binder):
             return BROKEN
         if value.type.name not in {"DATE", "DATETIME", "TIMESTAMP", "TIME", "INTERVAL"}:
             return self.fault(node, "type_mismatch", f"EXTRACT takes a date or time, this is {value.type}.")
+        if zone is not None:
+            self.check_zone(node, zone)
         return literals.extract(node.part, value, zone)
+
+    def check_zone(self, node: Expression, zone: Value) -> None:
+        """Note what is wrong with a time zone that is known."""
+        if not isinstance(zone.constant, str) or zone.type != STRING:
+            return
+        try:
+            place = parse_zone(zone.constant)
+        except ConstantError as exc:
+            self.fault(node, "literal_invalid", f"There is {exc}.")
+            return
+        if not isinstance(place, ZoneInfo) and place is not UTC:
+            self.gap(node, "a time zone as an offset")
 
     def _interval(self, node: Interval, scope: Scope) -> Value:
         amount = self.bind(node.amount, scope)

@@ -93,10 +93,17 @@ def mutate(seeds: list[list[str]], chance: random.Random) -> str:  # noqa: C901 
     return " ".join(words)
 
 
+class Seeds(list[list[str]]):
+    """The queries that mutants are made of; too many to be printed with a failure."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} queries>"
+
+
 @pytest.fixture(scope="module")
-def seeds(all_cases: dict[str, list[Any]]) -> list[list[str]]:
+def seeds(all_cases: dict[str, list[Any]]) -> Seeds:
     GATE.warm()
-    return [words for cases in all_cases.values() for case in cases if (words := pieces(case.text))]
+    return Seeds(words for cases in all_cases.values() for case in cases if (words := pieces(case.text)))
 
 
 @pytest.fixture(scope="module")

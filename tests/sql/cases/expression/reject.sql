@@ -58,3 +58,9 @@ SELECT ANY_VALUE(data) AS data, MAX(attributes) AS attributes, message_id FROM b
 --- a column left out twice
 --: codes name_duplicate name_duplicate
 SELECT * EXCEPT (topic, topic) FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a time zone that is none
+--: codes literal_invalid
+SELECT *, DATE(publish_time, 'Mars/Base') AS d FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a time zone that is none in extract
+--: codes literal_invalid
+SELECT *, EXTRACT(HOUR FROM publish_time AT TIME ZONE '2024') AS h FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
