@@ -197,6 +197,11 @@ class Cursor:
         """Return the token ``ahead`` places further, the end token when there are fewer."""
         return self._tokens[min(self._index + ahead, len(self._tokens) - 1)]
 
+    def follows(self, symbol: str, ahead: int = 1) -> bool:
+        """Say whether the token ``ahead`` places further is this sign, and not a text that reads like it."""
+        token = self.peek(ahead)
+        return token.kind == "symbol" and token.value == symbol
+
     def take(self) -> Token:
         """Return the token at hand and go on."""
         token = self._tokens[self._index]

@@ -59,7 +59,7 @@ class ExpressionGrammar(Cursor):
     def starts_query(self) -> bool:
         """Say whether a query starts here, perhaps after opening brackets."""
         ahead = 0
-        while self.peek(ahead).value == "(" and self.peek(ahead).kind == "symbol":
+        while self.follows("(", ahead):
             ahead += 1
         return self.peek(ahead).upper in {"SELECT", "WITH", "FROM"}
 
@@ -200,7 +200,7 @@ class ExpressionGrammar(Cursor):
     def _read_element(self, base: Expression) -> Element:
         self.expect_symbol("[")
         mode = ""
-        if self.is_word("OFFSET", "ORDINAL", "SAFE_OFFSET", "SAFE_ORDINAL") and self.peek().value == "(":
+        if self.is_word("OFFSET", "ORDINAL", "SAFE_OFFSET", "SAFE_ORDINAL") and self.follows("("):
             mode = self.take().upper
             self.expect_symbol("(")
         index = self.read_expression()
@@ -265,12 +265,12 @@ class ExpressionGrammar(Cursor):
             "ARRAY": self._read_array,
             "STRUCT": self._read_struct,
         }.get(word)
-        if reader is not None and (word != "SAFE_CAST" or self.peek().value == "("):
+        if reader is not None and (word != "SAFE_CAST" or self.follows("(")):
             return reader()
-        if word in _BARE_CALLS and self.peek().value != "(":
+        if word in _BARE_CALLS and not self.follows("("):
             self.take()
             return Call(at, (word,), ())
-        if word in _RESERVED_CALLS and self.peek().value == "(":
+        if word in _RESERVED_CALLS and self.follows("("):
             self.take()
             return self._read_call(at, (word,))
         if word == "NEW":
@@ -281,7 +281,7 @@ class ExpressionGrammar(Cursor):
 
     def _read_path(self) -> Expression:
         names = [self.expect_name()]
-        while self.is_symbol(".") and self.peek().value != "*":
+        while self.is_symbol(".") and not self.follows("*"):
             self.take()
             names.append(self.expect_field())
         if self.is_symbol("("):
@@ -370,11 +370,11 @@ class ExpressionGrammar(Cursor):
 
     def _read_array(self) -> Expression:
         at = self.at
-        if self.peek().value == "(":
+        if self.follows("("):
             self.take()
             return self._read_subquery(at, "ARRAY")
         element = None
-        if self.peek().value == "<":
+        if self.follows("<"):
             element = self.read_type().arguments[0]
         else:
             self.take()
@@ -384,7 +384,7 @@ class ExpressionGrammar(Cursor):
     def _read_struct(self) -> Expression:
         at = self.at
         kind = None
-        if self.peek().value == "<":
+        if self.follows("<"):
             kind = self.read_type()
         else:
             self.take()
@@ -433,7 +433,7 @@ class ExpressionGrammar(Cursor):
 
     def _read_call(self, at: int, name: tuple[str, ...]) -> Expression:
         self.expect_symbol("(")
-        if self.is_symbol("*") and self.peek().value == ")":
+        if self.is_symbol("*") and self.follows(")"):
             self.take()
             self.take()
             return Call(at, name, (), is_star=True, over=self._read_over())
@@ -478,23 +478,23 @@ class ExpressionGrammar(Cursor):
 
     def _read_argument(self) -> Argument:
         at = self.at
-        if self.token.kind in {"name", "quoted"} and self.peek().value == "=>":
+        if self.token.kind in {"name", "quoted"} and self.follows("=>"):
             name = self.expect_name()
             self.take()
             value = self._read_argument()
             if isinstance(value, NamedArgument):
                 self.refuse("An argument has one name")
             return NamedArgument(at, name, value)
-        if self.token.kind in {"name", "quoted"} and self.peek().value == "->":
+        if self.token.kind in {"name", "quoted"} and self.follows("->"):
             name = self.expect_name()
             self.take()
             return Lambda(at, (name,), self.read_expression())
         if self.is_symbol("("):
             ahead, names = 1, True
-            while self.peek(ahead).kind in {"name", "quoted"} and self.peek(ahead + 1).value == ",":
+            while self.peek(ahead).kind in {"name", "quoted"} and self.follows(",", ahead + 1):
                 ahead += 2
-            names = self.peek(ahead).kind in {"name", "quoted"} and self.peek(ahead + 1).value == ")"
-            if names and self.peek(ahead + 2).value == "->":
+            names = self.peek(ahead).kind in {"name", "quoted"} and self.follows(")", ahead + 1)
+            if names and self.follows("->", ahead + 2):
                 self.take()
                 parameters = [self.expect_name()]
                 while self.accept_symbol(","):
@@ -507,7 +507,7 @@ class ExpressionGrammar(Cursor):
         if self.starts_query() and not self.is_symbol("("):
             # ARRAY_CONCAT(SELECT ...) is no GoogleSQL; a query as an argument stands in parentheses.
             self.refuse("A query as an argument stands in parentheses")
-        if self.is_word("WEEK") and self.peek().value == "(" and self.peek(3).value == ")":
+        if self.is_word("WEEK") and self.follows("(") and self.follows(")", 3):
             return Path(at, (Name(at, self._read_part()),))
         return self.read_expression()
 

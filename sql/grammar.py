@@ -27,9 +27,6 @@ from sql.syntax import (
 
 __all__ = ["GrammarError", "read_statement"]
 
-# What tells the clause from an alias of that name.
-_AFTER_PIVOT = ("(", "INCLUDE", "EXCLUDE", "include", "exclude")
-
 
 def read_statement(source: Source, tokens: list[Token]) -> Query:
     """Return the one query that ``tokens`` are.
@@ -216,9 +213,9 @@ class QueryGrammar(ExpressionGrammar):
         at = self.at
         if self.is_name():
             ahead = 1
-            while self.peek(ahead).value == "." and self.peek(ahead + 1).kind in {"name", "quoted"}:
+            while self.follows(".", ahead) and self.peek(ahead + 1).kind in {"name", "quoted"}:
                 ahead += 2
-            if self.peek(ahead).value == "." and self.peek(ahead + 1).value == "*":
+            if self.follows(".", ahead) and self.follows("*", ahead + 1):
                 names = [self.expect_name()]
                 while self.accept_symbol(".") and not self.is_symbol("*"):
                     names.append(self.expect_field())
@@ -229,14 +226,14 @@ class QueryGrammar(ExpressionGrammar):
     def _read_star(self, at: int, path: Expression | None) -> Star:
         excluded: list[Name] = []
         replaced: list[tuple[Expression, Name]] = []
-        if self.is_word("EXCEPT") and self.peek().value == "(":
+        if self.is_word("EXCEPT") and self.follows("("):
             self.take()
             self.take()
             excluded.append(self.expect_name())
             while self.accept_symbol(",") and not self.is_symbol(")"):
                 excluded.append(self.expect_name())
             self.expect_symbol(")")
-        if self.is_word("REPLACE") and self.peek().value == "(":
+        if self.is_word("REPLACE") and self.follows("("):
             self.take()
             self.take()
             while True:
@@ -251,7 +248,8 @@ class QueryGrammar(ExpressionGrammar):
     def _read_alias(self) -> Name | None:
         if self.accept_word("AS"):
             return self.expect_name()
-        if self.is_word("PIVOT", "UNPIVOT", "MATCH_RECOGNIZE") and self.peek().value in _AFTER_PIVOT:
+        is_clause = self.follows("(") or self.peek().upper in {"INCLUDE", "EXCLUDE"}
+        if is_clause and self.is_word("PIVOT", "UNPIVOT", "MATCH_RECOGNIZE"):
             return None
         return self.expect_name() if self.is_name() else None
 
@@ -336,7 +334,7 @@ class QueryGrammar(ExpressionGrammar):
     def _read_query_item(self) -> FromItem:
         """Read a query in FROM, or joined items in brackets that begin with one."""
         at = self.at
-        if self.peek().kind == "symbol" and self.peek().value == "(" and not self._is_query_in_brackets():
+        if self.follows("(") and not self._is_query_in_brackets():
             return self._read_joined()
         self.take()
         query = self.read_query()

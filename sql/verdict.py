@@ -99,7 +99,9 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
         faults += [*found, *rules.check_reads_archive(bound), *rules.check_output(bound)]
     if faults:
         raise _refusal(source, faults)
-    missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
+    missing: tuple[str, ...] = ()
+    if policy.replay:
+        missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
     added = _add_columns(relation, missing) if policy.replay else {}
     lake_sql = _lake_sql(relation, added, binder)
     if policy.replay and window is not None and len(added) < len(missing):

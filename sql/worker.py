@@ -49,6 +49,8 @@ class Gate:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
+        self._is_ready = False
+        self._is_registered = False
         self.kills = 0
 
     def warm(self) -> None:
@@ -76,6 +78,8 @@ class Gate:
             if answer is None:
                 self.kills += 1
                 self._end()
+                # The next query finds a worker that is on its way already.
+                self._start()
         if isinstance(answer, ValidatedQuery):
             return answer
         if isinstance(answer, QueryRefusedError):
@@ -88,27 +92,32 @@ class Gate:
             self._process, self._owner = None, os.getpid()
         if self._process is not None and self._process.poll() is not None:
             self._end()
-        if self._process is None:
-            environment = {
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            }
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", "from sql.worker import serve; serve()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for the owner, which drains first
-            )
-            atexit.register(self._end)
-            if not _is_readable(self._process, START_SECONDS):
-                self._end()
-                raise GateUnavailableError
+        process = self._process or self._start()
+        if not self._is_ready:
             try:
-                read_frame(_pipe(self._process.stdout))
+                if _is_readable(process, START_SECONDS):
+                    self._is_ready = read_frame(_pipe(process.stdout)) == "ready"
             except (OSError, EOFError) as exc:
                 self._end()
                 raise GateUnavailableError from exc
+            if not self._is_ready:
+                self._end()
+                raise GateUnavailableError
+        return process
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+        self._is_ready = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from sql.worker import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the owner, which drains first
+        )
+        if not self._is_registered:
+            atexit.register(self._end)
+            self._is_registered = True
         return self._process
 
     def _await(self, process: subprocess.Popen[bytes]) -> Any:

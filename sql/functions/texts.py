@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from sql.functions.registry import Render, Table, fill
 from sql.values import LakeGapError, Value, quote_text
 
+MAX_PATTERN: Final = 1_000
 TABLE = Table()
 _s = TABLE.scalar
 
@@ -42,6 +44,8 @@ def pattern(value: Value, *, groups: int | None = None) -> str:
     """
     if not isinstance(value.constant, str):
         raise LakeGapError("a regular expression that is not a constant")
+    if len(value.constant) > MAX_PATTERN:
+        raise LakeGapError("a regular expression of that length")
     if groups is not None and count_groups(value.constant) > groups:
         raise LakeGapError("a regular expression with more than one group")
     return quote_text(value.constant)

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime
 
+import duckdb
 import pytest
 
 from sql.dialect import render_lake_query
@@ -54,3 +55,62 @@ def test_parameters_are_typed_and_needed() -> None:
     assert query.window is not None
     assert query.window.start == datetime(2024, 1, 2, tzinfo=UTC)
     assert codes(text) == ["window_missing", "parameter_missing"]
+
+
+@pytest.mark.parametrize(
+    ("archive", "project", "table", "is_allowed"),
+    [
+        ("backup.messages", None, "backup.messages", True),
+        ("backup.messages", None, "shop.backup.messages", False),
+        ("backup.messages", "my-shop-1", "my-shop-1.backup.messages", True),
+        ("backup.messages", "my-shop-1", "`my-shop-1.backup.messages`", True),
+        ("backup.messages", "example.com:shop", "`example.com:shop.backup.messages`", True),
+        ("vault.backup.messages", "shop", "backup.messages", False),
+        ("vault.backup.messages", "shop", "shop.backup.messages", False),
+        ("vault.backup.messages", "shop", "vault.backup.messages", True),
+    ],
+)
+def test_the_archive_is_known_by_its_full_names_only(
+    archive: str, project: str | None, table: str, *, is_allowed: bool
+) -> None:
+    policy = Policy(archive, project, POLICY.now)
+    text = f"SELECT * FROM {table} AS m WHERE m.{BOUNDED.replace('AND ', 'AND m.')}"
+    if is_allowed:
+        assert validate_query(text, {}, policy).tables == (archive,)
+        return
+    with pytest.raises(QueryRefusedError) as refused:
+        validate_query(text, {}, policy)
+    assert "table_not_allowed" in {violation.code for violation in refused.value.violations}
+
+
+def test_a_free_query_needs_no_window_and_no_columns(lake: duckdb.DuckDBPyConnection) -> None:
+    policy = Policy("backup.messages", "shop", POLICY.now, replay=False)
+    query = validate_query(
+        "SELECT topic, COUNT(*) AS n FROM backup.messages GROUP BY topic ORDER BY 2 DESC", {}, policy
+    )
+    assert query.window is None
+    assert query.missing_columns == ()
+    rows = lake.execute(render_lake_query(query).sql).fetchall()
+    assert rows == [("orders", 5), ("members", 2), ("products", 1)]
+    with pytest.raises(QueryRefusedError):
+        validate_query("SELECT * FROM ops.secrets", {}, policy)
+
+
+def test_what_is_rewritten_is_said() -> None:
+    inner = f"SELECT * FROM backup.messages WHERE {BOUNDED}"
+    query = validate_query(
+        f"SELECT CONCAT(data, b'') AS data, a.attributes, message_id FROM ({inner}) a",
+        {},
+        POLICY,
+    )
+    assert (query.rewrites_data, query.rewrites_attributes) == (True, False)
+    assert [column.archive_column for column in query.output] == [None, "attributes", "message_id"]
+
+
+def test_a_text_that_reads_like_a_sign_is_a_text() -> None:
+    for text in (
+        "SELECT * EXCEPT '(' topic) FROM backup.messages",
+        "SELECT f(a '=>' b)",
+        "SELECT CURRENT_DATE '('",
+    ):
+        assert codes(text) == ["syntax"]
