@@ -51,8 +51,9 @@ class Settings:
         path = self.home / "secret"
         if not path.exists():
             self.home.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}")
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            # A name of its own for every thread too: a shared one could be linked half written.
+            temporary = path.with_suffix(f".{secrets.token_hex(8)}")
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 file.write(secrets.token_hex(32))
             try:

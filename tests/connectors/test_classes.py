@@ -28,4 +28,5 @@ def test_the_archive_is_made_used_and_not_made_twice(tmp_path, monkeypatch):
     made_at = archive.stat().st_mtime_ns
     assert str(archive) in classes.class_data_options(java_home)
     assert classes.build_class_data(java_home).stat().st_mtime_ns == made_at
-    assert {path.suffix for path in Path(archive).parent.iterdir()} == {".jsa"}
+    # Where the machine has no Java, the folder that Refeed's own is started from lies there as well.
+    assert {path.suffix for path in Path(archive).parent.iterdir() if path != java_home} == {".jsa"}
