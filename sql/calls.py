@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sql import literals
 from sql.constants import MAX_ARRAY, fold
-from sql.datatypes import DATE, INT64, INTERVAL, STRING, UNKNOWN, SqlType, array_of, common_type, fits
+from sql.datatypes import DATE, INT64, INTERVAL, STRING, UNKNOWN, SqlType, common_type, fits
 from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, PARTS, Function
 from sql.names import Scope
@@ -417,6 +417,3 @@ class CallBinding:
                 f"{spec.frame} " + (f"BETWEEN {bounds[0]} AND {bounds[1]}" if len(bounds) > 1 else bounds[0])
             )
         return " ".join(parts)
-
-
-__all__ = ["CallBinding", "array_of"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final
-from zoneinfo import ZoneInfo
+from typing import Any, Final
 
 from sql import literals
-from sql.binder import Binder
 from sql.calls import CallBinding
-from sql.constants import ConstantError, parse_zone
+from sql.constants import ConstantError
+from sql.construct_binder import ConstructBinder
 from sql.datatypes import (
     BOOL,
     BYTES,
@@ -20,18 +18,11 @@ from sql.datatypes import (
     INT64,
     INTERVAL,
     JSON,
-    NULL,
-    SCALARS,
-    STRING,
-    TIMESTAMP,
     UNKNOWN,
-    SqlType,
     array_of,
     common_type,
-    is_castable,
     lake_type,
 )  # fmt: skip
-from sql.functions.registry import PARTS
 from sql.names import AmbiguousNameError, Scope, find_path
 from sql.syntax import (
     ArrayLiteral,
@@ -53,28 +44,19 @@ from sql.syntax import (
     Name,
     Path,
     Placeholder,
-    Query,
     StructLiteral,
     Subquery,
-    TypeName,
     Unary,
     WindowSpec,
 )  # fmt: skip
 from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, quote_name, quote_text
 
-if TYPE_CHECKING:
-    from sql.query_binder import Relation
-
 MAX_LAKE_TEXT: Final = 200_000
 _ARITHMETIC: Final = {"+", "-", "*", "/"}
 
 
-class ExpressionBinder(Binder):
+class ExpressionBinder(ConstructBinder):
     """Binds expressions; queries inside them are bound by the subclass."""
-
-    def bind_subquery(self, query: Query, scope: Scope) -> Relation:
-        """Bind a query that may name columns of ``scope``."""
-        raise NotImplementedError
 
     def window(self, spec: WindowSpec, scope: Scope) -> WindowSpec:
         """Return ``spec`` with the window that it names written out."""
@@ -128,19 +110,19 @@ class ExpressionBinder(Binder):
             case LikeAny():
                 return self._like_any(node, scope)
             case Case():
-                return self._case(node, scope)
+                return self.bind_case(node, scope)
             case Cast():
-                return self._cast(node, scope)
+                return self.bind_cast(node, scope)
             case Extract():
-                return self._extract(node, scope)
+                return self.bind_extract(node, scope)
             case Interval():
-                return self._interval(node, scope)
+                return self.bind_interval(node, scope)
             case Subquery():
-                return self._subquery(node, scope)
+                return self.bind_query_value(node, scope)
             case ArrayLiteral():
-                return self._array(node, scope)
+                return self.bind_array(node, scope)
             case StructLiteral():
-                return self._struct(node, scope)
+                return self.bind_struct(node, scope)
             case _:
                 return self.fault(node, "syntax", "This kind of expression is not allowed.")
 
@@ -382,144 +364,3 @@ class ExpressionBinder(Binder):
         tests = [f"{value.lake} {word} {pattern.lake} ESCAPE '\\'" for pattern in patterns]
         joiner = " AND " if node.quantifier == "ALL" else " OR "
         return Value(BOOL, f"({joiner.join(tests)})")
-
-    # --- everything else -----------------------------------------------------------------------------------------
-
-    def _case(self, node: Case, scope: Scope) -> Value:
-        conditions = []
-        if node.operand is None:
-            conditions = [self.truth(condition, scope).lake for condition, _ in node.branches]
-        else:
-            operand = self.bind(node.operand, scope)
-            for condition, _ in node.branches:
-                left, right = self.unify(
-                    condition, [operand, self.bind(condition, scope)], [node.operand, condition]
-                )
-                conditions.append(f"{left.lake} = {right.lake}")
-        nodes = [result for _, result in node.branches]
-        if node.otherwise is not None:
-            nodes.append(node.otherwise)
-        results = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
-        kind = common_type([(value.type, value.is_literal) for value in results]) or UNKNOWN
-        text = " ".join(f"WHEN {c} THEN {r.lake}" for c, r in zip(conditions, results, strict=False))
-        otherwise = f" ELSE {results[-1].lake}" if node.otherwise is not None else ""
-        return Value(kind, f"CASE {text}{otherwise} END")
-
-    def read_type(self, name: TypeName) -> SqlType:
-        """Return the type that is written, or UNKNOWN with a fault."""
-        if name.name == "ARRAY":
-            return array_of(self.read_type(name.arguments[0]))
-        if name.name == "STRUCT":
-            return SqlType(
-                "STRUCT", fields=tuple(zip(name.fields, map(self.read_type, name.arguments), strict=True))
-            )
-        kind = SCALARS.get(name.name)
-        if kind is None:
-            self.fault(name, "type_not_allowed", f"The type {name.name[:40]} is not allowed.")
-            return UNKNOWN
-        return kind
-
-    def _cast(self, node: Cast, scope: Scope) -> Value:
-        value, kind = self.bind(node.operand, scope), self.read_type(node.type)
-        if not (value.type.is_known and kind.is_known):
-            return Value(kind, "NULL")
-        for extra in (node.format, node.zone):
-            if extra is not None:
-                self.bind(extra, scope)
-                self.gap(node, "CAST with FORMAT")
-        if not is_castable(value.type, kind):
-            return self.fault(node, "type_mismatch", f"There is no cast of {value.type} to {kind}.")
-        if value.type == kind and not node.is_safe:
-            # The type stays, the column does not: a cast pseudo column bounds nothing.
-            return Value(kind, value.lake, origin=value.origin, constant=value.constant)
-        return literals.cast(value, kind, is_safe=node.is_safe)
-
-    def _extract(self, node: Extract, scope: Scope) -> Value:
-        value = self.bind(node.operand, scope)
-        zone = self.bind(node.zone, scope) if node.zone is not None else None
-        if node.part not in PARTS:
-            return self.fault(node, "date_part", f"There is no date part {node.part[:40]}.")
-        if not value.type.is_known:
-            return BROKEN
-        if value.type.name not in {"DATE", "DATETIME", "TIMESTAMP", "TIME", "INTERVAL"}:
-            return self.fault(node, "type_mismatch", f"EXTRACT takes a date or time, this is {value.type}.")
-        if zone is not None:
-            self.check_zone(node, zone)
-        return literals.extract(node.part, value, zone)
-
-    def check_zone(self, node: Expression, zone: Value) -> None:
-        """Note what is wrong with a time zone that is known."""
-        if not isinstance(zone.constant, str) or zone.type != STRING:
-            return
-        try:
-            place = parse_zone(zone.constant)
-        except ConstantError as exc:
-            self.fault(node, "literal_invalid", f"There is {exc}.")
-            return
-        if not isinstance(place, ZoneInfo) and place is not UTC:
-            self.gap(node, "a time zone as an offset")
-
-    def _interval(self, node: Interval, scope: Scope) -> Value:
-        amount = self.bind(node.amount, scope)
-        if node.unit not in PARTS or (node.last_unit and node.last_unit not in PARTS):
-            return self.fault(node, "date_part", f"There is no date part {node.unit[:40]}.")
-        if node.last_unit:
-            raise LakeGapError("an interval over several parts")
-        if amount.type not in {INT64, NULL}:
-            return self.fault(node, "type_mismatch", f"An interval takes INT64, this is {amount.type}.")
-        return literals.interval(amount, node.unit)
-
-    def _subquery(self, node: Subquery, scope: Scope) -> Value:
-        relation = self.bind_subquery(node.query, scope)
-        if node.kind == "EXISTS":
-            return Value(BOOL, f"EXISTS ({relation.sql})")
-        if len(relation.columns) != 1:
-            return self.fault(node, "subquery_columns", "A query used as a value has exactly one column.")
-        kind = relation.columns[0].value.type
-        if node.kind == "ARRAY":
-            return Value(array_of(kind), f"coalesce(ARRAY ({relation.sql}), [])")
-        return Value(kind, f"({relation.sql})")
-
-    def _array(self, node: ArrayLiteral, scope: Scope) -> Value:
-        values = (
-            self.unify(node, [self.bind(item, scope) for item in node.items], list(node.items))
-            if node.items
-            else []
-        )
-        element = self.read_type(node.element) if node.element else None
-        kind = element or common_type([(value.type, value.is_literal) for value in values]) or NULL
-        if element is not None:
-            values = [literals.bent(value, element) for value in values]
-        if any(value.type.element is not None for value in values):
-            return self.fault(node, "type_mismatch", "An array can't hold arrays.")
-        constants = [value.constant for value in values]
-        constant: Any = NOT_CONSTANT if any(c is NOT_CONSTANT for c in constants) else constants
-        target = lake_type(array_of(kind)) if kind.is_known else None
-        text = f"[{', '.join(value.lake for value in values)}]"
-        is_literal = all(value.is_literal for value in values)
-        return Value(
-            array_of(kind),
-            f"CAST({text} AS {target})" if target else text,
-            constant=constant,
-            is_literal=is_literal,
-        )
-
-    def _struct(self, node: StructLiteral, scope: Scope) -> Value:
-        values = [self.bind(item, scope) for item, _ in node.items]
-        if node.type is not None:
-            kind = self.read_type(node.type)
-            if len(kind.fields) != len(values):
-                return self.fault(node, "type_mismatch", f"{kind} takes {len(kind.fields)} values.")
-            values = [literals.bent(value, field) for value, (_, field) in zip(values, kind.fields, strict=True)]
-        else:
-            names = []
-            for item, alias in node.items:
-                implied = item.names[-1].text if isinstance(item, Path) else None
-                names.append(alias.text if alias else implied)
-            kind = SqlType("STRUCT", fields=tuple((n, v.type) for n, v in zip(names, values, strict=True)))
-        pairs = zip(kind.lake_names, values, strict=True)
-        inner = ", ".join(f"{quote_name(name)} := {value.lake}" for name, value in pairs)
-        return Value(kind, f"struct_pack({inner})", is_literal=all(value.is_literal for value in values))
-
-
-__all__ = ["STRING", "TIMESTAMP", "ExpressionBinder"]

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from sql.constants import ConstantError, fold, parse_date, parse_timestamp
 from sql.datatypes import DATE, DATETIME, INT64, INTERVAL, SCALARS, STRING, TIMESTAMP, SqlType, array_of, lake_type
-from sql.functions.texts import safe_text
 from sql.parameters import Parameter
 from sql.syntax import Constant
 from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_name, quote_text
@@ -276,6 +275,3 @@ def known_arguments(args: Sequence[Value]) -> list[Any] | None:
     """Return the constants of ``args`` when all are known."""
     constants = [arg.constant for arg in args]
     return None if any(c is NOT_CONSTANT for c in constants) else constants
-
-
-__all__ = ["safe_text"]

@@ -9,7 +9,7 @@ from typing import Final
 from sql import amplification, literals
 from sql.binder import Scan
 from sql.calls import direction, order_item
-from sql.datatypes import DATE, INT64, STRING, TIMESTAMP, UNKNOWN, SqlType, array_of, common_type
+from sql.datatypes import UNKNOWN, SqlType, common_type
 from sql.expression_binder import ExpressionBinder
 from sql.from_binder import FromBinder
 from sql.names import Column, Item, Scope
@@ -427,6 +427,3 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 )
         self.fault(spec, "name_unknown", f"There is no window {spec.base.text[:60]}.")
         return WindowSpec(spec.at, None)
-
-
-__all__ = ["DATE", "INT64", "STRING", "TIMESTAMP", "QueryBinder", "Relation", "Scan", "array_of"]
