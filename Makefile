@@ -11,7 +11,7 @@ ARGS   ?=
 .PHONY: help demo up test lint fmt types bench bench-sql fuzz lock clean
 
 help:  ## Show what there is to run
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/run  ## Run the main job end to end and print a verdict (ARGS="--messages 5000 --json")
 	@$(BIN)/refeed demo $(ARGS)
