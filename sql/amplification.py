@@ -18,13 +18,16 @@ MAX_LIMITED_FACTOR: Final = 1_000_000
 _ALIAS = re.compile(r"(?<![\w\"])t\d+(?=\.)")
 
 
-def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> int | None:
-    """Note a fault when FROM multiplies rows; return how many it has, None for as many as the archive."""
+def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> tuple[int | None, int]:
+    """Note a fault when FROM multiplies rows.
+
+    Return how many rows it has, None for as many as the archive, and how often one row may be among them.
+    """
     if not scope.items:
-        return 1
+        return 1, 1
     factor = 1
     for item in scope.items:
-        factor *= max(item.rows or 1, 1)
+        factor *= item.factor if item.rows is None else max(item.rows, 1)
     most = MAX_LIMITED_FACTOR if is_limited and not node.group_by else MAX_FACTOR
     big = [item for item in scope.items if item.rows is None and item.lake_name]
     arrays = [item for item in scope.items if item.rows is not None and item.rows > 1]
@@ -42,7 +45,7 @@ def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> in
             "These tables are joined without an equality between their columns: every row would meet every row.",
             "ON a.message_id = b.message_id",
         )
-    return None if big else factor
+    return (None if big else factor), min(factor, MAX_LIMITED_FACTOR * 10)
 
 
 def aliases_in(text: str) -> set[str]:

@@ -270,6 +270,7 @@ class FromBinder(ExpressionBinder):
                 is_open=relation.has_open_star,
                 lake_name=alias,
                 rows=relation.rows,
+                factor=relation.factor,
                 scans=tuple(scans.values()),
             )
         )

@@ -45,6 +45,8 @@ class Item:
     # it is an array of a row of another item.
     lake_name: str = ""
     rows: int | None = None
+    # How often one row of the archive may be among its own.
+    factor: int = 1
     is_array: bool = False
 
     def unknown(self) -> Value:

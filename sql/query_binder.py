@@ -49,7 +49,10 @@ class Relation:
     has_open_star: bool = False
     # How many rows it has at most; None for as many as the archive.
     rows: int | None = None
+    factor: int = 1
 
+
+MAX_HANDED_ON: Final = 50
 
 Ctes = Mapping[str, Relation]
 
@@ -152,7 +155,13 @@ class QueryBinder(FromBinder, ExpressionBinder):
         open_star = any(part.has_open_star for part in parts)
         counts = [part.rows for part in parts]
         rows = None if None in counts else sum(count or 0 for count in counts)
-        return Relation(columns, f" {word} ".join(pieces), is_value, has_open_star=open_star, rows=rows)
+        factor = sum(part.factor for part in parts)
+        if factor > amplification.MAX_FACTOR and rows is None:
+            most = amplification.MAX_FACTOR
+            self.fault(node, "row_amplification", f"This gives each row {factor:,} times; {most:,} are allowed.")
+        return Relation(
+            columns, f" {word} ".join(pieces), is_value, has_open_star=open_star, rows=rows, factor=factor
+        )
 
     # --- select --------------------------------------------------------------------------------------------------
 
@@ -174,7 +183,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
             for scan in own:
                 scan.filters.append(node.where)
         is_limited = query is not None and query.limit is not None
-        rows = amplification.check(self, node, scope, is_limited=is_limited)
+        rows, factor = amplification.check(self, node, scope, is_limited=is_limited)
         grouped = self._bind_grouping(node, scope)
         scope.clause, scope.allows_aggregates, scope.allows_windows = "SELECT", True, True
         relation = self._bind_items(node, scope)
@@ -187,6 +196,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
             tail = self._order(query.order_by, scope, relation.columns) + self._limit(query, scope)
         self._check_grouped(scope, is_grouped=grouped or scope.has_aggregates)
         self.named_windows.pop()
+        relation.factor = factor
         relation.rows = 1 if scope.has_aggregates and not grouped else rows
         is_plain = not (node.is_distinct or grouped or scope.has_aggregates or relation.is_value_table)
         head = "SELECT DISTINCT" if node.is_distinct else "SELECT"
@@ -197,7 +207,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
         relation.sql = f"{head} {items}{source}{where}{group}{having}{qualify}{tail}"
         is_cut = query is not None and query.limit is not None
         if is_plain and not is_cut and not scope.has_windows and node.qualify is None:
-            relation.scans = tuple(own)
+            # A chain of CTEs that each read the one before twice has more ways than can be counted.
+            relation.scans = tuple(own) if len(own) <= MAX_HANDED_ON else ()
         if is_plain:
             relation.scope = scope
             relation.rest = f"{source}{where}{qualify}{tail}"
@@ -413,17 +424,17 @@ class QueryBinder(FromBinder, ExpressionBinder):
             text += f" {word} {value.constant}"
         return text
 
-    def window(self, spec: WindowSpec, scope: Scope) -> WindowSpec:
+    def window(self, spec: WindowSpec, scope: Scope, depth: int = 0) -> WindowSpec:
         """Return ``spec`` with the window that it names written out."""
         if spec.base is None:
             return spec
-        for windows in reversed(self.named_windows[-1:]):
-            base = windows.get(spec.base.key)
-            if base is not None and base is not spec:
-                inner = self.window(base, scope)
-                frame = (spec.frame, spec.low, spec.high) if spec.frame else (inner.frame, inner.low, inner.high)
-                return WindowSpec(
-                    spec.at, None, spec.partition_by or inner.partition_by, spec.order_by or inner.order_by, *frame
-                )
-        self.fault(spec, "name_unknown", f"There is no window {spec.base.text[:60]}.")
-        return WindowSpec(spec.at, None)
+        windows = self.named_windows[-1] if self.named_windows else {}
+        base = windows.get(spec.base.key)
+        if base is None or depth > len(windows):
+            self.fault(spec, "name_unknown", f"There is no window {spec.base.text[:60]}.")
+            return WindowSpec(spec.at, None)
+        inner = self.window(base, scope, depth + 1)
+        frame = (spec.frame, spec.low, spec.high) if spec.frame else (inner.frame, inner.low, inner.high)
+        return WindowSpec(
+            spec.at, None, spec.partition_by or inner.partition_by, spec.order_by or inner.order_by, *frame
+        )

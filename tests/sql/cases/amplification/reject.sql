@@ -22,3 +22,6 @@ SELECT CAST(LPAD('x', 1000000000) AS BYTES) AS data, attributes, message_id FROM
 --- every day of a thousand years
 --: codes row_amplification
 SELECT data, attributes, message_id FROM backup.messages, UNNEST(GENERATE_DATE_ARRAY('1000-01-01', '9999-01-01')) WHERE _PARTITIONDATE = '2024-01-01'
+--- doubled again and again
+--: codes row_amplification
+WITH a AS (SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'), b AS (SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a UNION ALL SELECT * FROM a), c AS (SELECT * FROM b, UNNEST(GENERATE_ARRAY(1, 900)) AS n) SELECT * EXCEPT (n) FROM c UNION ALL SELECT * EXCEPT (n) FROM c

@@ -10,3 +10,6 @@ SELECT *, RANK() OVER w AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-0
 --- over a scalar
 --: codes function_arguments
 SELECT *, UPPER(topic) OVER (ORDER BY publish_time) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- windows that name each other
+--: codes name_unknown
+SELECT *, SUM(1) OVER a AS s FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' WINDOW a AS (b), b AS (a)
