@@ -15,7 +15,7 @@ from cli.lines import read_messages
 from cli.processes import Children, free_port
 from cli.stack import Stack
 from cli.terminal import ExitCode, err, out, print_json
-from model.errors import InputError
+from model.errors import InputError, RefeedError
 from model.message import Message
 
 
@@ -44,7 +44,7 @@ def demo(
     if not lines:
         raise InputError(f"{input_file} holds no message.")
     home = Path(tempfile.mkdtemp(prefix="refeed-demo-"))
-    is_clean = False
+    is_kept = keep
     try:
         stack = Stack(home, pubsub_port=free_port(), api_port=free_port(), environment=_own_environment())
         err.print(f"home {home}, API {stack.api_url}, Pub/Sub {stack.emulator_host}", markup=False)
@@ -54,16 +54,19 @@ def demo(
             finally:
                 children.stop()
                 stack.close()
-        is_clean = verdict.is_clean
+        is_kept = keep or not verdict.is_clean
+    except RefeedError:
+        is_kept = True
+        raise
     finally:
-        if is_clean and not keep:
-            shutil.rmtree(home, ignore_errors=True)
-        else:
+        if is_kept:
             err.print(f"kept: {home} (logs in {home / 'logs'})", markup=False)
+        else:
+            shutil.rmtree(home, ignore_errors=True)
     (err if as_json else out).print(_render(verdict))
     if as_json:
         print_json(verdict.as_json())
-    raise typer.Exit(ExitCode.OK if is_clean else ExitCode.FAILED)
+    raise typer.Exit(ExitCode.OK if verdict.is_clean else ExitCode.FAILED)
 
 
 def _own_environment() -> dict[str, str]:
