@@ -1,15 +1,20 @@
-"""``refeed sql check``: what the gate says of a query, without running it."""
+"""``refeed sql check``: what the gate says of a query, or of thousands, without running one."""
 
-from typing import Annotated
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 
 from cli.backfill import read_query
 from cli.invocation import HomeGroup, command_settings
 from cli.parameters import ParameterOption, parse_parameters
-from cli.query import validate
-from cli.terminal import ExitCode, out, print_error, print_json
-from model.errors import RefeedError
+from cli.query import gate_policy
+from cli.terminal import out, print_json
+from model.errors import InputError
 
 app = typer.Typer(cls=HomeGroup, help="Look at queries.", no_args_is_help=True)
 
@@ -17,30 +22,49 @@ app = typer.Typer(cls=HomeGroup, help="Look at queries.", no_args_is_help=True)
 @app.command("check")
 def check(
     query: Annotated[
-        str, typer.Argument(metavar="SQL", help="GoogleSQL, @FILE or - (stdin).", show_default=False)
-    ],
+        str | None,
+        typer.Argument(metavar="FILE|-", help="A file, - for stdin, or the SQL itself.", show_default=False),
+    ] = None,
     *,
     param: ParameterOption = None,
+    jsonl: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|-", help='Lines {"id", "sql", "params": {name: [type, value]}}, a verdict each.'
+        ),
+    ] = None,
     free: Annotated[
         bool, typer.Option("--free", help="Judge it as 'refeed query' does, not as a replay.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say whether a query may run, and every reason why not; exit 4 when it may not."""
-    settings = command_settings()
-    try:
-        validated = validate(settings, read_query(query), parse_parameters(param or ()), replay=not free)
-    except RefeedError as error:
-        if error.code != "query_refused":
-            raise
-        if as_json:
-            print_json({"ok": False, "violations": error.details.get("violations")})
-        else:
-            print_error(error)
-        raise typer.Exit(ExitCode.REFUSED) from None
-    window = validated.window
-    found = None if window is None else {"from": window.start.isoformat(), "to": window.end.isoformat()}
+    """Say whether a query may run, and every reason why not; exit 0 when it may, 2 when it may not.
+
+    It is the gate of POST /backfills and needs no service and no Java.
+    """
+    from sql.check import check_lines, check_query
+
+    policy = gate_policy(command_settings(), replay=not free)
+    if (query is None) == (jsonl is None):
+        raise typer.BadParameter("takes one query, or --jsonl with a file of them")
+    if jsonl is not None:
+        with nullcontext(sys.stdin) if jsonl == "-" else _open(jsonl) as lines:
+            for verdict in check_lines(lines, policy):
+                sys.stdout.write(json.dumps(verdict) + "\n")
+        return
+    assert query is not None
+    # A long query is no file's name, and only this one says so without an error.
+    is_file = os.path.isfile(query)  # noqa: PTH113
+    report = check_query(read_query(f"@{query}" if is_file else query), parse_parameters(param or ()), policy)
     if as_json:
-        print_json({"ok": True, "window": found, "tables": list(validated.tables)})
+        print_json(report.to_json())
     else:
-        out.print("ok" + (f", reads what was ingested from {found['from']} to {found['to']}" if found else ""))
+        out.print(report.to_text(), markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(report.exit_code)
+
+
+def _open(path: str) -> TextIO:
+    try:
+        return Path(path).open(encoding="utf-8", errors="replace")
+    except OSError as exc:
+        raise InputError(f"The queries can't be read from {path}: {exc}") from exc

@@ -18,7 +18,7 @@ from model.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sql.validate import ValidatedQuery
+    from sql.validate import Policy, ValidatedQuery
 
 _MAX_CELL_CHARACTERS: Final = 80
 
@@ -51,17 +51,22 @@ def validate(
     Raises:
         QueryRefusedError: it is not allowed; every violation is in it.
     """
-    from sql.validate import Policy, validate_query
-    from sql.validate import parse_parameters as parse_values
+    from sql.validate import parse_parameters, validate_query
 
-    policy = Policy(
+    return validate_query(sql, parse_parameters(parameters), gate_policy(settings, replay=replay))
+
+
+def gate_policy(settings: Settings, *, replay: bool) -> "Policy":
+    """Return what the gate lets through here; only a replay needs a window and the three output columns."""
+    from sql.validate import Policy
+
+    return Policy(
         archive_table=settings.archive_table,
         project=settings.project,
         max_window_days=settings.max_window_days,
         now=datetime.now(UTC),
         replay=replay,
     )
-    return validate_query(sql, parse_values(parameters), policy)
 
 
 def run(settings: Settings, validated: "ValidatedQuery", *, max_rows: int) -> tuple["pa.Table", bool]:

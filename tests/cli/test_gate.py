@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 REPLAY = (
@@ -12,23 +13,54 @@ def test_a_query_that_may_run_says_what_it_reads(refeed: Callable[..., Any]) -> 
     result = refeed("sql", "check", REPLAY, "--json")
     assert result.code == 0
     answer = json.loads(result.out)
-    assert answer["ok"] is True
+    assert answer["verdict"] == "accept"
     assert answer["window"]["from"].startswith("2026-01-01T00:00:00")
     assert answer["window"]["to"].startswith("2026-01-02T00:00:00")
+    assert refeed("sql", "check", REPLAY).out.startswith("accepted")
 
 
 def test_every_violation_is_told_at_once(refeed: Callable[..., Any]) -> None:
     result = refeed("sql", "check", "SELECT data FROM backup.messages", "--json")
-    assert result.code == 4
+    assert result.code == 2
     answer = json.loads(result.out)
-    assert answer["ok"] is False
+    assert answer["verdict"] == "reject"
     assert len(answer["violations"]) >= 2
-    assert refeed("sql", "check", "SELECT data FROM backup.messages").err.count("\n  - ") == len(
-        answer["violations"]
-    )
+    text = refeed("sql", "check", "SELECT data FROM backup.messages").out
+    assert all(violation["message"] in text for violation in answer["violations"])
+
+
+def test_a_file_is_read_by_its_name(refeed: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "replay.sql"
+    file.write_text(REPLAY)
+    assert refeed("sql", "check", str(file)).code == 0
+
+
+def test_a_file_of_queries_gets_a_verdict_a_line(refeed: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "queries.jsonl"
+    with_parameter = REPLAY.replace("'2026-01-01T00:00:00Z'", "@from")
+    lines = [
+        {"id": 1, "sql": REPLAY},
+        {"id": 2, "sql": "DROP TABLE backup.messages"},
+        {"id": 3, "sql": with_parameter, "params": {"from": ["TIMESTAMP", "2026-01-01T00:00:00Z"]}},
+    ]
+    file.write_text("\n".join(json.dumps(line) for line in lines))
+    result = refeed("sql", "check", "--jsonl", str(file))
+    assert result.code == 0
+    verdicts = [json.loads(line) for line in result.out.splitlines()]
+    assert [(v["id"], v["verdict"]) for v in verdicts] == [(1, "accept"), (2, "reject"), (3, "accept")]
+    assert verdicts[1]["codes"] == ["statement_not_allowed"]
+
+
+def test_no_query_or_two_are_a_wrong_command_line(refeed: Callable[..., Any]) -> None:
+    assert refeed("sql", "check").code == 2
+    assert refeed("sql", "check", REPLAY, "--jsonl", "x").code == 2
 
 
 def test_free_asks_for_no_window_and_no_columns(refeed: Callable[..., Any]) -> None:
     sql = "SELECT COUNT(*) AS n FROM backup.messages"
-    assert refeed("sql", "check", sql).code == 4
-    assert refeed("sql", "check", sql, "--free").out == "ok\n"
+    assert refeed("sql", "check", sql).code == 2
+    assert refeed("sql", "check", sql, "--free").code == 0
+
+
+def test_a_query_longer_than_a_files_name_is_a_query(refeed: Callable[..., Any]) -> None:
+    assert refeed("sql", "check", REPLAY + " AND topic IN (" + ", ".join(["'orders'"] * 1000) + ")").code == 0
