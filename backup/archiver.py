@@ -136,7 +136,7 @@ class Archiver:
             else:
                 self._acknowledge(held)
         self._totals["messages"] += sum(file.rows for file in files)
-        self._totals["bytes"] += sum(file.size_bytes for file in files)
+        self._totals["file_bytes"] += sum(file.size_bytes for file in files)
         self._totals["replays"] += sum(part.replays.num_rows for part in pulled)
         if files:
             self._totals["commits"] += 1

@@ -210,7 +210,7 @@ def test_the_status_file_counts_what_was_done(stream, pulled, tmp_path):
     assert status is not None
     assert status["totals"] == {
         "messages": 2,
-        "bytes": status["totals"]["bytes"],
+        "file_bytes": status["totals"]["file_bytes"],
         "replays": 0,
         "commits": 1,
         "redelivered": 1,
