@@ -1,12 +1,14 @@
 import json
+import time
 from collections import Counter
 from types import SimpleNamespace
 
 import grpc
 import pyarrow.parquet as pq
 import pytest
-from google.pubsub_v1.types import AcknowledgeRequest
+from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
 
+from backup import archiver as archiver_module
 from backup.archiver import Archiver
 from backup.journal import EntryState, Journal
 from backup.source import ArchiveTask
@@ -28,10 +30,11 @@ class AckChannel:
 
     def __init__(self) -> None:
         self.acked: list[str] = []
+        self.extended: list[str] = []
         self.is_down = False
 
     def unary_unary(self, method, request_serializer, response_deserializer):
-        return self
+        return Extensions(self) if method.endswith("ModifyAckDeadline") else self
 
     def future(self, request, timeout):
         if not self.is_down:
@@ -41,6 +44,20 @@ class AckChannel:
     def result(self):
         if self.is_down:
             raise Refused
+
+
+class Extensions:
+    """The other method: it keeps whose leases were extended."""
+
+    def __init__(self, channel: AckChannel) -> None:
+        self.channel = channel
+
+    def future(self, request, timeout):
+        self.channel.extended += ModifyAckDeadlineRequest.deserialize(request).ack_ids
+        return self
+
+    def result(self):
+        return b""
 
 
 class Stream:
@@ -238,3 +255,22 @@ def test_an_unreadable_table_after_a_commit_leaves_the_attempt_to_the_next_start
     assert stream.channel.acked == ["orders-1"]
     stream.batch([pulled("orders", b"a")])
     assert stream.archived() == Counter([("orders", "1")])
+
+
+def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monkeypatch):
+    monkeypatch.setattr(archiver_module, "_EXTEND_EVERY_SECONDS", 0.02)
+    commit = LakeArchive.commit
+
+    def slow_commit(*call):
+        deadline = time.monotonic() + 10
+        while stream.channel.extended.count("orders-1") < 3:
+            assert time.monotonic() < deadline, "no lease was extended"
+            time.sleep(0.01)
+        commit(*call)
+
+    monkeypatch.setattr(LakeArchive, "commit", slow_commit)
+    stream.batch([pulled("orders", b"a")])
+    assert stream.channel.acked == ["orders-1"]
+    extended = len(stream.channel.extended)
+    time.sleep(0.1)  # five times what an extension would take, were the thread still there
+    assert len(stream.channel.extended) == extended

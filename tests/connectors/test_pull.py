@@ -1,9 +1,11 @@
 import threading
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from connectors.pubsub import pull as pull_module
 from connectors.pubsub.acks import acknowledge, extend_leases
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA, BatchPull, Puller, PullLimits, PullTarget
@@ -117,13 +119,28 @@ def test_acknowledged_messages_do_not_come_again_and_given_back_ones_do(pubsub, 
     assert sorted(again.column("message_id").to_pylist()) == sorted(expected)
 
 
-def test_leases_are_extended_while_a_batch_is_held(pubsub, target, server):
+def test_leases_are_extended_while_a_batch_is_pulled(pubsub, target, monkeypatch):
+    extended: list[tuple[str, list[str], int]] = []
+    monkeypatch.setattr(
+        pull_module,
+        "extend_leases",
+        lambda _, path, ack_ids, seconds: extended.append((path, ack_ids.to_pylist(), seconds)),
+    )
     publish(pubsub, Message(b"x"))
-    puller, table = pull(pubsub, target)
-    assert table.num_rows == 1
-    puller.extend_leases(at_once=True)
-    leased = server.read_stats()[target.path]["leased_messages"]
-    assert leased == 1
+    hurried = replace(target, ack_deadline_seconds=0)  # a third of it is over at once
+    _, table = pull(pubsub, hurried)
+    assert extended
+    assert extended[-1] == (target.path, table.column("ack_id").to_pylist(), 0)
+
+
+def test_leases_that_are_young_are_left_alone(pubsub, target, monkeypatch):
+    extended: list[object] = []
+    monkeypatch.setattr(pull_module, "extend_leases", lambda *call: extended.append(call))
+    publish(pubsub, Message(b"x"))
+    batch, _ = pull(pubsub, target)
+    assert extended == []
+    batch.extend_leases(at_once=True)
+    assert len(extended) == 1
 
 
 def test_what_comes_between_two_batches_is_in_the_next_one_and_not_a_lease_late(pubsub, target):
