@@ -91,7 +91,7 @@ def configure_logging() -> None:
         cache_logger_on_first_use=True,
     )
     logging.raiseExceptions = False
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _LineHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
@@ -101,3 +101,18 @@ def configure_logging() -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.INFO))
+
+
+class _LineHandler(logging.Handler):
+    """Writes each line to stderr by itself.
+
+    A line that a full disk refused must not wait in a buffer: Python would try it again at the end, and turn the
+    exit code of a stream that drained into 120.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line, or drop it."""
+        try:
+            os.write(sys.stderr.fileno(), f"{self.format(record)}\n".encode(errors="backslashreplace"))
+        except OSError:
+            self.handleError(record)

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from cli.invocation import command_settings
-from cli.processes import Child, Children, check_port_free
+from cli.processes import Child, Children, check_port_free, is_listening
 from cli.stack import Stack
 from cli.terminal import err, out
 from model.errors import LeaseHeldError, ProcessEndedError
@@ -128,20 +128,30 @@ def _hold_home(home: Path) -> Iterator[Path]:
 
 
 def _end_leftovers(record: Path) -> None:
-    """End what an earlier ``up`` noted and left running, and wait until its ports and locks are free."""
+    """End what an earlier ``up`` noted and left running, and wait until its ports and locks are free.
+
+    Raises:
+        ProcessEndedError: something of it does not end.
+    """
     try:
-        processes = json.loads(record.read_text())["processes"]
-    except (OSError, ValueError, KeyError):
+        noted = json.loads(record.read_text())
+        processes = {name: Process(**fields) for name, fields in noted["processes"].items()}
+        addresses = [noted["api_url"].removeprefix("http://"), noted["pubsub_emulator_host"]]
+    except (OSError, ValueError, KeyError, TypeError):
         return
-    left = {name: process for name, fields in processes.items() if (process := Process(**fields)).is_alive}
+    left = {name: process for name, process in processes.items() if process.is_alive}
     for name, process in left.items():
         err.print(f"ending {name} (process {process.pid}), left by a 'refeed up' that was killed")
         process.signal_group(signal.SIGKILL)
     deadline = time.monotonic() + _END_SECONDS
-    while any(process.is_alive for process in left.values()):
-        if time.monotonic() > deadline:
-            raise ProcessEndedError(f"Processes of an earlier 'refeed up' do not end: {', '.join(left)}.")
+    # A process counts as dead while its last threads still hold its sockets, so the ports are asked as well.
+    while left and time.monotonic() < deadline:
+        if not any(process.is_alive for process in left.values()) and not any(map(is_listening, addresses)):
+            return
         time.sleep(_POLL_SECONDS)
+    still = [name for name, process in left.items() if process.is_alive]
+    if still:
+        raise ProcessEndedError(f"Processes of an earlier 'refeed up' do not end: {', '.join(still)}.")
 
 
 def _print_addresses(stack: Stack) -> None:

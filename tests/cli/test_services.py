@@ -62,13 +62,13 @@ def test_an_api_without_credentials_says_what_to_do_in_one_line(
 
 
 def test_every_log_line_is_one_json_object_on_stderr(
-    capsys: pytest.CaptureFixture[str], quiet_logging: None
+    capfd: pytest.CaptureFixture[str], quiet_logging: None
 ) -> None:
     configure_logging()
     structlog.get_logger("ours").info("archived", rows=3)
     logging.getLogger("theirs").warning("slow %s", "disk")
     structlog.get_logger("ours").error("failed", exc_info=ValueError("broken"))
-    captured = capsys.readouterr()
+    captured = capfd.readouterr()
     lines = [json.loads(line) for line in captured.err.splitlines()]
     assert captured.out == ""
     assert [(line["event"], line["level"]) for line in lines] == [
@@ -83,14 +83,14 @@ def test_every_log_line_is_one_json_object_on_stderr(
 
 
 def test_the_level_says_how_much_is_logged(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet_logging: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet_logging: None
 ) -> None:
     monkeypatch.setenv("REFEED_LOG_LEVEL", "error")
     configure_logging()
     structlog.get_logger("ours").warning("not this")
     logging.getLogger("theirs").warning("nor this")
     structlog.get_logger("ours").error("but this")
-    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["but this"]
+    assert [json.loads(line)["event"] for line in capfd.readouterr().err.splitlines()] == ["but this"]
 
 
 def test_a_log_on_a_full_disk_stops_nobody() -> None:
@@ -100,6 +100,13 @@ def test_a_log_on_a_full_disk_stops_nobody() -> None:
     )
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, text=True, check=True, timeout=60
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            # With it the interpreter itself would keep nothing back.
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            check=True,
+            timeout=60,
         )
     assert done.stdout == "went on\n"

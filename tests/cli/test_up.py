@@ -17,6 +17,8 @@ from local.server import PubSubServer
 from model.errors import ProcessEndedError
 from model.process import Process
 
+# Where nobody listens.
+ADDRESSES = {"api_url": "http://127.0.0.1:1", "pubsub_emulator_host": "127.0.0.1:1"}
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
@@ -51,11 +53,32 @@ def test_what_a_killed_up_left_running_is_ended(home: Path) -> None:
         process = Process.of(orphan.pid)
         assert process is not None
         (home / "run").mkdir(parents=True)
-        record = {"processes": {"backup": asdict(process)}}
-        (home / "run" / "up.json").write_text(json.dumps(record))
+        (home / "run" / "up.json").write_text(json.dumps({**ADDRESSES, "processes": {"backup": asdict(process)}}))
         with up._hold_home(home) as path:
             assert orphan.wait(timeout=20) == -signal.SIGKILL
         assert not path.exists()
+
+
+def test_a_port_that_a_dead_process_still_holds_is_waited_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch, sleeper: Child
+) -> None:
+    process = Process.of(sleeper.start().pid)
+    assert process is not None
+    (home / "run").mkdir(parents=True)
+    (home / "run" / "up.json").write_text(json.dumps({**ADDRESSES, "processes": {"api": asdict(process)}}))
+    answers = iter([True, True])
+    monkeypatch.setattr(up, "is_listening", lambda address: next(answers, False))
+    with up._hold_home(home):
+        assert not sleeper.is_running
+        assert next(answers, None) is None, "asked until it was free"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"processes": {"api": {"pid": 1}}, "api_url": "x"}'])
+def test_a_record_of_another_shape_is_no_obstacle(home: Path, text: str) -> None:
+    (home / "run").mkdir(parents=True)
+    (home / "run" / "up.json").write_text(text)
+    with up._hold_home(home) as record:
+        assert record.name == "up.json"
 
 
 def test_a_process_that_only_has_the_same_number_is_left_alone(home: Path, sleeper: Child) -> None:
@@ -63,7 +86,7 @@ def test_a_process_that_only_has_the_same_number_is_left_alone(home: Path, sleep
     assert process is not None
     (home / "run").mkdir(parents=True)
     earlier = asdict(process) | {"start_ticks": process.start_ticks - 1}
-    (home / "run" / "up.json").write_text(json.dumps({"processes": {"backup": earlier}}))
+    (home / "run" / "up.json").write_text(json.dumps({**ADDRESSES, "processes": {"backup": earlier}}))
     with up._hold_home(home):
         assert sleeper.is_running
 
