@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cli.processes import Child, free_port
+from connectors.spark.connect import ConnectServer
 from model.process import Process
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(400)]
@@ -70,6 +71,11 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path)
     yield terminal
     terminal.up.stop(seconds=60)
+    # Where the test failed between a kill -9 and the next start, nobody else would end these.
+    if (terminal.home / "run" / "up.json").exists():
+        for process in terminal.processes().values():
+            process.signal_group(signal.SIGKILL)
+    ConnectServer(terminal.home / "run", {}).stop()
 
 
 def wait_for(is_true: Callable[[], Any], *, seconds: float, why: str) -> None:
