@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 from sql.cursor import Cursor
@@ -23,16 +24,16 @@ from sql.syntax import (
 _PARAMETERISED: Final = frozenset({"STRING", "BYTES", "NUMERIC", "DECIMAL", "BIGNUMERIC", "BIGDECIMAL"})
 
 
-class CallGrammar(Cursor):
+class CallGrammar(Cursor, ABC):
     """Reads types and calls; the expressions and queries inside them are read by the subclasses."""
 
+    @abstractmethod
     def read_expression(self) -> Expression:
         """Read one expression."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_query(self) -> Query:
         """Read a query up to what can't belong to it."""
-        raise NotImplementedError
 
     def starts_query(self) -> bool:
         """Say whether a query starts here, perhaps after opening brackets."""

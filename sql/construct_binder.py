@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -43,24 +44,24 @@ if TYPE_CHECKING:
     from sql.query_binder import Relation
 
 
-class ConstructBinder(Binder):
+class ConstructBinder(Binder, ABC):
     """Binds expressions that build values; their parts are bound by the subclass."""
 
+    @abstractmethod
     def bind(self, node: Expression, scope: Scope) -> Value:
         """Return what ``node`` is inside ``scope``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def truth(self, node: Expression, scope: Scope) -> Value:
         """Bind a condition."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unify(self, node: Expression, values: list[Value], nodes: list[Expression]) -> list[Value]:
         """Return ``values`` brought to one type."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bind_subquery(self, query: Query, scope: Scope) -> Relation:
         """Bind a query that may name columns of ``scope``."""
-        raise NotImplementedError
 
     def bind_case(self, node: Case, scope: Scope) -> Value:
         """Bind CASE."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, Final
 
@@ -58,9 +59,9 @@ _ARITHMETIC: Final = {"+", "-", "*", "/"}
 class ExpressionBinder(ConstructBinder):
     """Binds expressions; queries inside them are bound by the subclass."""
 
+    @abstractmethod
     def window(self, spec: WindowSpec, scope: Scope) -> WindowSpec:
         """Return ``spec`` with the window that it names written out."""
-        raise NotImplementedError
 
     def bind(self, node: Expression, scope: Scope) -> Value:
         """Return what ``node`` is inside ``scope``; a fault inside gives a broken value, never an exception."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -45,9 +46,9 @@ class FromBinder(ExpressionBinder):
         self.ctes: Mapping[str, Relation] = {}
         self.named_windows: list[dict[str, WindowSpec]] = []
 
+    @abstractmethod
     def bind_query(self, query: Query, outer: Scope | None, ctes: Mapping[str, Relation]) -> Relation:
         """Bind a query."""
-        raise NotImplementedError
 
     def bind_from(self, item: FromItem, scope: Scope) -> str:
         """Add the items to ``scope`` and return their text for the lake."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from sql.cursor import STATEMENTS, GrammarError
 from sql.expressions import ExpressionGrammar
 from sql.lexer import Source, Token
@@ -114,9 +116,9 @@ class QueryGrammar(ExpressionGrammar):
             return body
         return Query(at, ctes, body, order, limit, offset)
 
+    @abstractmethod
     def read_pipes(self, start: FromItem) -> Query:
         """Read the steps after ``|>``."""
-        raise NotImplementedError
 
     def _read_ctes(self) -> tuple[Cte, ...]:
         self.expect_word("WITH")

@@ -22,7 +22,7 @@ from model.errors import PubSubError
 
 _PULL: Final = "/google.pubsub.v1.Subscriber/Pull"
 MAX_PULL_MESSAGES: Final = 1000
-# Four Pulls in flight keep one connection busy; more only fill memory. Measured on loopback: 1 gives 60 %.
+# Four Pulls in flight keep one connection busy; more only fill memory. Measured on loopback: 1 gives half.
 MAX_IN_FLIGHT_PER_SUBSCRIPTION: Final = 4
 MAX_IN_FLIGHT: Final = 512
 _POLL_SECONDS: Final = 0.1
