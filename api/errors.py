@@ -1,6 +1,7 @@
 """Every failure as RFC 9457 problem details; the one place that knows status codes."""
 
 import json
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -13,7 +14,9 @@ from starlette.exceptions import HTTPException
 
 from model.errors import (
     BodyTooLargeError,
+    ForbiddenError,
     IdempotencyKeyReusedError,
+    IdentityUnavailableError,
     InvalidNameError,
     JavaNotFoundError,
     JobChangedError,
@@ -23,10 +26,13 @@ from model.errors import (
     PubSubError,
     PubSubUnavailableError,
     QueryError,
+    RateLimitedError,
     RefeedError,
     RequestInvalidError,
+    RequestTimeoutError,
     StorageFullError,
     TopicNotFoundError,
+    UnauthenticatedError,
     WarehouseError,
 )
 from sql.validate import QueryRefusedError
@@ -46,6 +52,11 @@ STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
     JobStateError: HTTPStatus.CONFLICT,
     JobChangedError: HTTPStatus.PRECONDITION_FAILED,
     BodyTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    RequestTimeoutError: HTTPStatus.REQUEST_TIMEOUT,
+    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    ForbiddenError: HTTPStatus.FORBIDDEN,
+    RateLimitedError: HTTPStatus.TOO_MANY_REQUESTS,
+    IdentityUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PubSubUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PubSubError: HTTPStatus.BAD_GATEWAY,
     StorageFullError: HTTPStatus.INSUFFICIENT_STORAGE,
@@ -55,6 +66,7 @@ STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
     RefeedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
+_RETRY_AFTER_SECONDS: Final = 5
 _HTTP_CODES: Final[Mapping[int, str]] = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -104,9 +116,23 @@ async def _answer_refeed_error(request: Request, exc: Exception) -> JSONResponse
     status = status_of(exc)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         return await _answer_unknown_error(request, exc)
-    headers = {"Retry-After": "5"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
     found = exc.details.get("errors") or exc.details.get("violations")
-    return problem_response(request, status, exc.code, exc.message, found, headers)
+    return problem_response(request, status, exc.code, exc.message, found, _headers_of(exc, status))
+
+
+def _headers_of(error: RefeedError, status: HTTPStatus) -> dict[str, str]:
+    """Return what an answer says besides its body: when to come again, how to say who one is."""
+    match status:
+        case HTTPStatus.SERVICE_UNAVAILABLE:
+            return {"Retry-After": str(_RETRY_AFTER_SECONDS)}
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return {"Retry-After": str(math.ceil(error.details.get("retry_after_seconds", _RETRY_AFTER_SECONDS)))}
+        case HTTPStatus.UNAUTHORIZED:
+            # RFC 6750: the error is named only to those who sent something.
+            named = ', error="invalid_token"' if error.details.get("was_given") else ""
+            return {"WWW-Authenticate": f'Bearer realm="refeed"{named}'}
+        case _:
+            return {}
 
 
 async def _answer_validation_error(request: Request, exc: Exception) -> JSONResponse:

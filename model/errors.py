@@ -175,6 +175,36 @@ class BodyTooLargeError(RefeedError):
     code = "body_too_large"
 
 
+class UnauthenticatedError(RefeedError):
+    """Send a valid key or token as 'Authorization: Bearer ...'."""
+
+    code = "unauthenticated"
+
+
+class ForbiddenError(RefeedError):
+    """The caller may not do this."""
+
+    code = "forbidden"
+
+
+class RateLimitedError(RefeedError):
+    """Too many calls; ``retry_after_seconds`` in the details says when the next one may come."""
+
+    code = "rate_limited"
+
+
+class IdentityUnavailableError(RefeedError):
+    """The issuer's keys can't be fetched, so no token can be verified now; API keys still work."""
+
+    code = "identity_unavailable"
+
+
+class RequestTimeoutError(RefeedError):
+    """The request's body did not arrive in time."""
+
+    code = "request_timeout"
+
+
 class LaunchError(RefeedError):
     """The job's driver could not be started."""
 

@@ -1,0 +1,76 @@
+"""Who calls: a name for the history, the scopes it holds and the topics it may publish to."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from model.errors import ForbiddenError
+
+READ: Final = "backfills.read"
+PLAN: Final = "backfills.plan"
+RUN: Final = "backfills.run"
+APPROVE: Final = "backfills.approve"
+ADMIN: Final = "backfills.admin"
+
+# scope -> what it lets its holder do
+SCOPES: Final[dict[str, str]] = {
+    READ: "see backfills, their history, logs and dead letters, topics and streams",
+    PLAN: "ask what a backfill would do, with samples of its messages",
+    RUN: "create, change, pause, resume, cancel, retry and revert backfills",
+    APPROVE: "approve a large backfill that somebody else created",
+    ADMIN: "everything above, and the audit log",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller whose identity is proven; ``topics`` None means every topic.
+
+    A topic pattern that ends in ``*`` stands for every topic that begins like it. ``name`` is what a second pair
+    of eyes is told apart by: two callers with one name count as one.
+
+    Example:
+        >>> bot = Principal("key:bot", frozenset({READ, RUN}), ("orders", "test-*"))
+        >>> bot.may(RUN), bot.may(APPROVE)
+        (True, False)
+        >>> bot.may_publish_to("test-1"), bot.may_publish_to("orders-2")
+        (True, False)
+    """
+
+    name: str
+    scopes: frozenset[str]
+    topics: tuple[str, ...] | None = None
+
+    def may(self, scope: str) -> bool:
+        """Say whether it holds ``scope``; ``backfills.admin`` holds every other one."""
+        return scope in self.scopes or ADMIN in self.scopes
+
+    def may_publish_to(self, topic: str) -> bool:
+        """Say whether backfills of its own may publish to the topic with this id."""
+        if self.topics is None:
+            return True
+        return any(
+            topic.startswith(pattern[:-1]) if pattern.endswith("*") else topic == pattern
+            for pattern in self.topics
+        )
+
+    def require(self, scope: str) -> None:
+        """Raise unless it holds ``scope``.
+
+        Raises:
+            ForbiddenError: it does not.
+        """
+        if not self.may(scope):
+            raise ForbiddenError(f"This needs the scope {scope}, which {self.name} does not have.", scope=scope)
+
+    def require_topic(self, topic: str) -> None:
+        """Raise unless it may publish to ``topic``.
+
+        Raises:
+            ForbiddenError: it may not.
+        """
+        if not self.may_publish_to(topic):
+            raise ForbiddenError(f"{self.name} may not publish to the topic {topic}.", topic=topic)
+
+
+# Whoever reaches a service that has no key and no issuer, which is bound to loopback for that reason.
+LOCAL: Final = Principal("local", frozenset(SCOPES))
