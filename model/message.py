@@ -15,6 +15,8 @@ ROW_ATTRIBUTE: Final = "refeed_row"
 TOPIC_ATTRIBUTE: Final = "refeed_topic"
 MESSAGE_ID_ATTRIBUTE: Final = "refeed_message_id"
 PUBLISH_TIME_ATTRIBUTE: Final = "refeed_publish_time"
+# Only where a backfill is meant for one consumer: the id of the subscription whose filter selects it.
+TARGET_ATTRIBUTE: Final = "refeed_target"
 REPLAY_TAGS: Final = (
     REPLAY_ATTRIBUTE,
     BACKFILL_ID_ATTRIBUTE,
