@@ -72,5 +72,37 @@ class Principal:
             raise ForbiddenError(f"{self.name} may not publish to the topic {topic}.", topic=topic)
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Scopes for everybody whose token has ``value`` in its claim ``claim``."""
+
+    claim: str
+    value: str
+    scopes: frozenset[str]
+
+
+def parse_grants(text: str) -> tuple[Grant, ...]:
+    """Return the grants of ``claim=value:scope,scope; claim=value:scope``.
+
+    Raises:
+        ValueError: it is not that, or a scope does not exist.
+
+    Example:
+        >>> parse_grants("email=ann@shop.example:backfills.admin")
+        (Grant(claim='email', value='ann@shop.example', scopes=frozenset({'backfills.admin'})),)
+    """
+    grants = []
+    for part in filter(None, map(str.strip, text.split(";"))):
+        who, colon, listed = part.rpartition(":")
+        claim, equals, value = who.partition("=")
+        scopes = frozenset(scope.strip() for scope in listed.split(","))
+        if not (colon and equals and claim.strip() and value.strip()):
+            raise ValueError(f"{part!r} is not claim=value:scope,scope")
+        if unknown := sorted(scopes - SCOPES.keys()):
+            raise ValueError(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}")
+        grants.append(Grant(claim.strip(), value.strip(), scopes))
+    return tuple(grants)
+
+
 # Whoever reaches a service that has no key and no issuer, which is bound to loopback for that reason.
 LOCAL: Final = Principal("local", frozenset(SCOPES))

@@ -3,15 +3,22 @@
 import os
 import re
 import secrets
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from model.errors import SettingsError
+from model.principal import Grant, parse_grants
 from model.table import DEFAULT_ARCHIVE_TABLE, Partitioning
 
 DEFAULT_PROJECT: Final = "refeed-local"
+# What Standard Webhooks asks of a secret.
+_MIN_SECRET_BYTES: Final = 24
+_MAX_SECRET_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,15 @@ class Settings:
     max_window_days: int
     query_memory: str
     max_body_bytes: int
+    body_timeout_seconds: float
+    rate_limit_per_minute: int
+    oidc_issuer: str | None
+    oidc_audience: tuple[str, ...]
+    oidc_jwks_url: str | None
+    oidc_scopes_claim: str
+    oidc_grants: tuple[Grant, ...]
+    notify_url: str | None
+    notify_secret: str | None
 
     @property
     def is_embedded(self) -> bool:
@@ -83,7 +99,8 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         try:
             return parse(text)
         except ValueError as exc:
-            faults.append(f"{name}={text!r}: {exc}")
+            shown = "(hidden)" if name.endswith("_SECRET") else repr(text)
+            faults.append(f"{name}={shown}: {exc}")
             return None
 
     where = home or Path(env.get("REFEED_HOME") or Path(env.get("HOME", "/")) / ".refeed").expanduser()
@@ -108,7 +125,21 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         max_window_days=get("REFEED_MAX_WINDOW_DAYS", "366", _whole(1, 36600)),
         query_memory=get("REFEED_QUERY_MEMORY", "2GB", _memory),
         max_body_bytes=get("REFEED_MAX_BODY_BYTES", str(256 * 1024), _whole(1024, 1 << 30)),
+        body_timeout_seconds=get("REFEED_BODY_TIMEOUT_SECONDS", "10", _number(0.1, 600)),
+        rate_limit_per_minute=get("REFEED_RATE_LIMIT_PER_MINUTE", "600", _whole(0, 1_000_000)),
+        oidc_issuer=get("REFEED_OIDC_ISSUER", "", _web_address),
+        oidc_audience=get("REFEED_OIDC_AUDIENCE", "", _words),
+        oidc_jwks_url=get("REFEED_OIDC_JWKS_URL", "", _web_address),
+        oidc_scopes_claim=get("REFEED_OIDC_SCOPES_CLAIM", "scope", str),
+        oidc_grants=get("REFEED_OIDC_GRANTS", "", parse_grants),
+        notify_url=get("REFEED_NOTIFY_URL", "", _web_address),
+        notify_secret=get("REFEED_NOTIFY_SECRET", "", parse_notify_secret),
     )
+    # An audience is what keeps a token that was made for another service out of this one.
+    if settings.oidc_issuer and not settings.oidc_audience:
+        faults.append("REFEED_OIDC_AUDIENCE is missing: with REFEED_OIDC_ISSUER it says whom tokens are meant for")
+    if settings.notify_url and not settings.notify_secret:
+        faults.append("REFEED_NOTIFY_SECRET is missing: it signs what is sent to REFEED_NOTIFY_URL")
     if faults:
         raise SettingsError("Wrong settings: " + "; ".join(faults), faults=faults)
     return settings
@@ -150,6 +181,51 @@ def _project(text: str) -> str:
 def _table(text: str) -> str:
     if not re.fullmatch(r"(?:[a-z][a-z0-9.:\-]*\.)?\w+\.\w+", text):
         raise ValueError("takes dataset.table or project.dataset.table")
+    return text
+
+
+def _web_address(text: str) -> str | None:
+    """Return the address, without credentials, which would end up in logs; http only on this machine."""
+    parts = urlsplit(text)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(parts.hostname or ""))
+    if text and (not is_safe or not parts.hostname or "@" in parts.netloc or re.search(r"[\s\\]", text)):
+        raise ValueError("takes an https:// address without a user, or http:// on loopback")
+    return text or None
+
+
+def is_loopback_name(host: str) -> bool:
+    """Say whether ``host`` always means this machine.
+
+    Example:
+        >>> [is_loopback_name(host) for host in ("localhost", "127.0.0.1", "::1", "localhost.example")]
+        [True, True, True, False]
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def parse_notify_secret(text: str) -> str | None:
+    """Return a webhook secret as Standard Webhooks writes it: ``whsec_`` and 24 to 64 bytes in base64.
+
+    Raises:
+        ValueError: it is not that; the text never holds the secret.
+    """
+    if not text:
+        return None
+    try:
+        size = len(b64decode(text.removeprefix("whsec_"), validate=True))
+    except ValueError:
+        size = 0
+    if not text.startswith("whsec_") or not _MIN_SECRET_BYTES <= size <= _MAX_SECRET_BYTES:
+        raise ValueError(f"takes whsec_ and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in base64")
     return text
 
 
