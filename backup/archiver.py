@@ -1,37 +1,25 @@
 """One batch's way from files to the archive: known ids out, journal, commit, acks, in this order."""
 
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from backup.journal import EntryState, Journal, concat_ids
 from backup.source import PulledFile
-from backup.status import StatusFile
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.files import WrittenFile
-from connectors.pubsub.acks import acknowledge, extend_leases
+from jobs.stream.hold import Hold, raise_reported, read_faults
+from jobs.stream.journal import EntryState, Journal, concat_ids
+from jobs.stream.status import StatusFile
 from model import failpoint
-from model.errors import (
-    CommitOutcomeUnknownError,
-    PubSubError,
-    PubSubUnavailableError,
-    RefeedError,
-    StorageFullError,
-)
+from model.errors import CommitOutcomeUnknownError, RefeedError
 
 _log = structlog.get_logger(__name__)
 
-# Leases are at least ten seconds long (Pub/Sub's smallest ack deadline).
-_EXTEND_EVERY_SECONDS: Final = 3.0
-_EXTEND_BY_SECONDS: Final = 60
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
 _REPORT_EVERY_SECONDS: Final = 10.0
@@ -61,8 +49,7 @@ class Archiver:
         self.status = status
         self.failure: RefeedError | None = None
         self._journal = journal
-        self._channel = channel
-        self._project = project
+        self._hold = Hold(channel, project)
         self._stream = stream
         self._lease = lease
         self._lease_epoch = lease_epoch
@@ -105,13 +92,11 @@ class Archiver:
     def _archive_rows(self, rows: list[Any]) -> None:
         failpoint.hit("batch.collected")
         self.failure = None
-        for row in rows:
-            for subscription, fault in json.loads(row.faults).items():
-                _log.warning("pull_failed", subscription=subscription, error=fault)
-                self._totals["faults"] += 1
+        if faults := read_faults(rows):
+            self._totals["faults"] += len(faults)
         pulled = [PulledFile.decode(bytes(row.result)) for row in rows if row.result is not None]
         try:
-            _raise_reported(rows)
+            raise_reported(rows)
         except RefeedError:
             for part in pulled:
                 self._drop(part.file)
@@ -123,7 +108,7 @@ class Archiver:
 
     def _archive_files(self, pulled: list[PulledFile]) -> None:
         held = concat_ids([table for part in pulled for table in (part.ids, part.replays)])
-        with self._leases_extended(held):
+        with self._hold.extended(held):
             files = self._without_known(pulled)
             if files:
                 self._last_attempt += 1
@@ -179,35 +164,8 @@ class Archiver:
 
     def _acknowledge(self, ids: pa.Table) -> None:
         """Acknowledge ``ids``; what fails comes again and is known by its id."""
-        for position, (subscription, ack_ids) in enumerate(_by_subscription(ids)):
-            if position == 1:
-                failpoint.hit("ack.between")
-            try:
-                acknowledge(self._channel, self._path(subscription), ack_ids)
-            except PubSubError as exc:
-                self._totals["faults"] += 1
-                _log.warning("ack_failed", subscription=subscription, error=exc.message)
-
-    @contextmanager
-    def _leases_extended(self, ids: pa.Table) -> Iterator[None]:
-        """Extend the leases of ``ids`` from a thread for as long as the block runs."""
-        over = threading.Event()
-
-        def extend() -> None:
-            while not over.wait(_EXTEND_EVERY_SECONDS):
-                for subscription, ack_ids in _by_subscription(ids):
-                    try:
-                        extend_leases(self._channel, self._path(subscription), ack_ids, _EXTEND_BY_SECONDS)
-                    except PubSubError as exc:
-                        _log.warning("lease_not_extended", subscription=subscription, error=exc.message)
-
-        thread = threading.Thread(target=extend, name="extend-leases", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        if failed := self._hold.acknowledge(ids):
+            self._totals["faults"] += failed
 
     def _compact_aside(self) -> None:
         """Merge small files in a thread when they pile up; the stream goes on committing meanwhile."""
@@ -244,22 +202,3 @@ class Archiver:
         if now - self._reported_at >= _REPORT_EVERY_SECONDS:
             self._reported_at = now
             _log.info("backup_totals", **self._totals)
-
-    def _path(self, subscription: str) -> str:
-        return f"projects/{self._project}/subscriptions/{subscription}"
-
-
-def _by_subscription(ids: pa.Table) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each subscription of ``ids`` with its ack ids."""
-    column = ids.column("subscription").cast(pa.string())
-    for name in pc.unique(column).to_pylist():
-        yield name, ids.column("ack_id").filter(pc.equal(column, name)).combine_chunks()
-
-
-def _raise_reported(rows: list[Any]) -> None:
-    """Raise the first error that a task reported in its row."""
-    for row in rows:
-        if row.error is not None:
-            error = json.loads(row.error)
-            known = {cls.code: cls for cls in (StorageFullError, PubSubUnavailableError)}
-            raise known.get(error["code"], RefeedError)(error["message"])

@@ -12,15 +12,15 @@ from typing import Any, Final
 import structlog
 
 from backup.archiver import Archiver
-from backup.journal import Journal
-from backup.lease import hold_lease, lock_home
 from backup.source import BackupSource
-from backup.status import StatusFile
 from connectors.lake.archive import LakeArchive
 from connectors.lake.leases import LakeLeases
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
+from jobs.stream.journal import Journal
+from jobs.stream.lease import hold_lease, lock_home
+from jobs.stream.status import StatusFile
 from model.errors import PubSubUnavailableError, RefeedError, StorageFullError
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings

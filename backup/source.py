@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
-from backup.journal import IDS_SCHEMA
 from connectors.lake.files import ArchiveWriter, WrittenFile
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.source import PullSource
+from jobs.stream.journal import IDS_SCHEMA
 from model import failpoint
 from model.message import REPLAY_ATTRIBUTE, replay_token
 

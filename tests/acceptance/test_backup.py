@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backup.status import StatusFile
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA
+from jobs.stream.status import StatusFile
 from model.failpoint import FAILPOINTS
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
 from model.settings import read_settings

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
 
-from backup import archiver as archiver_module
 from backup.archiver import Archiver
-from backup.journal import EntryState, Journal
 from backup.source import ArchiveTask
-from backup.status import StatusFile
 from connectors.lake.archive import LakeArchive
+from jobs.stream import hold as hold_module
+from jobs.stream.journal import EntryState, Journal
+from jobs.stream.status import StatusFile
 from model.errors import LeaseLostError, PubSubUnavailableError, StorageFullError, WarehouseError
 
 
@@ -258,7 +258,7 @@ def test_an_unreadable_table_after_a_commit_leaves_the_attempt_to_the_next_start
 
 
 def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monkeypatch):
-    monkeypatch.setattr(archiver_module, "_EXTEND_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(hold_module, "_EXTEND_EVERY_SECONDS", 0.02)
     commit = LakeArchive.commit
 
     def slow_commit(*call):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from backup.status import StatusFile
 from cli.processes import Child, Children, free_port, is_listening
 from cli.stack import Stack
+from jobs.stream.status import StatusFile
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from backup.journal import IDS_SCHEMA, EntryState, Journal, concat_ids
+from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids
 from model.errors import CheckpointCorruptError
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)

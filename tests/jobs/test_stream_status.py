@@ -1,6 +1,6 @@
 import os
 
-from backup.status import StatusFile
+from jobs.stream.status import StatusFile
 
 
 def test_a_status_is_read_by_others_with_who_wrote_it_and_when(tmp_path):
