@@ -13,9 +13,31 @@ from urllib.parse import urlsplit
 
 from model.errors import SettingsError
 from model.principal import Grant, parse_grants
-from model.table import DEFAULT_ARCHIVE_TABLE, Partitioning
+from model.table import DEFAULT_ARCHIVE_TABLE, Partitioning, Warehouse
 
 DEFAULT_PROJECT: Final = "refeed-local"
+
+
+@dataclass(frozen=True, slots=True)
+class BigQuerySettings:
+    """Where and how BigQuery keeps the tables; labels are pairs, so that the object stays hashable.
+
+    ``host`` and ``storage_host`` are a stand-in's REST URL and gRPC ``host:port``; without them Google is meant.
+    ``append_bytes`` is the largest append request, ``streams_per_hour`` what a backup may create of the quota.
+    """
+
+    location: str
+    host: str | None
+    storage_host: str | None
+    is_regional: bool
+    partition_expiration_days: int
+    require_partition_filter: bool
+    kms_key: str | None
+    labels: tuple[tuple[str, str], ...]
+    append_bytes: int
+    streams_per_hour: int
+
+
 # What Standard Webhooks asks of a secret.
 _MIN_SECRET_BYTES: Final = 24
 _MAX_SECRET_BYTES: Final = 64
@@ -31,7 +53,9 @@ class Settings:
     secret: str | None
     archive_table: str
     archive_partitioning: Partitioning
+    warehouse: Warehouse
     lake: str
+    bigquery: BigQuerySettings
     ack_deadline_seconds: int
     backup_slots: int
     backup_batch_seconds: float
@@ -43,6 +67,9 @@ class Settings:
     connect_url: str | None
     max_running: int
     max_window_days: int
+    query_tables: tuple[str, ...]
+    plan_seconds: int
+    price_usd_per_tib: float | None
     query_memory: str
     max_body_bytes: int
     body_timeout_seconds: float
@@ -111,7 +138,20 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         secret=env.get("REFEED_SECRET") or None,
         archive_table=get("REFEED_ARCHIVE_TABLE", DEFAULT_ARCHIVE_TABLE, _table),
         archive_partitioning=get("REFEED_ARCHIVE_PARTITIONING", "day", _one_of("day", "hour")),
+        warehouse=get("REFEED_WAREHOUSE", "lake", _one_of("lake", "bigquery")),
         lake=get("REFEED_LAKE", str(where.absolute() / "lake"), str),
+        bigquery=BigQuerySettings(
+            location=get("REFEED_BIGQUERY_LOCATION", "US", _location),
+            host=get("BIGQUERY_EMULATOR_HOST", "", _url),
+            storage_host=env.get("REFEED_BIGQUERY_STORAGE_HOST") or None,
+            is_regional=get("REFEED_BIGQUERY_REGIONAL_ENDPOINTS", "false", _flag),
+            partition_expiration_days=get("REFEED_BIGQUERY_PARTITION_EXPIRATION_DAYS", "0", _whole(0, 36500)),
+            require_partition_filter=get("REFEED_BIGQUERY_REQUIRE_PARTITION_FILTER", "true", _flag),
+            kms_key=get("REFEED_BIGQUERY_KMS_KEY", "", _kms_key),
+            labels=get("REFEED_BIGQUERY_LABELS", "", _labels),
+            append_bytes=get("REFEED_BIGQUERY_APPEND_BYTES", "9500000", _whole(100_000, 19_000_000)),
+            streams_per_hour=get("REFEED_BIGQUERY_STREAMS_PER_HOUR", "8000", _whole(60, 10_000_000)),
+        ),
         ack_deadline_seconds=get("REFEED_ACK_DEADLINE_SECONDS", "60", _whole(10, 600)),
         backup_slots=get("REFEED_BACKUP_SLOTS", "2", _whole(1, 1000)),
         backup_batch_seconds=get("REFEED_BACKUP_BATCH_SECONDS", "1.0", _number(0.05, 300)),
@@ -123,6 +163,9 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         connect_url=env.get("REFEED_CONNECT_URL") or None,
         max_running=get("REFEED_MAX_RUNNING", "4", _whole(1, 1000)),
         max_window_days=get("REFEED_MAX_WINDOW_DAYS", "366", _whole(1, 36600)),
+        query_tables=get("REFEED_QUERY_TABLES", "", _tables),
+        plan_seconds=get("REFEED_PLAN_SECONDS", "900", _whole(1, 7 * 86400)),
+        price_usd_per_tib=get("REFEED_PRICE_USD_PER_TIB", "unknown", _price),
         query_memory=get("REFEED_QUERY_MEMORY", "2GB", _memory),
         max_body_bytes=get("REFEED_MAX_BODY_BYTES", str(256 * 1024), _whole(1024, 1 << 30)),
         body_timeout_seconds=get("REFEED_BODY_TIMEOUT_SECONDS", "10", _number(0.1, 600)),
@@ -227,6 +270,53 @@ def parse_notify_secret(text: str) -> str | None:
     if not text.startswith("whsec_") or not _MIN_SECRET_BYTES <= size <= _MAX_SECRET_BYTES:
         raise ValueError(f"takes whsec_ and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in base64")
     return text
+
+
+def _price(text: str) -> float | None:
+    return None if text == "unknown" else _number(0, 1_000_000)(text)
+
+
+def _tables(text: str) -> tuple[str, ...]:
+    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    return tuple(_table(name) for name in names)
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("takes true or false")
+    return text == "true"
+
+
+def _location(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9\-]{1,40}", text):
+        raise ValueError("takes a BigQuery location such as EU or europe-west1")
+    return text
+
+
+def _url(text: str) -> str | None:
+    if not text:
+        return None
+    if not re.fullmatch(r"(https?://)?[\w.\-]+(:\d{1,5})?/?", text):
+        raise ValueError("takes host:port or a URL")
+    return (text if "://" in text else f"http://{text}").rstrip("/")
+
+
+def _kms_key(text: str) -> str | None:
+    if text and not re.fullmatch(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", text):
+        raise ValueError("takes projects/P/locations/L/keyRings/R/cryptoKeys/K")
+    return text or None
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    for key, equals, value in pairs:
+        if (
+            not equals
+            or not re.fullmatch(r"[a-z][a-z0-9_\-]{0,62}", key)
+            or not re.fullmatch(r"[a-z0-9_\-]{0,63}", value)
+        ):
+            raise ValueError("takes key=value,key=value of lower-case letters, digits, - and _")
+    return tuple(sorted((key, value) for key, _, value in pairs))
 
 
 def _memory(text: str) -> str:

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from model.window import Window
+
 ColumnType = Literal["BYTES", "STRING", "TIMESTAMP", "ATTRIBUTES"]
 Partitioning = Literal["day", "hour"]
+Warehouse = Literal["lake", "bigquery"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,30 @@ PARTITION_DATE: Final = "_PARTITIONDATE"
 
 # What every replay query has to give back, exactly once each.
 REPLAY_COLUMNS: Final = ("data", "attributes", "message_id")
+
+TableColumns = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table beside the archive that queries may read: its name as the deployment lists it, columns and types.
+
+    Types are GoogleSQL's, ``ARRAY<STRUCT<key STRING, value STRING>>`` for example. A table with ``partitioning``
+    is partitioned by the time its rows came in, so that it has the pseudo columns too.
+    """
+
+    table: str
+    columns: TableColumns
+    partitioning: Partitioning | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """What a query reads beside the archive: a table, the view it is called by on the lake, and its window.
+
+    ``window`` are the ingestion times it can touch, None for a table that is not partitioned by them.
+    """
+
+    table: str
+    view: str
+    window: Window | None

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from model.table import TableRead, TableSchema
+from model.window import Window
 from sql.parameters import Parameter
 from sql.syntax import Expression, Node
 from sql.values import BROKEN, LakeGapError, Value
@@ -18,13 +20,16 @@ class Policy:
     """What a deployment allows; ``now`` is the moment the plan is made.
 
     ``replay`` demands the window and the output columns; without it any SELECT over the allowed tables passes.
-    An archive named with its project has no default project: then only the full name is it.
+    An archive named with its project has no default project: then only the full name is it. ``schemas`` say what
+    is known of the ``extra_tables``; of ``missing_tables`` it is known that the warehouse does not have them.
     """
 
     archive_table: str
     project: str | None
     now: datetime
     extra_tables: tuple[str, ...] = ()
+    schemas: tuple[TableSchema, ...] = ()
+    missing_tables: tuple[str, ...] = ()
     max_window_days: int = 366
     replay: bool = True
 
@@ -32,9 +37,17 @@ class Policy:
         """Return every full spelling of the archive."""
         return frozenset(self._spellings(self.archive_table))
 
-    def extra_names(self) -> frozenset[str]:
-        """Return every full spelling of the other allowed tables."""
-        return frozenset(name for table in self.extra_tables for name in self._spellings(table))
+    def extra_table(self, name: str) -> str | None:
+        """Return the allowed table that ``name`` spells in full, as the deployment lists it."""
+        return next((table for table in self.extra_tables if name in self._spellings(table)), None)
+
+    def schema(self, table: str) -> TableSchema | None:
+        """Return what is known of an allowed table."""
+        return next((schema for schema in self.schemas if schema.table == table), None)
+
+    def lake_view(self, table: str) -> str:
+        """Return what an allowed table is called on the lake."""
+        return f"refeed_table_{self.extra_tables.index(table) + 1}"
 
     def _spellings(self, table: str) -> list[str]:
         if table.count(".") >= 2 or self.project is None:
@@ -44,14 +57,15 @@ class Policy:
 
 @dataclass(slots=True, eq=False)
 class Scan:
-    """One reading of the archive on its way to the result; a row has to pass all of ``filters`` to matter.
+    """One reading of a partitioned table on its way to the result; a row has to pass all ``filters`` to matter.
 
     A query in FROM that only hands rows on is read through: its scan goes on under a number of its own, and
     what the query around it filters counts too. ``numbers`` are all it had, so that two references to one CTE
-    are never bounded by each other's filters.
+    are never bounded by each other's filters. ``table`` is as the deployment writes it.
     """
 
     at: int
+    table: str
     numbers: tuple[int, ...]
     filters: list[Expression] = field(default_factory=list)
 
@@ -71,23 +85,34 @@ class Binder:
         self.faults: list[Fault] = []
         self.gaps: list[Fault] = []
         self.scans: list[Scan] = []
+        # Every allowed table that is read, as the deployment writes it.
         self.tables: list[str] = []
         # What each expression of the tree was found to be; the proof of the window looks here.
         self.values: dict[int, Value] = {}
         self._names = 0
         self._scan_numbers = 0
 
-    def add_scan(self, at: int) -> Scan:
-        """Note a scan of the archive."""
+    @property
+    def reads_archive(self) -> bool:
+        """Whether the archive is among what the query reads."""
+        return self.policy.archive_table in self.tables
+
+    def extra_reads(self, windows: Mapping[str, Window]) -> tuple[TableRead, ...]:
+        """Return what the query reads beside the archive; ``windows`` are known by table."""
+        tables = dict.fromkeys(table for table in self.tables if table != self.policy.archive_table)
+        return tuple(TableRead(t, self.policy.lake_view(t), windows.get(t)) for t in tables)
+
+    def add_scan(self, at: int, table: str) -> Scan:
+        """Note a scan of a table that is partitioned by ingestion time."""
         self._scan_numbers += 1
-        scan = Scan(at, (self._scan_numbers,))
+        scan = Scan(at, table, (self._scan_numbers,))
         self.scans.append(scan)
         return scan
 
     def read_through(self, scan: Scan) -> Scan:
         """Note that a query around hands on the rows of ``scan``, once for each reference to it."""
         self._scan_numbers += 1
-        further = Scan(scan.at, (*scan.numbers, self._scan_numbers), list(scan.filters))
+        further = Scan(scan.at, scan.table, (*scan.numbers, self._scan_numbers), list(scan.filters))
         if scan in self.scans:
             self.scans.remove(scan)
         self.scans.append(further)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from model.table import TableRead
 from sql.from_binder import LAKE_VIEW
 from sql.validate import ValidatedQuery
 from sql.violation import QueryRefusedError
@@ -12,10 +13,15 @@ __all__ = ["LAKE_VIEW", "LakeQuery", "render_lake_query"]
 
 @dataclass(frozen=True, slots=True)
 class LakeQuery:
-    """SQL over the view ``refeed_archive``, for a session in UTC; parameters are JSON-ready values."""
+    """SQL over the view ``refeed_archive`` and those of ``extra_reads``, for a session in UTC.
+
+    Parameters are JSON-ready values; without ``reads_archive`` the archive's files are not needed.
+    """
 
     sql: str
     parameters: Mapping[str, object]
+    reads_archive: bool = True
+    extra_reads: tuple[TableRead, ...] = ()
 
 
 def render_lake_query(query: ValidatedQuery) -> LakeQuery:
@@ -26,4 +32,4 @@ def render_lake_query(query: ValidatedQuery) -> LakeQuery:
     """
     if query.lake_violations:
         raise QueryRefusedError(query.lake_violations)
-    return LakeQuery(query.lake_sql, dict(query.lake_parameters))
+    return LakeQuery(query.lake_sql, dict(query.lake_parameters), query.reads_archive, query.extra_reads)

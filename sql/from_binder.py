@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME
-from sql.binder import Policy
+from sql.binder import Policy, Scan
 from sql.datatypes import ATTRIBUTES, DATE, INT64, SCALARS, TIMESTAMP, UNKNOWN
 from sql.expression_binder import ExpressionBinder
 from sql.names import AmbiguousNameError, Column, Item, Scope, find_path
@@ -28,6 +28,7 @@ from sql.syntax import (
     UnnestItem,
     WindowSpec,
 )  # fmt: skip
+from sql.tables import read_type
 from sql.values import Origin, Partition, Value, quote_name
 
 if TYPE_CHECKING:
@@ -168,14 +169,11 @@ class FromBinder(ExpressionBinder):
         if node.has_offset:
             self.fault(node, "clause_not_allowed", "WITH OFFSET belongs to arrays.")
         if name in self.policy.archive_names():
-            return self._add_scan(node, scope)
-        if name in self.policy.extra_names():
-            self.tables.append(name)
-            self.gap(node, f"the table {name}")
-            alias = self.fresh("t")
-            scope.items.append(Item(self._alias(node), [], is_open=True, lake_name=alias))
-            return f"{LAKE_VIEW} AS {alias}"
-        self._refuse_table(node, name)
+            return self._add_archive(node, scope)
+        extra = self.policy.extra_table(name)
+        if extra is not None and extra not in self.policy.missing_tables:
+            return self._add_extra(node, extra, scope)
+        self._refuse_table(node, name, is_missing=extra is not None)
         scope.items.append(Item(self._alias(node), [], is_open=True))
         return f"{LAKE_VIEW} AS {self.fresh('t')}"
 
@@ -189,9 +187,13 @@ class FromBinder(ExpressionBinder):
         last = node.path[-1].text.rpartition(".")[2]
         return last.lower() if last.isascii() else last
 
-    def _refuse_table(self, node: TableItem, name: str) -> None:
+    def _refuse_table(self, node: TableItem, name: str, *, is_missing: bool) -> None:
         archive = self.policy.archive_table
         shown = name[:120]
+        if is_missing:
+            message = f"The table {shown} is allowed by REFEED_QUERY_TABLES, but the lake has no such table."
+            self.fault(node, "table_missing", message)
+            return
         message = f"The table {shown} is not allowed; queries read {archive}."
         strange = next((char for char in name if not char.isascii()), None)
         if strange is not None:
@@ -205,10 +207,10 @@ class FromBinder(ExpressionBinder):
             message = "INFORMATION_SCHEMA is not allowed."
         self.fault(node, "table_not_allowed", message, f"FROM `{archive}`")
 
-    def _add_scan(self, node: TableItem, scope: Scope) -> str:
-        scan = self.add_scan(node.at)
+    def _add_archive(self, node: TableItem, scope: Scope) -> str:
         archive = self.policy.archive_table
         self.tables.append(archive)
+        scan = self.add_scan(node.at, archive)
         alias = self.fresh("t")
         columns = []
         for column in ARCHIVE_COLUMNS:
@@ -216,20 +218,32 @@ class FromBinder(ExpressionBinder):
             columns.append(
                 Column(column.name, Value(kind, f'{alias}."{column.name}"', Origin(scan.number, column.name)))
             )
-        partition = Partition(scan.number)
-        pseudo = {
-            PARTITION_TIME.lower(): Value(TIMESTAMP, f'{alias}."{PARTITION_TIME}"', partition=partition),
-            PARTITION_DATE.lower(): Value(
-                DATE, f'{alias}."{PARTITION_DATE}"', partition=Partition(scan.number, "DAY")
-            ),
-        }
+        pseudo = _pseudo_columns(alias, scan)
         item = Item(self._alias(node), columns, pseudo=pseudo, scans=(scan,), lake_name=alias, is_archive=True)
         scope.items.append(item)
-        sample = ""
-        if node.sample_percent is not None:
-            percent = self.bind(node.sample_percent, Scope())
-            sample = self._sample(node.sample_percent, percent)
-        return f"{LAKE_VIEW} AS {alias}{sample}"
+        return f"{LAKE_VIEW} AS {alias}{self._sample_of(node)}"
+
+    def _add_extra(self, node: TableItem, table: str, scope: Scope) -> str:
+        """Add a table of REFEED_QUERY_TABLES; one whose columns nobody told is for BigQuery alone."""
+        self.tables.append(table)
+        alias = self.fresh("t")
+        schema = self.policy.schema(table)
+        item = Item(self._alias(node), [], is_open=schema is None, lake_name=alias)
+        if schema is None:
+            self.gap(node, f"the table {table}, whose columns are not known")
+        else:
+            known = [(name, read_type(kind)) for name, kind in schema.columns]
+            item.columns = [Column(n, Value(k, f"{alias}.{quote_name(n)}")) for n, k in known if k.is_known]
+            if schema.partitioning is not None:
+                scan = self.add_scan(node.at, table)
+                item.scans, item.pseudo = (scan,), _pseudo_columns(alias, scan)
+        scope.items.append(item)
+        return f"{self.policy.lake_view(table)} AS {alias}{self._sample_of(node)}"
+
+    def _sample_of(self, node: TableItem) -> str:
+        if node.sample_percent is None:
+            return ""
+        return self._sample(node.sample_percent, self.bind(node.sample_percent, Scope()))
 
     def _sample(self, node: Expression, percent: Value) -> str:
         number = percent.constant
@@ -299,3 +313,12 @@ class FromBinder(ExpressionBinder):
         value = Value(INT64, f"({name}.i - 1)")
         scope.items.append(Item(offset.lower(), [Column(offset, value)], value, rows=1, is_array=True))
         return f"UNNEST({array.lake}) WITH ORDINALITY AS {name}(e, i)"
+
+
+def _pseudo_columns(alias: str, scan: Scan) -> dict[str, Value]:
+    """Return the pseudo columns of a table that is partitioned by ingestion time."""
+    whole, day = Partition(scan.number), Partition(scan.number, "DAY")
+    return {
+        PARTITION_TIME.lower(): Value(TIMESTAMP, f'{alias}."{PARTITION_TIME}"', partition=whole),
+        PARTITION_DATE.lower(): Value(DATE, f'{alias}."{PARTITION_DATE}"', partition=day),
+    }

@@ -1,8 +1,9 @@
 """The rules a bound query has to keep, one function a rule; each returns every fault it finds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from model.table import REPLAY_COLUMNS
 from model.window import Window
@@ -14,6 +15,7 @@ from sql.syntax import Query
 from sql.violation import Fault
 
 WANTED: dict[str, SqlType] = {"data": BYTES, "attributes": ATTRIBUTES, "message_id": STRING}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXAMPLE = "WHERE _PARTITIONTIME >= TIMESTAMP '2026-01-01' AND _PARTITIONTIME < TIMESTAMP '2026-01-02'"
 
 
@@ -27,10 +29,10 @@ class Bound:
     policy: Policy
 
 
-def check_window(bound: Bound) -> tuple[Window | None, list[Fault]]:
-    """Return the window that holds every partition the query reads; each scan must be bounded by itself."""
+def check_window(bound: Bound) -> tuple[dict[str, Window], list[Fault]]:
+    """Return, by table, the window that holds every partition the query reads; each scan is bounded by itself."""
     faults: list[Fault] = []
-    windows: list[Window] = []
+    windows: dict[str, list[Window]] = {}
     for scan in bound.binder.scans:
         spans = prove(scan.filters, scan.numbers, bound.binder.values)
         if any(span.start == BEGINNING for span in spans):
@@ -42,8 +44,7 @@ def check_window(bound: Bound) -> tuple[Window | None, list[Fault]]:
                     _EXAMPLE,
                 )
             )
-            continue
-        if not spans:
+        elif not spans:
             faults.append(
                 Fault(
                     "window_empty",
@@ -51,32 +52,37 @@ def check_window(bound: Bound) -> tuple[Window | None, list[Fault]]:
                     scan.at,
                 )
             )
-            continue
-        window = _window(spans, bound.policy)
-        if window.width > timedelta(days=bound.policy.max_window_days):
-            days = window.width / timedelta(days=1)
-            faults.append(
-                Fault(
-                    "window_too_wide",
-                    f"The window is {days:.1f} days wide; {bound.policy.max_window_days} are allowed.",
-                    scan.at,
-                    "Replay it in parts.",
-                )
-            )
-        windows.append(window)
-    if not windows:
-        return None, faults
-    hull = Window.hull(windows)
-    if not faults and hull.width > timedelta(days=bound.policy.max_window_days):
-        faults.append(
-            Fault(
-                "window_too_wide",
-                f"The scans together span {hull.width.days} days; {bound.policy.max_window_days} are allowed.",
-                bound.query.at,
-                "Replay it in parts.",
-            )
-        )
-    return hull, faults
+        else:
+            window = _window(spans, bound.policy)
+            faults += _too_wide(window, "The window is", scan.at, bound.policy)
+            windows.setdefault(scan.table, []).append(window)
+    hulls = {table: Window.hull(parts) for table, parts in windows.items()}
+    if not faults:
+        for hull in hulls.values():
+            faults += _too_wide(hull, "The scans together span", bound.query.at, bound.policy)
+    return hulls, faults
+
+
+def _too_wide(window: Window, what: str, at: int, policy: Policy) -> list[Fault]:
+    if window.width <= timedelta(days=policy.max_window_days):
+        return []
+    days = window.width / timedelta(days=1)
+    message = f"{what} {days:.1f} days wide; {policy.max_window_days} are allowed."
+    return [Fault("window_too_wide", message, at, "Replay it in parts.")]
+
+
+def replay_window(bound: Bound, windows: Mapping[str, Window]) -> Window:
+    """Return the ingestion times that a replay can touch, ``windows`` being known by table.
+
+    They are the archive's. Where the query does not read it, they are those of the other tables; a table that is
+    not partitioned by ingestion time is read whole, from 1970 until the plan.
+    """
+    archive = bound.policy.archive_table
+    if archive in windows:
+        return windows[archive]
+    if set(windows) == set(bound.binder.tables):
+        return Window.hull(windows.values())
+    return Window(_EPOCH, max(bound.policy.now, _EPOCH))
 
 
 def _window(spans: Iterable[Span], policy: Policy) -> Window:
@@ -87,9 +93,9 @@ def _window(spans: Iterable[Span], policy: Policy) -> Window:
     return Window(start, max(start, end))
 
 
-def check_reads_archive(bound: Bound) -> list[Fault]:
-    """A replay reads the archive."""
-    if bound.binder.scans or bound.binder.faults:
+def check_reads_table(bound: Bound) -> list[Fault]:
+    """A replay reads the archive, or another table that the deployment allows."""
+    if bound.binder.tables or bound.binder.faults:
         return []
     archive = bound.policy.archive_table
     return [

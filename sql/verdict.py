@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from model.table import PARTITION_TIME
+from model.table import PARTITION_TIME, TableRead
 from model.window import Window
 from sql import rules
 from sql.binder import Policy
@@ -36,10 +36,12 @@ class ValidatedQuery:
     """A query that passed the gate.
 
     ``text`` is what was written and what BigQuery gets. ``window`` holds every partition the query can read;
-    it is None only for ``refeed query``. ``lake_sql`` is the same query for the lake, of which
-    ``lake_violations`` say what it can't do there; use ``sql.dialect.render_lake_query``.
-    ``missing_columns`` are those of topic, publish_time and ordering_key that the text does not give back and
-    that ``lake_sql`` adds under their own names, after the others.
+    it is None only for ``refeed query``. Tables beside the archive are ``extra_reads``. ``lake_sql`` is the same
+    query for the lake, of which ``lake_violations`` say what it can't do there; use
+    ``sql.dialect.render_lake_query``. ``missing_columns`` are those of topic, publish_time and ordering_key that
+    the text does not give back and that ``lake_sql`` adds under their own names, after the others;
+    ``looks_up_columns`` says that it takes a second reading of the archive to find them. A query that does not
+    read the archive gets no column added.
     """
 
     text: str
@@ -50,6 +52,9 @@ class ValidatedQuery:
     rewrites_data: bool
     rewrites_attributes: bool
     missing_columns: tuple[str, ...]
+    looks_up_columns: bool
+    reads_archive: bool
+    extra_reads: tuple[TableRead, ...]
     lake_sql: str
     lake_parameters: Mapping[str, object]
     lake_violations: tuple[Violation, ...]
@@ -92,19 +97,21 @@ def _refusal(source: Source, faults: list[Fault]) -> QueryRefusedError:
 def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder) -> ValidatedQuery:
     policy = binder.policy
     bound = rules.Bound(query, relation, binder, policy)
-    window = None
+    windows: dict[str, Window] = {}
     faults = list(binder.faults)
     if policy.replay:
-        window, found = rules.check_window(bound)
-        faults += [*found, *rules.check_reads_archive(bound), *rules.check_output(bound)]
+        windows, found = rules.check_window(bound)
+        faults += [*found, *rules.check_reads_table(bound), *rules.check_output(bound)]
     if faults:
         raise _refusal(source, faults)
+    window = rules.replay_window(bound, windows) if policy.replay else None
     missing: tuple[str, ...] = ()
-    if policy.replay:
+    if policy.replay and binder.reads_archive:
         missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
-    added = _add_columns(relation, missing) if policy.replay else {}
+    added = _add_columns(relation, missing)
     lake_sql = _lake_sql(relation, added, binder)
-    if policy.replay and window is not None and len(added) < len(missing):
+    looks_up = len(added) < len(missing)
+    if looks_up and window is not None:
         lake_sql = _join_columns(lake_sql, relation, missing, window)
     origins = {c.key: c.value.origin.column if c.value.origin else None for c in relation.columns}
     # A parameter that only moved a bound or a LIMIT is in the text as a constant already.
@@ -123,9 +130,12 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
             OutputColumn(c.name or "", str(c.value.type), c.value.origin.column if c.value.origin else None)
             for c in relation.columns
         ),
-        rewrites_data=policy.replay and origins["data"] != "data",
-        rewrites_attributes=policy.replay and origins["attributes"] != "attributes",
+        rewrites_data=policy.replay and binder.reads_archive and origins["data"] != "data",
+        rewrites_attributes=policy.replay and binder.reads_archive and origins["attributes"] != "attributes",
         missing_columns=missing,
+        looks_up_columns=looks_up,
+        reads_archive=binder.reads_archive,
+        extra_reads=binder.extra_reads(windows),
         lake_sql=lake_sql,
         lake_parameters=used,
         lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
@@ -134,6 +144,8 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
 
 def _add_columns(relation: Relation, missing: tuple[str, ...]) -> dict[str, str]:
     """Return texts for the columns that a plain SELECT lacks, read beside the message_id they belong to."""
+    if not missing:
+        return {}
     message_id = next(column.value for column in relation.columns if column.key == "message_id")
     if relation.scope is None or message_id.origin is None:
         return {}
