@@ -91,6 +91,42 @@ class StorageFullError(WarehouseError):
     code = "storage_full"
 
 
+class WarehouseUnavailableError(WarehouseError):
+    """The warehouse does not answer; it is asked again."""
+
+    code = "warehouse_unavailable"
+
+
+class QuotaExceededError(WarehouseUnavailableError):
+    """A quota of the warehouse is used up for the moment."""
+
+    code = "quota_exceeded"
+
+
+class WarehousePermissionError(WarehouseError):
+    """The credentials may not do this in the warehouse."""
+
+    code = "warehouse_permission_denied"
+
+
+class CredentialsMissingError(WarehouseError):
+    """No Google credentials were found; run 'gcloud auth application-default login'."""
+
+    code = "credentials_missing"
+
+
+class TableNotFoundError(WarehouseError):
+    """The table does not exist; run 'refeed init'."""
+
+    code = "table_not_found"
+
+
+class TableMismatchError(WarehouseError):
+    """The table exists and differs in what can't be changed."""
+
+    code = "table_mismatch"
+
+
 class CommitOutcomeUnknownError(WarehouseError):
     """The commit may or may not have happened; it must be looked up before anything else is done."""
 
@@ -155,6 +191,54 @@ class IdempotencyKeyReusedError(RefeedError):
     """This Idempotency-Key came before with another request."""
 
     code = "idempotency_key_reused"
+
+
+class PlanExpiredError(RefeedError):
+    """The plan has expired, or there never was one with this id; plan again."""
+
+    code = "plan_expired"
+
+
+class PlanMismatchError(RefeedError):
+    """The plan is one of another query, other parameters or another topic."""
+
+    code = "plan_mismatch"
+
+
+class BackfillOverlapsError(RefeedError):
+    """A backfill that is not at its end replays some of the same messages to the same topic."""
+
+    code = "backfill_overlaps"
+
+
+class ReplayArchivedError(RefeedError):
+    """A backup subscription of the target has no replay filter, so the replay would be archived again."""
+
+    code = "replay_would_be_archived"
+
+
+class TargetSubscriptionError(RefeedError):
+    """The subscription does not select the messages that are meant for it alone."""
+
+    code = "target_subscription_invalid"
+
+
+class ApprovalRequiredError(RefeedError):
+    """The backfill waits for somebody else's approval."""
+
+    code = "approval_required"
+
+
+class StagingUnknownError(RefeedError):
+    """No staging table is known for the backfill's target."""
+
+    code = "staging_unknown"
+
+
+class AlreadyMergedError(RefeedError):
+    """The backfill's rows are merged into the reporting table already."""
+
+    code = "already_merged"
 
 
 class MessagesFailedError(RefeedError):
