@@ -1,0 +1,1 @@
+"""BigQuery: tables, exactly-once appends over the Storage Write API, leases, by Google's own clients."""
