@@ -36,9 +36,16 @@ def _with_status(call: Callable[[Any, grpc.ServicerContext], Any]) -> Callable[[
         try:
             return call(request, context)
         except StatusError as exc:
-            context.abort(exc.code, exc.text)
+            abort(context, exc)
 
     return run
+
+
+def abort(context: grpc.ServicerContext, error: StatusError) -> None:
+    """End the call with the error's status."""
+    if error.details is not None:
+        context.set_trailing_metadata((("grpc-status-details-bin", error.details),))
+    context.abort(error.code, error.text)
 
 
 def cut_page(items: list[Any], page_size: int, page_token: str) -> tuple[list[Any], str]:

@@ -24,6 +24,9 @@ _MIN_RETENTION_SECONDS: Final = 600
 _MAX_RETENTION_SECONDS: Final = 31 * _DAY_SECONDS
 _DEFAULT_EXPIRATION_SECONDS: Final = 31 * _DAY_SECONDS
 _MIN_EXPIRATION_SECONDS: Final = _DAY_SECONDS
+_DEFAULT_DELIVERY_ATTEMPTS: Final = 5
+_MIN_DELIVERY_ATTEMPTS: Final = 5
+_MAX_DELIVERY_ATTEMPTS: Final = 100
 
 _NAME: Final = re.compile(
     r"projects/[^/\s]+/(topics|subscriptions|snapshots)/(?!goog)[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}"
@@ -37,12 +40,13 @@ _SUBSCRIPTION_FIELDS: Final = frozenset(
     {
         "name", "topic", "ack_deadline_seconds", "retain_acked_messages", "message_retention_duration", "labels",
         "enable_message_ordering", "expiration_policy", "filter", "retry_policy", "push_config",
+        "dead_letter_policy", "enable_exactly_once_delivery", "detached",
     }
 )  # fmt: skip
 _SUBSCRIPTION_UPDATES: Final = frozenset(
     {
         "ack_deadline_seconds", "retain_acked_messages", "message_retention_duration", "labels",
-        "expiration_policy", "retry_policy", "push_config",
+        "expiration_policy", "retry_policy", "push_config", "dead_letter_policy", "enable_exactly_once_delivery",
     }
 )  # fmt: skip
 _SNAPSHOT_UPDATES: Final = frozenset({"expire_time", "labels"})
@@ -94,6 +98,8 @@ def complete_subscription(config: Any) -> Any:
         config.message_retention_duration.seconds = _DEFAULT_RETENTION_SECONDS
     if not config.HasField("expiration_policy"):
         config.expiration_policy.ttl.seconds = _DEFAULT_EXPIRATION_SECONDS
+    if config.HasField("dead_letter_policy"):
+        _complete_dead_letter_policy(config.dead_letter_policy)
     _validate_subscription(config)
     parse_filter(config.filter)
     return config
@@ -117,6 +123,17 @@ def _validate_subscription(config: Any) -> None:
             raise StatusError.invalid(
                 "The expiration_policy.ttl must be at least as long as the message_retention_duration."
             )
+
+
+def _complete_dead_letter_policy(policy: Any) -> None:
+    validate_name(policy.dead_letter_topic, "topics")
+    if not policy.max_delivery_attempts:
+        policy.max_delivery_attempts = _DEFAULT_DELIVERY_ATTEMPTS
+    if not _MIN_DELIVERY_ATTEMPTS <= policy.max_delivery_attempts <= _MAX_DELIVERY_ATTEMPTS:
+        raise StatusError.invalid(
+            f"Invalid max_delivery_attempts given ({policy.max_delivery_attempts}): it must be between "
+            f"{_MIN_DELIVERY_ATTEMPTS} and {_MAX_DELIVERY_ATTEMPTS}."
+        )
 
 
 def update_topic(config: Any, update: Any, paths: Iterable[str]) -> Any:
@@ -148,6 +165,14 @@ def detach_topic(config: Any) -> Any:
     return detached
 
 
+def mark_detached(config: Any) -> Any:
+    """Return a copy of a subscription's configuration that says it was detached from its topic."""
+    detached = type(config)()
+    detached.CopyFrom(config)
+    detached.detached = True
+    return detached
+
+
 def _merge(config: Any, update: Any, paths: Iterable[str], allowed: frozenset[str]) -> Any:
     names = list(dict.fromkeys(path.split(".")[0] for path in paths))
     if not names:
@@ -175,7 +200,7 @@ def _merge(config: Any, update: Any, paths: Iterable[str], allowed: frozenset[st
 def _copy_known(config: Any, known: frozenset[str]) -> Any:
     for field, _ in config.ListFields():
         # Output only and without effect here; clients that copy a read configuration send it.
-        if field.name in {"state", "topic_message_retention_duration", "detached"}:
+        if field.name in {"state", "topic_message_retention_duration"}:
             continue
         if field.name not in known:
             raise StatusError.unimplemented(field.name)

@@ -73,6 +73,16 @@ class LeaseBook:
             counter.size_bytes += int(lengths.sum())
         return number
 
+    def holds(self, ids: AckIds) -> npt.NDArray[np.bool_]:
+        """Return for each of ``ids`` whether its lease still holds its message."""
+        live = np.zeros(len(ids), dtype=np.bool_)
+        for number in np.unique(ids.leases).tolist():
+            at = np.flatnonzero(ids.leases == number)
+            lease, places = self._find(number, ids.seqs[at])
+            if lease is not None:
+                live[at] = lease.held[places]
+        return live
+
     def release(self, ids: AckIds) -> tuple[Seqs, Seqs]:
         """Take back what ``ids`` hold; return (messages held, messages whose lease had ended), unsorted."""
         held: list[Seqs] = []

@@ -30,6 +30,7 @@ class PublisherService:
             "DeleteTopic": answer(types.DeleteTopicRequest.pb(), self._delete_topic),
             "ListTopics": answer(types.ListTopicsRequest.pb(), self._list_topics),
             "ListTopicSubscriptions": answer(types.ListTopicSubscriptionsRequest.pb(), self._list_subscriptions),
+            "DetachSubscription": answer(types.DetachSubscriptionRequest.pb(), self._detach_subscription),
             "ListTopicSnapshots": answer(types.ListTopicSnapshotsRequest.pb(), self._list_snapshots),
         }
         return grpc.method_handlers_generic_handler(_SERVICE, methods)
@@ -37,11 +38,7 @@ class PublisherService:
     def publish(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
         """Store a PublishRequest's messages and return their ids; after that a kill -9 loses none of them."""
         name, bodies = parse_publish(request)
-        topic = self._resources.topic(name)
-        first_seq = topic.log.append(bodies)
-        for subscription in tuple(topic.subscriptions):
-            subscription.notify()
-        return build_publish_response(topic.log.first_id + first_seq, len(bodies))
+        return build_publish_response(self._resources.publish(name, bodies), len(bodies))
 
     def _get_topic(self, request: Any) -> Any:
         return self._resources.topic(request.topic).config
@@ -61,10 +58,18 @@ class PublisherService:
 
     def _list_subscriptions(self, request: Any) -> Any:
         self._resources.topic(request.topic)
-        found = [e.config for e in list(self._resources.subscriptions.values()) if e.config.topic == request.topic]
+        found = [
+            entry.config
+            for entry in list(self._resources.subscriptions.values())
+            if entry.config.topic == request.topic and not entry.config.detached
+        ]
         page, token = cut_page(found, request.page_size, request.page_token)
         names = [config.name for config in page]
         return types.ListTopicSubscriptionsResponse.pb()(subscriptions=names, next_page_token=token)
+
+    def _detach_subscription(self, request: Any) -> Any:
+        self._resources.detach_subscription(request.subscription)
+        return types.DetachSubscriptionResponse.pb()()
 
     def _list_snapshots(self, request: Any) -> Any:
         self._resources.topic(request.topic)

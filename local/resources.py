@@ -4,8 +4,9 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from local import configs
 from local.acklog import AckLog
 from local.catalog import parse_config, read_catalog, render_config, write_catalog
 from local.configs import DELETED_TOPIC
+from local.dead_letters import build_dead_letter
 from local.filters import parse_filter
 from local.segments import MessageLog, store_error
 from local.seqset import SeqSet
@@ -105,6 +107,14 @@ class Resources:
             topic.config = configs.update_topic(topic.config, config, paths)
             return topic.config
 
+    def publish(self, name: str, bodies: Sequence[bytes]) -> int:
+        """Store messages in the topic and return the first one's id; the others' follow it."""
+        topic = self.topic(name)
+        first_seq = topic.log.append(bodies)
+        for subscription in tuple(topic.subscriptions):
+            subscription.notify()
+        return topic.log.first_id + first_seq
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic; its subscriptions stay and keep what they have not delivered."""
         with self._lock:
@@ -125,10 +135,12 @@ class Resources:
     def create_subscription(self, config: Any) -> Any:
         """Create a subscription, which receives what is published from now on, and return its configuration."""
         config = configs.complete_subscription(config)
+        config.detached = False
         with self._lock:
             if config.name in self.subscriptions:
                 raise StatusError.already_exists(config.name)
             topic = self.topic(config.topic)
+            self._check_dead_letter_topic(config)
             with self._changes():
                 entry = self._open_subscription(config, topic.log_number, self._take_number(), topic.log.next_seq)
                 self.subscriptions[config.name] = entry
@@ -147,10 +159,32 @@ class Resources:
         """Set the fields in ``paths`` and return the whole configuration."""
         with self._lock:
             entry = self.subscription(config.name)
+            updated = configs.update_subscription(entry.config, config, paths)
+            self._check_dead_letter_topic(updated)
             with self._changes():
-                entry.config = configs.update_subscription(entry.config, config, paths)
+                entry.config = updated
             entry.working.rules = _read_rules(entry.config)
             return entry.config
+
+    def detach_subscription(self, name: str) -> None:
+        """Take a subscription from its topic: what it retains is dropped and its pulls fail."""
+        with self._lock:
+            entry = self.subscription(name)
+            with self._changes():
+                entry.config = configs.mark_detached(entry.config)
+            for topic in self.topics.values():
+                if entry.working in topic.subscriptions:
+                    topic.subscriptions.remove(entry.working)
+            entry.working.detach()
+
+    def _check_dead_letter_topic(self, config: Any) -> None:
+        if config.HasField("dead_letter_policy"):
+            self.topic(config.dead_letter_policy.dead_letter_topic)
+
+    def _bury(self, subscription: str, records: Sequence[bytes], counts: Sequence[int]) -> None:
+        policy = self.subscription(subscription).config.dead_letter_policy
+        bodies = [build_dead_letter(r, subscription, n) for r, n in zip(records, counts, strict=True)]
+        self.publish(policy.dead_letter_topic, bodies)
 
     def delete_subscription(self, name: str) -> None:
         """Delete a subscription and what it knows; its streams end."""
@@ -257,7 +291,7 @@ class Resources:
         needed = log.next_seq
         retained_since = now
         for entry in self.subscriptions.values():
-            if entry.log_number == number:
+            if entry.log_number == number and not entry.config.detached:
                 needed = min(needed, entry.working.floor)
                 if entry.config.retain_acked_messages:
                     retained_since = min(
@@ -321,7 +355,10 @@ class Resources:
             parse_filter(config.filter),
             _read_rules(config),
             ordered=config.enable_message_ordering,
+            bury=partial(self._bury, config.name),
         )
+        if config.detached:
+            working.detach()
         return SubscriptionEntry(config, log_number, start_seq, working)
 
     def _drop_unused_logs(self) -> None:
@@ -391,7 +428,7 @@ class Resources:
             config = parse_config(saved["config"], configs.SubscriptionConfig)
             entry = self._open_subscription(config, saved["log"], saved["number"], saved["start_seq"])
             self.subscriptions[config.name] = entry
-            if saved["log"] in by_log:
+            if saved["log"] in by_log and not config.detached:
                 by_log[saved["log"]].subscriptions.append(entry.working)
         for saved in content["snapshots"]:
             config = parse_config(saved["config"], configs.SnapshotConfig)
@@ -413,7 +450,12 @@ class Resources:
 
 
 def _read_rules(config: Any) -> Rules:
-    return Rules(config.ack_deadline_seconds, _microseconds(config.message_retention_duration) / 1_000_000)
+    return Rules(
+        config.ack_deadline_seconds,
+        _microseconds(config.message_retention_duration) / 1_000_000,
+        exactly_once=config.enable_exactly_once_delivery,
+        max_delivery_attempts=config.dead_letter_policy.max_delivery_attempts or None,
+    )
 
 
 def _microseconds(duration: Any) -> int:

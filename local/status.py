@@ -1,15 +1,31 @@
 """The errors a Pub/Sub call answers with: a gRPC status and the real service's words."""
 
+from collections.abc import Sequence
+from typing import Final
+
 import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+# Metadata of a gRPC answer holds 8 KiB; each ack id takes some 100 bytes of it.
+_MAX_NAMED_ACK_IDS: Final = 50
 
 
 class StatusError(Exception):
-    """A call is answered with ``code`` and ``text``; the gRPC services turn it into the status they send."""
+    """A call is answered with ``code`` and ``text``; the gRPC services turn it into the status they send.
 
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+    ``details`` is a serialised google.rpc.Status for clients that read more than code and text; ``ack_ids`` are
+    those that exactly-once delivery refuses.
+    """
+
+    def __init__(
+        self, code: grpc.StatusCode, text: str, *, details: bytes | None = None, ack_ids: Sequence[str] = ()
+    ) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
+        self.details = details
+        self.ack_ids = tuple(ack_ids)
 
     @classmethod
     def invalid(cls, text: str) -> "StatusError":
@@ -33,6 +49,27 @@ class StatusError(Exception):
     def failed_precondition(cls, text: str) -> "StatusError":
         """FAILED_PRECONDITION: right in itself, but not for what the resource is now."""
         return cls(grpc.StatusCode.FAILED_PRECONDITION, text)
+
+    @classmethod
+    def ack_ids_expired(cls, ack_ids: Sequence[str]) -> "StatusError":
+        """INVALID_ARGUMENT of exactly-once delivery: these leases are over; the call's other ids were taken.
+
+        The ids, 50 at most, are named in an ErrorInfo, where Google's clients look for them.
+        """
+        text = (
+            "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids "
+            "have expired or the acknowledgement ids were malformed."
+        )
+        info = error_details_pb2.ErrorInfo(
+            reason="EXACTLY_ONCE_ACKID_FAILURE",
+            domain="pubsub.googleapis.com",
+            metadata=dict.fromkeys(ack_ids[:_MAX_NAMED_ACK_IDS], "PERMANENT_FAILURE_INVALID_ACK_ID"),
+        )
+        detail = any_pb2.Any()
+        detail.Pack(info)
+        code = grpc.StatusCode.INVALID_ARGUMENT
+        status = status_pb2.Status(code=code.value[0], message=text, details=[detail])
+        return cls(code, text, details=status.SerializeToString(), ack_ids=ack_ids)
 
     @classmethod
     def disk_full(cls) -> "StatusError":

@@ -3,6 +3,7 @@
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -28,6 +29,7 @@ _LOOK_SECONDS: Final = 1.0
 _UNLIMITED: Final = 1 << 62
 
 _Request: Final[Any] = types.StreamingPullRequest.pb()
+_Response: Final[Any] = types.StreamingPullResponse.pb()
 _stream_numbers = itertools.count(1)
 
 
@@ -69,6 +71,7 @@ class _Stream:
         self.max_bytes = first.max_outstanding_bytes if first.max_outstanding_bytes > 0 else _UNLIMITED
         self.deadline_seconds = first.stream_ack_deadline_seconds
         self.ended = False
+        self.confirmations: deque[bytes] = deque()
         self.error: StatusError | None = None
 
     def apply(self, request: Any) -> None:
@@ -76,7 +79,7 @@ class _Stream:
         if request.stream_ack_deadline_seconds:
             self.deadline_seconds = _check_deadline(request.stream_ack_deadline_seconds)
         if request.ack_ids:
-            self._subscription.acknowledge(parse_ack_ids(request.ack_ids))
+            self._acknowledge(list(request.ack_ids))
         if request.modify_deadline_ack_ids:
             if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
                 raise StatusError.invalid(
@@ -90,7 +93,27 @@ class _Stream:
             for seconds, ack_ids in by_seconds.items():
                 if not 0 <= seconds <= MAX_ACK_DEADLINE_SECONDS:
                     raise StatusError.invalid(f"Invalid ack deadline given ({seconds} seconds).")
-                self._subscription.modify_ack_deadline(parse_ack_ids(ack_ids), seconds)
+                self._modify_ack_deadline(ack_ids, seconds)
+
+    def _acknowledge(self, ack_ids: list[str]) -> None:
+        refused = _refused_by(lambda: self._subscription.acknowledge(parse_ack_ids(ack_ids)))
+        if self._subscription.rules.exactly_once:
+            answer = _Response()
+            answer.acknowledge_confirmation.ack_ids.extend(set(ack_ids) - refused)
+            answer.acknowledge_confirmation.invalid_ack_ids.extend(refused)
+            self._confirm(answer)
+
+    def _modify_ack_deadline(self, ack_ids: list[str], seconds: int) -> None:
+        refused = _refused_by(lambda: self._subscription.modify_ack_deadline(parse_ack_ids(ack_ids), seconds))
+        if self._subscription.rules.exactly_once:
+            answer = _Response()
+            answer.modify_ack_deadline_confirmation.ack_ids.extend(set(ack_ids) - refused)
+            answer.modify_ack_deadline_confirmation.invalid_ack_ids.extend(refused)
+            self._confirm(answer)
+
+    def _confirm(self, answer: Any) -> None:
+        self.confirmations.append(answer.SerializeToString())
+        self._subscription.notify()
 
     def read_requests(self, requests: Iterator[bytes]) -> None:
         """Apply the requests until the client stops sending; runs on a thread of its own."""
@@ -150,6 +173,7 @@ def run_streaming_pull(
     stream = _Stream(subscription, first)
     properties = types.StreamingPullResponse.pb()()
     properties.subscription_properties.message_ordering_enabled = entry.config.enable_message_ordering
+    properties.subscription_properties.exactly_once_delivery_enabled = entry.config.enable_exactly_once_delivery
     tail = properties.SerializeToString()
     stream.apply(first)
     reader = threading.Thread(
@@ -175,14 +199,29 @@ def _deliver(
 ) -> Iterator[bytes]:
     last_sent = time.monotonic()
     while is_wanted() and not stream.ended and not subscription.deleted:
+        while stream.confirmations:
+            yield stream.confirmations.popleft() + tail
         messages = stream.take()
         if messages or time.monotonic() - last_sent > _HEARTBEAT_SECONDS:
             yield messages + tail
             last_sent = time.monotonic()
         elif stream.has_room():
-            subscription.wait(_LOOK_SECONDS, lambda: stream.ended or not is_wanted())
+            subscription.wait(_LOOK_SECONDS, lambda: stream.ended or bool(stream.confirmations) or not is_wanted())
         else:
-            subscription.wait_for_room(_LOOK_SECONDS, lambda: stream.ended or stream.has_room())
+            subscription.wait_for_room(
+                _LOOK_SECONDS, lambda: stream.ended or bool(stream.confirmations) or stream.has_room()
+            )
+
+
+def _refused_by(call: Callable[[], None]) -> set[str]:
+    """Return the ack ids that exactly-once delivery refuses in ``call``."""
+    try:
+        call()
+    except StatusError as exc:
+        if not exc.ack_ids:
+            raise
+        return set(exc.ack_ids)
+    return set()
 
 
 def _check_deadline(seconds: int) -> int:

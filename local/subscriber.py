@@ -9,7 +9,7 @@ from google.protobuf import empty_pb2
 from google.pubsub_v1 import types
 
 from local import wire
-from local.answers import Handler, answer, answer_bytes, cut_page
+from local.answers import Handler, abort, answer, answer_bytes, cut_page
 from local.configs import MAX_ACK_DEADLINE_SECONDS
 from local.resources import Resources
 from local.status import StatusError
@@ -105,7 +105,7 @@ class SubscriberService:
         try:
             yield from run_streaming_pull(self._resources, self._slots, requests, context)
         except StatusError as exc:
-            context.abort(exc.code, exc.text)
+            abort(context, exc)
 
     # -- resources
 

@@ -1,21 +1,25 @@
 """One subscription at work: delivery, leases, acknowledgements and seeks, over the log of its topic."""
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from local.acklog import AckLog
-from local.backlog import Backlog
+from local.backlog import NOTHING, Backlog
 from local.filters import Filter
 from local.leases import LeaseBook
 from local.ordering import OrderedBacklog
 from local.segments import MessageLog
 from local.seqset import Seqs, SeqSet, read_runs
-from local.wire import AckIds, fill_ack_ids
+from local.status import StatusError
+from local.wire import AckIds, add_delivery_attempts, fill_ack_ids
 
 # One response holds at most this many messages, whatever was asked for.
 MAX_RESPONSE_MESSAGES: Final = 20_000
@@ -23,10 +27,15 @@ MAX_RESPONSE_MESSAGES: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What of a subscription's configuration its deliveries follow."""
+    """What of a subscription's configuration its deliveries follow.
+
+    ``max_delivery_attempts`` is None without a dead-letter policy.
+    """
 
     ack_deadline_seconds: int
     retention_seconds: float
+    exactly_once: bool = False
+    max_delivery_attempts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,8 @@ class Backpressure:
 class Subscription:
     """The working half of a subscription; safe to use from many threads.
 
-    ``number`` goes into its ack ids, so that an id of another subscription does no harm.
+    ``number`` goes into its ack ids, so that an id of another subscription does no harm. ``bury`` takes records
+    that came back too often, and how often, to the dead-letter topic; it is called without any lock held.
     """
 
     def __init__(
@@ -53,12 +63,14 @@ class Subscription:
         rules: Rules,
         *,
         ordered: bool,
+        bury: Callable[[Sequence[bytes], Sequence[int]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.number = number
         self.log = log
         self.rules = rules
         self.deleted = False
+        self.detached = False
         self._acks = acks
         self._clock = clock
         self._backlog = (OrderedBacklog if ordered else Backlog)(log, acks, message_filter)
@@ -66,6 +78,10 @@ class Subscription:
         self._leases = LeaseBook(time.time_ns() // 1000)
         # Ids of leases below this number were made before a seek and no longer count.
         self._first_valid_lease = 0
+        self._bury = bury
+        # How often each message came back; kept in memory only, as Google's count is "best effort".
+        self._returns: dict[int, int] = {}
+        self._doomed: deque[Seqs] = deque()
         self._changed = threading.Condition()
         self._waiters = 0
 
@@ -80,24 +96,33 @@ class Subscription:
         unless given; ``stream`` names the StreamingPull whose flow control counts them.
 
         Raises:
-            StatusError: the log can't be read.
+            StatusError: the log can't be read, or the subscription was detached.
         """
+        attempts: list[int] = []
         with self._changed:
+            if self.detached:
+                raise StatusError.failed_precondition("The subscription was detached from its topic.")
             now = self._clock()
             self._expire(now)
             seqs, lengths = self._backlog.take(min(max_messages, MAX_RESPONSE_MESSAGES), max_bytes)
-            if not len(seqs):
-                return b""
-            deadline = now + (deadline_seconds or self.rules.ack_deadline_seconds)
-            lease = self._leases.add(seqs, lengths, deadline, stream)
+            if len(seqs):
+                deadline = now + (deadline_seconds or self.rules.ack_deadline_seconds)
+                lease = self._leases.add(seqs, lengths, deadline, stream)
+                if self.rules.max_delivery_attempts is not None:
+                    attempts = [self._returns.get(seq, 0) + 1 for seq in seqs.tolist()]
+        self.bury_doomed()
+        if not len(seqs):
+            return b""
         buffer = self.log.read(seqs, lengths)
         fill_ack_ids(buffer, lengths, seqs, lease, self.number)
-        return buffer.tobytes()
+        return (
+            add_delivery_attempts(buffer.tobytes(), lengths.tolist(), attempts) if attempts else buffer.tobytes()
+        )
 
     def wait(self, timeout_seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
         """Return when a ``take`` may find something, when something has changed, or when it is over."""
         with self._changed:
-            if self._backlog.has_some or self.deleted:
+            if self._backlog.has_some or self.deleted or self.detached:
                 return
             # Counted before the log is looked at again: a publish between here and there sees the waiter.
             self._waiters += 1
@@ -142,9 +167,56 @@ class Subscription:
     def _expire(self, now: float) -> None:
         expired = self._leases.expire(now)
         if len(expired):
-            self._come_back(expired)
+            self._come_back(self._without_doomed(expired))
+
+    def _without_doomed(self, seqs: Seqs) -> Seqs:
+        """Count a delivery that failed for each of ``seqs``, and keep back those that have had their last."""
+        limit = self.rules.max_delivery_attempts
+        if limit is None:
+            return seqs
+        for seq in seqs.tolist():
+            self._returns[seq] = self._returns.get(seq, 0) + 1
+        doomed = np.array(sorted(seq for seq in seqs.tolist() if self._returns[seq] >= limit), dtype=np.int64)
+        if not len(doomed):
+            return seqs
+        # Leased to nobody, so that no consumer gets them on their way to the dead-letter topic.
+        self._leases.add(doomed, self.log.read_lengths(doomed), math.inf)
+        self._doomed.append(doomed)
+        return np.setdiff1d(seqs, doomed)
+
+    def bury_doomed(self) -> None:
+        """Take what came back too often to the dead-letter topic and acknowledge it; must be called unlocked.
+
+        Where that can't be done (no such topic, a full disk) the messages go on being delivered. A crash in
+        between lets a message be dead-lettered twice, as Google's service may.
+        """
+        while self._doomed and self._bury is not None:
+            with self._changed:
+                if not self._doomed:
+                    return
+                seqs = self._doomed.popleft()
+                counts = [self._returns.get(seq, 0) for seq in seqs.tolist()]
+            is_buried = True
+            try:
+                lengths = self.log.read_lengths(seqs)
+                joined = self.log.read(seqs, lengths).tobytes()
+                ends = np.cumsum(lengths).tolist()
+                records = [joined[end - n : end] for end, n in zip(ends, lengths.tolist(), strict=True)]
+                self._bury(records, counts)
+            except StatusError:
+                is_buried = False
+            with self._changed:
+                held = self._leases.take_back(seqs)
+                if is_buried:
+                    self._finish(held, NOTHING)
+                elif len(held):
+                    self._come_back(held)
+            if not is_buried:
+                return
 
     def _come_back(self, seqs: Seqs) -> None:
+        if not len(seqs):
+            return
         self._leases.take_back(self._backlog.come_back(seqs))
         if self._waiters:
             self._changed.notify_all()
@@ -155,38 +227,68 @@ class Subscription:
         """Take messages for done; ids of another subscription or from before a seek do nothing.
 
         Raises:
-            StatusError: the disk did not take it; the messages will be delivered again.
+            StatusError: the disk did not take it, and the messages will be delivered again; or, with exactly-once
+                delivery, some leases are over: their messages are not done, the others are.
         """
         with self._changed:
-            ids = self._own(ids)
+            ids, refused = self._accepted(ids)
             held, late = self._leases.release(ids)
             # A message that went out again meanwhile is done too: who acknowledges has been told that it is.
             held = np.concatenate((held, self._leases.take_back(late)))
-            done = self._backlog.acknowledge(held, late)
-            if len(done):
-                try:
-                    self._acks.record(read_runs(done))
-                except BaseException:
-                    self._come_back(held)
-                    raise
-                self._backlog.confirm(done, late)
-            if self._waiters:
-                self._changed.notify_all()
+            self._finish(held, late)
+        if refused:
+            raise StatusError.ack_ids_expired(refused)
 
     def modify_ack_deadline(self, ids: AckIds, seconds: int) -> None:
-        """Give consumers ``seconds`` from now; 0 gives the messages back at once."""
+        """Give consumers ``seconds`` from now; 0 gives the messages back at once.
+
+        Raises:
+            StatusError: with exactly-once delivery, some leases are over; the others are changed.
+        """
         with self._changed:
-            ids = self._own(ids)
+            ids, refused = self._accepted(ids)
             if seconds:
                 self._leases.extend(ids, self._clock() + seconds)
             else:
                 held, _ = self._leases.release(ids)
                 if len(held):
-                    self._come_back(held)
+                    self._come_back(self._without_doomed(held))
+        self.bury_doomed()
+        if refused:
+            raise StatusError.ack_ids_expired(refused)
+
+    def _finish(self, held: Seqs, late: Seqs) -> None:
+        done = self._backlog.acknowledge(held, late)
+        if len(done):
+            try:
+                self._acks.record(read_runs(done))
+            except BaseException:
+                self._come_back(held)
+                raise
+            self._backlog.confirm(done, late)
+            if self._returns:
+                for seq in done.tolist():
+                    self._returns.pop(seq, None)
+        if self._waiters:
+            self._changed.notify_all()
+
+    def _accepted(self, ids: AckIds) -> tuple[AckIds, list[str]]:
+        """Return the ids that count, and those that exactly-once delivery refuses: an ended lease is no lease."""
+        own = self._own(ids)
+        if not self.rules.exactly_once:
+            return own, []
+        self._expire(self._clock())
+        live = self._leases.holds(own)
+        refused = [*own.select(~live).render(), *ids.select(~self._is_own(ids)).render()]
+        return own.select(live), refused
 
     def _own(self, ids: AckIds) -> AckIds:
-        own = (ids.subscription == self.number) & (ids.leases >= self._first_valid_lease)
+        own = self._is_own(ids)
         return ids if own.all() else ids.select(own)
+
+    def _is_own(self, ids: AckIds) -> npt.NDArray[np.bool_]:
+        own: npt.NDArray[np.bool_] = (ids.subscription == self.number) & (ids.leases >= self._first_valid_lease)
+        return own
 
     # -- seeks, retention, numbers
 
@@ -206,6 +308,8 @@ class Subscription:
             self._acks.replace(state)
             self._leases.clear()
             self._first_valid_lease = self._leases.next_number
+            self._returns.clear()
+            self._doomed.clear()
             self._backlog.reset()
             self._changed.notify_all()
 
@@ -229,6 +333,8 @@ class Subscription:
             keep = self.log.first_seq_since(now_us - int(self.rules.retention_seconds * 1_000_000))
             acked.add(acked.floor, keep)
             self._acks.record_floor()
+            self._expire(self._clock())
+        self.bury_doomed()
 
     @property
     def floor(self) -> int:
@@ -239,6 +345,8 @@ class Subscription:
         """Return how much is undelivered and how old the oldest of it is."""
         with self._changed:
             self._expire(self._clock())
+            if self.detached:
+                return Backpressure(0, 0, 0.0)
             undelivered = self._acks.acked.count_missing(self.log.next_seq)
             leased = self._leases.held_messages
             oldest = 0.0
@@ -246,6 +354,15 @@ class Subscription:
                 seq = max(self._acks.acked.floor, self.log.first_seq)
                 oldest = max(0.0, time.time() - self.log.publish_time(seq) / 1_000_000)
             return Backpressure(undelivered, leased, oldest)
+
+    def detach(self) -> None:
+        """Drop every message, now and from now on, and let waiting consumers go."""
+        with self._changed:
+            self.detached = True
+            self._leases.clear()
+            self._first_valid_lease = self._leases.next_number
+            self._backlog.reset()
+            self._changed.notify_all()
 
     def close(self, *, deleted: bool = False) -> None:
         """Let waiting consumers go and close the ack log."""

@@ -44,6 +44,7 @@ _NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dty
 _ACK_COLUMNS: Final = np.arange(ACK_ID_BYTES)
 # An ack id's first half: 16 bits that name the subscription, 48 that name the message.
 SEQ_BITS: Final = 48
+_64_BITS: Final = (1 << 64) - 1
 
 
 def encode_varint(number: int) -> bytes:
@@ -126,6 +127,18 @@ def fill_ack_ids(buffer: Bytes, lengths: Seqs, seqs: Seqs, lease: int, subscript
     buffer[positions[:, None] + _ACK_COLUMNS] = characters
 
 
+def add_delivery_attempts(records: bytes, lengths: Sequence[int], attempts: Sequence[int]) -> bytes:
+    """Return the records with ReceivedMessage.delivery_attempt (field 3), which only dead-letter policies give."""
+    pieces: list[bytes] = []
+    start = 0
+    for length, attempt in zip(lengths, attempts, strict=True):
+        size, position = read_varint(records, start + 1)
+        field = b"\x18" + encode_varint(attempt)
+        pieces += (b"\x0a", encode_varint(size + len(field)), records[position : start + length], field)
+        start += length
+    return b"".join(pieces)
+
+
 def read_message(record: bytes) -> bytes:
     """Return the PubsubMessage bytes inside a stored record."""
     _, position = read_varint(record, 1)
@@ -199,6 +212,14 @@ class AckIds:
 
     def __len__(self) -> int:
         return len(self.seqs)
+
+    def render(self) -> list[str]:
+        """Return the ids as their texts."""
+        first = self.seqs | (self.subscription << SEQ_BITS)
+        return [
+            f"{a & _64_BITS:016x}{b & _64_BITS:016x}"
+            for a, b in zip(first.tolist(), self.leases.tolist(), strict=True)
+        ]
 
     def select(self, wanted: npt.NDArray[np.bool_]) -> "AckIds":
         """Return those ids for which ``wanted`` is true."""

@@ -88,8 +88,6 @@ def test_what_a_local_server_does_not_have_is_unimplemented(shop, channel: grpc.
         shop.publisher.create_topic(
             request={"name": f"{PROJECT}/topics/typed", "schema_settings": {"schema": "projects/p/schemas/s"}}
         )
-    with pytest.raises(exceptions.MethodNotImplemented):
-        shop.publisher.detach_subscription(request={"subscription": f"{PROJECT}/subscriptions/s"})
 
 
 def test_ids_are_unique_and_grow_over_restarts_and_a_topic_made_anew(server: PubSubServer, shop) -> None:

@@ -59,8 +59,7 @@ def test_a_wrong_setting_is_refused(shop, settings: dict, words: str) -> None:
     "settings",
     [
         {"push_config": {"push_endpoint": "https://example.com"}},
-        {"dead_letter_policy": {"dead_letter_topic": "projects/p/topics/dead"}},
-        {"enable_exactly_once_delivery": True},
+        {"cloud_storage_config": {"bucket": "b"}},
         {"bigquery_config": {"table": "p.d.t"}},
     ],
 )
