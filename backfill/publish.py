@@ -12,7 +12,14 @@ import pyarrow.compute as pc
 
 from backfill.selection import SelectionSlice, read_slice, render_time
 from connectors.pubsub.channel import open_channel
-from connectors.pubsub.publish import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, Confirmation, Publisher, Refusal
+from connectors.pubsub.publish import (
+    ATTRIBUTES_TYPE,
+    MAX_UNCONFIRMED_MESSAGES,
+    MESSAGE_SCHEMA,
+    Confirmation,
+    Publisher,
+    Refusal,
+)
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.message import (
@@ -40,6 +47,15 @@ class Target:
     topic_path: str
     emulator_host: str | None
     replay_token: str
+
+
+def unconfirmed_bound(slices_running: int) -> int:
+    """Return how many messages at most still go out after a pause or a cancel of so many running slices.
+
+    What a task has sent can't be called back: it is the requests that wait for their answers. How many slices run
+    is ``len(folder.running_slices(epoch))``.
+    """
+    return slices_running * MAX_UNCONFIRMED_MESSAGES
 
 
 def publish_slices(

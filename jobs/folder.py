@@ -13,23 +13,34 @@ from model.job import JobState
 
 
 class Order(StrEnum):
-    """What a job's tasks are to do."""
+    """What a job's attempt is to do: PAUSE keeps its driver alive and idle, STOP ends it."""
 
     RUN = "run"
+    PAUSE = "pause"
     STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Which attempt of the job counts, and what it is to do."""
+    """Which attempt of the job counts, what it is to do, and how fast.
+
+    ``rate_limit_messages_per_second`` holds over all tasks together, None is no limit. ``canary_messages`` says
+    after how many published messages of the job the attempt pauses by itself, None is never. Tasks look at it
+    before each request.
+    """
 
     epoch: int
     order: Order
+    rate_limit_messages_per_second: float | None = None
+    canary_messages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended, in its driver's own words."""
+    """How an attempt ended, in its driver's own words.
+
+    PAUSED is an attempt that was paused for long and let go of Spark: a resume takes a new attempt.
+    """
 
     epoch: int
     state: JobState
@@ -48,6 +59,7 @@ class JobFolder:
         self.progress = path / "progress"
         self.selection = path / "selection"
         self.dead_letters = path / "dead-letters"
+        self.running = path / "running"
         self.driver_log = path / "driver.log"
         self._control = path / "control.json"
         self._specification = path / "specification.json"
@@ -70,8 +82,11 @@ class JobFolder:
         """Tell every task of this job, wherever it runs, which attempt counts and what to do.
 
         Tasks look before each request that they send: what a fenced task still has under way is all that
-        goes out after this returns.
+        goes out after this returns. An order to RUN takes back the attempt's own pause (``read_pause``), so a
+        resume writes it before it says anywhere else that the job runs.
         """
+        if control.order is Order.RUN:
+            self._pause(control.epoch).unlink(missing_ok=True)
         write_json(self._control, asdict(control))
 
     def read_control(self) -> Control:
@@ -81,11 +96,47 @@ class JobFolder:
             CheckpointCorruptError: there is none; a task that can't see it must not publish.
         """
         found = _read_json(self._control)
-        return Control(int(found["epoch"]), Order(found["order"]))
+        return Control(
+            int(found["epoch"]),
+            Order(found["order"]),
+            found.get("rate_limit_messages_per_second"),
+            found.get("canary_messages"),
+        )
 
     def may_go_on(self, epoch: int) -> bool:
-        """Say whether attempt ``epoch`` is the one that counts and is to run."""
-        return self.read_control() == Control(epoch, Order.RUN)
+        """Say whether attempt ``epoch`` is the one that counts and is not told to stop; a paused one lives on."""
+        control = self.read_control()
+        return control.epoch == epoch and control.order is not Order.STOP
+
+    def may_publish(self, epoch: int) -> bool:
+        """Say whether attempt ``epoch`` is the one that counts and is to run, now."""
+        control = self.read_control()
+        return control.epoch == epoch and control.order is Order.RUN
+
+    def write_pause(self, epoch: int, why: str) -> None:
+        """Say that attempt ``epoch`` publishes nothing until it is told to RUN, by its driver's own decision."""
+        write_json(self._pause(epoch), {"epoch": epoch, "why": why})
+
+    def read_pause(self, epoch: int) -> str | None:
+        """Return why attempt ``epoch`` paused by itself, or None; a RUN that was written later takes it back."""
+        path = self._pause(epoch)
+        return str(_read_json(path)["why"]) if path.exists() else None
+
+    def enter_slice(self, number: int, epoch: int) -> None:
+        """Say that a task of attempt ``epoch`` works on slice ``number``."""
+        self.running.mkdir(parents=True, exist_ok=True)
+        (self.running / f"{number}.{epoch}").touch()
+
+    def leave_slice(self, number: int, epoch: int) -> None:
+        """Say that the task is done with the slice for now; one that was killed never says so."""
+        (self.running / f"{number}.{epoch}").unlink(missing_ok=True)
+
+    def running_slices(self, epoch: int) -> list[int]:
+        """Return the numbers of the slices that tasks of attempt ``epoch`` work on, in order."""
+        if not self.running.exists():
+            return []
+        pairs = (path.name.split(".") for path in self.running.iterdir())
+        return sorted(int(number) for number, attempt in pairs if int(attempt) == epoch)
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Keep how the attempt ended, for a service that may be down at the moment."""
@@ -112,6 +163,9 @@ class JobFolder:
 
     def _outcome(self, epoch: int) -> Path:
         return self.path / f"outcome-{epoch}.json"
+
+    def _pause(self, epoch: int) -> Path:
+        return self.path / f"pause-{epoch}.json"
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

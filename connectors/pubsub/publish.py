@@ -21,6 +21,9 @@ from model.errors import MessageRefusedError, PubSubUnavailableError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGES, Message
 
 _METHOD: Final = "/google.pubsub.v1.Publisher/Publish"
+_IN_FLIGHT: Final = 4
+# What a publisher of a task may have on its way without an answer.
+MAX_UNCONFIRMED_MESSAGES: Final = _IN_FLIGHT * MAX_PUBLISH_REQUEST_MESSAGES
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _MAX_BACKOFF_SECONDS: Final = 10.0
 
@@ -91,7 +94,7 @@ class Publisher:
         channel: grpc.Channel,
         topic_path: str,
         *,
-        in_flight: int = 4,
+        in_flight: int = _IN_FLIGHT,
         timeout_seconds: float = 60.0,
         give_up_seconds: float = 300.0,
     ) -> None:

@@ -29,9 +29,64 @@ def test_nobody_goes_on_once_the_order_is_to_stop(folder: JobFolder) -> None:
     assert not folder.may_go_on(2)
 
 
+def test_a_paused_attempt_lives_on_and_publishes_nothing(folder: JobFolder) -> None:
+    folder.write_control(Control(2, Order.PAUSE))
+
+    assert folder.may_go_on(2)
+    assert not folder.may_publish(2)
+    assert not folder.may_go_on(1)
+
+    folder.write_control(Control(2, Order.RUN))
+
+    assert folder.may_publish(2)
+    assert not folder.may_publish(1)
+
+
+def test_how_fast_an_attempt_may_be_changes_while_it_runs(folder: JobFolder) -> None:
+    control = Control(2, Order.RUN, rate_limit_messages_per_second=0.5, canary_messages=10)
+    folder.write_control(control)
+
+    assert folder.read_control() == control
+    assert folder.may_publish(2)
+
+
+def test_a_control_written_before_there_were_limits_has_none(folder: JobFolder) -> None:
+    (folder.path / "control.json").write_text('{"epoch":3,"order":"run"}')
+
+    assert folder.read_control() == Control(3, Order.RUN, None, None)
+
+
+def test_an_attempt_says_why_it_paused_until_it_is_told_to_run(folder: JobFolder) -> None:
+    assert folder.read_pause(2) is None
+
+    folder.write_pause(2, "The canary of 10 messages is out.")
+    folder.write_control(Control(2, Order.PAUSE))
+
+    assert folder.read_pause(2) == "The canary of 10 messages is out."
+    assert folder.read_pause(3) is None
+
+    folder.write_control(Control(2, Order.RUN))
+
+    assert folder.read_pause(2) is None
+
+
 def test_a_task_that_can_not_see_its_orders_does_not_go_on(folder: JobFolder) -> None:
     with pytest.raises(CheckpointCorruptError):
         folder.may_go_on(1)
+
+
+def test_the_slices_that_tasks_work_on_are_those_of_their_attempt(folder: JobFolder) -> None:
+    assert folder.running_slices(2) == []
+    for number in (12, 3):
+        folder.enter_slice(number, 2)
+    folder.enter_slice(5, 1)
+
+    assert folder.running_slices(2) == [3, 12]
+
+    folder.leave_slice(12, 2)
+    folder.leave_slice(12, 2)
+
+    assert folder.running_slices(2) == [3]
 
 
 def test_an_outcome_belongs_to_its_attempt(folder: JobFolder) -> None:
