@@ -2,33 +2,67 @@
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from model.errors import InvalidNameError, RequestInvalidError
-from model.message import parse_resource_id
+from model.message import (
+    MAX_ATTRIBUTE_KEY_BYTES,
+    MAX_ATTRIBUTE_VALUE_BYTES,
+    MAX_ATTRIBUTES,
+    REPLAY_TAGS,
+    TARGET_ATTRIBUTE,
+    parse_resource_id,
+)
 from model.window import Window
 from sql.dialect import LakeQuery, render_lake_query
 from sql.validate import Policy, QueryRefusedError, ValidatedQuery, parse_parameters, validate_query
 
 MAX_DESCRIPTION_CHARACTERS: Final = 2000
 MAX_LABELS: Final = 64
+# A message needs room for the tags, and for the one that names a single consumer.
+MAX_ADDED_ATTRIBUTES: Final = MAX_ATTRIBUTES - len(REPLAY_TAGS) - 1
+ORDERINGS: Final = ("none", "by_key")
+CHANGEABLE: Final = frozenset({"rate_limit_messages_per_second", "description", "labels"})
+# No deployment publishes faster than this or counts further than that.
+_MAX_RATE: Final = 10_000_000.0
+_MAX_COUNT: Final = 2**53
+_MAX_AGE_SECONDS: Final = 7 * 86400.0
 # Google Cloud's rule for labels: https://cloud.google.com/resource-manager/docs/labels-overview
 _LABEL_KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}")
+_RESERVED: Final = ("goog", "refeed_")
+
+Refuse = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequest:
-    """A query over the archive and the topic its rows go to; parameters are in the API's shape."""
+    """A query over the archive, the topic its rows go to, and how they go; the fields are the API's.
+
+    ``attributes`` are added to every message. ``yield_to`` is {subscription, max_oldest_unacked_seconds}.
+    """
 
     query: str
     topic: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    plan_id: str | None = None
+    rate_limit_messages_per_second: float | None = None
+    max_rows: int | None = None
+    max_bytes_billed: int | None = None
+    start_paused: bool = False
+    ordering: str = "none"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    canary_messages: int | None = None
+    yield_to: Mapping[str, Any] | None = None
+    max_failed: int = 0
+    allow_overlap: bool = False
+    target_subscription: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as the API takes it."""
@@ -37,6 +71,12 @@ class BackfillRequest:
     def fingerprint(self) -> str:
         """Return a digest that is the same for the same request."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def added_attributes(self) -> dict[str, str]:
+        """Return what every message gets beside its own attributes and the tags."""
+        if self.target_subscription is None:
+            return dict(self.attributes)
+        return {**self.attributes, TARGET_ATTRIBUTE: self.target_subscription}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +105,89 @@ def validate_request(request: BackfillRequest, policy: Policy) -> ValidRequest:
         if not errors:
             raise
         errors += exc.details["violations"]
-    if errors:
-        raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
+    _raise_any(errors)
     assert query.window is not None, "the gate gives every replay a window"
     return ValidRequest(query, lake, query.window)
 
 
+def validate_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is to change of a backfill that lives, by the names of a request's fields.
+
+    A ``rate_limit_messages_per_second`` of None lifts the limit.
+
+    Raises:
+        RequestInvalidError: some are wrong; ``details["errors"]`` has them all.
+    """
+    errors: list[dict[str, Any]] = []
+    refuse = _refuser(errors)
+    if not _is_unicode(changes):
+        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
+    if changes.get("rate_limit_messages_per_second") is not None:
+        _check_rate(changes["rate_limit_messages_per_second"], refuse)
+    if "description" in changes:
+        _check_description(changes["description"], refuse)
+    if "labels" in changes:
+        _check_labels(changes["labels"], refuse)
+    for name in changes.keys() - CHANGEABLE:
+        refuse("field_fixed", f"{name} is fixed once a backfill is created.", f"/{name}")
+    _raise_any(errors)
+    return dict(changes)
+
+
 def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
     errors: list[dict[str, Any]] = []
+    refuse = _refuser(errors)
+    if not _is_unicode(request.to_json()):
+        # JSON can write half of a surrogate pair; no store, log or answer can.
+        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
+    _check_name(request.topic, "topic", "/topic", refuse)
+    _check_description(request.description, refuse)
+    _check_labels(request.labels, refuse)
+    _check_attributes(request.attributes, refuse)
+    if request.rate_limit_messages_per_second is not None:
+        _check_rate(request.rate_limit_messages_per_second, refuse)
+    for name, lowest in (("max_rows", 1), ("max_bytes_billed", 1), ("canary_messages", 1), ("max_failed", 0)):
+        value = getattr(request, name)
+        if value is not None and not lowest <= value <= _MAX_COUNT:
+            refuse("number_invalid", f"{name} is a whole number from {lowest} to {_MAX_COUNT}.", f"/{name}")
+    if request.ordering not in ORDERINGS:
+        refuse("ordering_invalid", f"ordering is one of {', '.join(ORDERINGS)}.", "/ordering")
+    if request.yield_to is not None:
+        _check_yield(request.yield_to, refuse)
+    if request.target_subscription is not None:
+        _check_name(request.target_subscription, "subscription", "/target_subscription", refuse)
+    return errors
 
+
+def _refuser(errors: list[dict[str, Any]]) -> Refuse:
     def refuse(code: str, message: str, pointer: str) -> None:
         errors.append({"code": code, "message": message, "pointer": pointer})
 
-    if not _is_unicode(request):
-        # JSON can write half of a surrogate pair; no store, log or answer can.
-        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
+    return refuse
+
+
+def _raise_any(errors: list[dict[str, Any]]) -> None:
+    if errors:
+        raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
+
+
+def _check_name(text: str, kind: str, pointer: str, refuse: Refuse) -> None:
     try:
-        parse_resource_id(request.topic)
+        parse_resource_id(text, kind)
     except InvalidNameError as exc:
-        refuse(exc.code, exc.message, "/topic")
-    if len(request.description) > MAX_DESCRIPTION_CHARACTERS:
-        refuse(
-            "description_too_long", f"A description has {MAX_DESCRIPTION_CHARACTERS} characters.", "/description"
-        )
-    if len(request.labels) > MAX_LABELS:
+        refuse(exc.code, exc.message, pointer)
+
+
+def _check_description(text: str, refuse: Refuse) -> None:
+    if len(text) > MAX_DESCRIPTION_CHARACTERS:
+        message = f"A description has {MAX_DESCRIPTION_CHARACTERS} characters."
+        refuse("description_too_long", message, "/description")
+
+
+def _check_labels(labels: Mapping[str, str], refuse: Refuse) -> None:
+    if len(labels) > MAX_LABELS:
         refuse("too_many_labels", f"A backfill has {MAX_LABELS} labels at most.", "/labels")
-    for key, value in request.labels.items():
+    for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
             refuse(
                 "label_invalid",
@@ -98,12 +195,43 @@ def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
                 "digits, _ or -; values up to 63 of those.",
                 "/labels",
             )
-    return errors
 
 
-def _is_unicode(request: BackfillRequest) -> bool:
+def _check_attributes(attributes: Mapping[str, str], refuse: Refuse) -> None:
+    if len(attributes) > MAX_ADDED_ATTRIBUTES:
+        message = f"A message has room for {MAX_ADDED_ATTRIBUTES} added attributes at most, beside the tags."
+        refuse("too_many_attributes", message, "/attributes")
+    for key, value in attributes.items():
+        shown = key[:70]
+        if not key or len(key.encode(errors="replace")) > MAX_ATTRIBUTE_KEY_BYTES:
+            message = f"Attribute {shown!r}: a key has 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes."
+            refuse("attribute_invalid", message, "/attributes")
+        if key.startswith(_RESERVED):
+            message = f"Attribute {shown!r}: keys that begin with goog or refeed_ are reserved."
+            refuse("attribute_reserved", message, "/attributes")
+        if len(value.encode(errors="replace")) > MAX_ATTRIBUTE_VALUE_BYTES:
+            message = f"Attribute {shown!r}: a value has {MAX_ATTRIBUTE_VALUE_BYTES} bytes at most."
+            refuse("attribute_invalid", message, "/attributes")
+
+
+def _check_rate(rate: float, refuse: Refuse) -> None:
+    # Slower than one an hour is a backfill that wants to be paused.
+    if not (math.isfinite(rate) and 1 / 3600 <= rate <= _MAX_RATE):
+        message = f"A rate is at least one message an hour and at most {_MAX_RATE:,.0f} a second; to stop, pause."
+        refuse("rate_invalid", message, "/rate_limit_messages_per_second")
+
+
+def _check_yield(yield_to: Mapping[str, Any], refuse: Refuse) -> None:
+    _check_name(yield_to["subscription"], "subscription", "/yield_to/subscription", refuse)
+    seconds = yield_to["max_oldest_unacked_seconds"]
+    if not (math.isfinite(seconds) and 0 < seconds <= _MAX_AGE_SECONDS):
+        message = f"An age is more than 0 and at most {_MAX_AGE_SECONDS:,.0f} seconds."
+        refuse("number_invalid", message, "/yield_to/max_oldest_unacked_seconds")
+
+
+def _is_unicode(value: Mapping[str, Any]) -> bool:
     try:
-        json.dumps(request.to_json(), ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return False
     return True
