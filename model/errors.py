@@ -271,6 +271,12 @@ class ForbiddenError(RefeedError):
     code = "forbidden"
 
 
+class KeyNotFoundError(RefeedError):
+    """No such key."""
+
+    code = "key_not_found"
+
+
 class RateLimitedError(RefeedError):
     """Too many calls; ``retry_after_seconds`` in the details says when the next one may come."""
 

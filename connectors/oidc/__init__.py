@@ -1,0 +1,1 @@
+"""OpenID Connect: an issuer's signing keys, and the tokens they sign."""
