@@ -63,9 +63,11 @@ class Settings:
     known_ids_seconds: int
     spark_master: str
     spark_driver_memory: str
+    job_store: str
     launcher: str
     connect_url: str | None
     max_running: int
+    approval_rows: int
     max_window_days: int
     query_tables: tuple[str, ...]
     plan_seconds: int
@@ -159,9 +161,11 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         known_ids_seconds=get("REFEED_KNOWN_IDS_SECONDS", "600", _whole(0, 7 * 86400)),
         spark_master=get("REFEED_SPARK_MASTER", "local[2,4]", str),
         spark_driver_memory=get("REFEED_SPARK_DRIVER_MEMORY", "1g", _memory),
+        job_store=get("REFEED_JOB_STORE", f"sqlite:///{where.absolute() / 'jobs.db'}", _job_store),
         launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit")),
         connect_url=env.get("REFEED_CONNECT_URL") or None,
         max_running=get("REFEED_MAX_RUNNING", "4", _whole(1, 1000)),
+        approval_rows=get("REFEED_APPROVAL_ROWS", "0", _whole(0, 10**12)),
         max_window_days=get("REFEED_MAX_WINDOW_DAYS", "366", _whole(1, 36600)),
         query_tables=get("REFEED_QUERY_TABLES", "", _tables),
         plan_seconds=get("REFEED_PLAN_SECONDS", "900", _whole(1, 7 * 86400)),
@@ -213,6 +217,12 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def _job_store(text: str) -> str:
+    if not re.fullmatch(r"sqlite:///.+|postgresql(?:\+psycopg)?://.+", text):
+        raise ValueError("takes sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE")
+    return text
 
 
 def _project(text: str) -> str:
