@@ -18,6 +18,7 @@ from model.errors import (
     BackfillOverlapsError,
     BodyTooLargeError,
     ForbiddenError,
+    IdempotencyInProgressError,
     IdempotencyKeyReusedError,
     IdentityUnavailableError,
     InvalidNameError,
@@ -38,6 +39,7 @@ from model.errors import (
     RequestTimeoutError,
     StagingUnknownError,
     StorageFullError,
+    StoreUnavailableError,
     SubscriptionNotFoundError,
     TargetSubscriptionError,
     TopicNotFoundError,
@@ -59,6 +61,8 @@ STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
     TargetSubscriptionError: HTTPStatus.UNPROCESSABLE_ENTITY,
     IdempotencyKeyReusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
     QueryError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    IdempotencyInProgressError: HTTPStatus.CONFLICT,
+    StoreUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     JobNotFoundError: HTTPStatus.NOT_FOUND,
     JobStateError: HTTPStatus.CONFLICT,
     PlanExpiredError: HTTPStatus.CONFLICT,
@@ -105,6 +109,8 @@ def problem_response(  # noqa: PLR0917 - the fields of a problem, in its order
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Return a problem; ``code`` is stable and names the page that ``type`` points to."""
+    # For the audit log, which sees only that a request was refused. The detail may quote the request: not that.
+    request.state.problem = code
     body: dict[str, Any] = {
         "type": f"/problems/{code}",
         "title": HTTPStatus(status).phrase,

@@ -177,7 +177,7 @@ class BackfillService:
         """
         size = max(1, min(page_size, MAX_PAGE_SIZE))
         before = None if not page_token else _parse_page_token(page_token)
-        jobs = self._store.list_jobs(KIND, limit=size + 1, before=before)
+        jobs = self._store.list_jobs(KIND, limit=size + 1, after=None if before is None else (before,))
         token = _render_page_token(jobs[size - 1].id) if len(jobs) > size else None
         return Page([Backfill.from_job(job) for job in jobs[:size]], token)
 
@@ -307,7 +307,7 @@ def open_backfills(settings: Settings) -> BackfillService:
     # The store last: what is missing is found before anything is open that would have to be closed.
     launcher = open_launcher(settings)
     pubsub = PubSub(settings.project, settings.pubsub_emulator_host)
-    store = JobStore(home / "jobs.db")
+    store = JobStore(settings.job_store)
     return BackfillService(
         deployment,
         store=store,

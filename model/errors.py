@@ -61,6 +61,12 @@ class TopicNotFoundError(PubSubError):
     code = "topic_not_found"
 
 
+class SnapshotNotFoundError(PubSubError):
+    """The snapshot, or the subscription that it should be restored to, does not exist."""
+
+    code = "snapshot_not_found"
+
+
 class SubscriptionNotFoundError(PubSubError):
     """The subscription does not exist."""
 
@@ -239,6 +245,24 @@ class AlreadyMergedError(RefeedError):
     """The backfill's rows are merged into the reporting table already."""
 
     code = "already_merged"
+
+
+class IdempotencyInProgressError(RefeedError):
+    """Another create with this Idempotency-Key is still under way; ask again in a moment."""
+
+    code = "idempotency_in_progress"
+
+
+class StoreError(RefeedError):
+    """The job store answered with an error."""
+
+    code = "store_error"
+
+
+class StoreUnavailableError(StoreError):
+    """The job store does not answer; what runs goes on."""
+
+    code = "store_unavailable"
 
 
 class MessagesFailedError(RefeedError):

@@ -30,12 +30,24 @@ class JobState(StrEnum):
 
 
 FINAL_STATES: Final = frozenset({JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED})
+# What a new job may be: one that starts paused waits for a resume.
+FIRST_STATES: Final = frozenset({JobState.PENDING, JobState.PAUSED})
 
 # state -> the states it may move to
 MOVES: Final[dict[JobState, frozenset[JobState]]] = {
-    JobState.PENDING: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}),
+    JobState.PENDING: frozenset(
+        {JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}
+    ),
+    # Back to PENDING when the driver died and another one is to go on.
     JobState.RUNNING: frozenset(
-        {JobState.PAUSED, JobState.CANCELLING, JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED}
+        {
+            JobState.PENDING,
+            JobState.PAUSED,
+            JobState.CANCELLING,
+            JobState.CANCELLED,
+            JobState.SUCCEEDED,
+            JobState.FAILED,
+        }
     ),
     JobState.PAUSED: frozenset(
         {JobState.RUNNING, JobState.PENDING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}

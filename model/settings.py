@@ -128,7 +128,8 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         try:
             return parse(text)
         except ValueError as exc:
-            shown = "(hidden)" if name.endswith("_SECRET") else repr(text)
+            # A url may hold a password.
+            shown = "(hidden)" if name.endswith("_SECRET") else repr(re.sub(r"(?<=://)[^@]*@", "***@", text))
             faults.append(f"{name}={shown}: {exc}")
             return None
 

@@ -130,7 +130,7 @@ def test_jobs_are_listed_newest_first_page_by_page(store: JobStore) -> None:
     store.insert(new_job_id("mg"), "merge", {}, actor="ann")
 
     first = [job.id for job in store.list_jobs(KIND, limit=2)]
-    rest = [job.id for job in store.list_jobs(KIND, limit=9, before=first[-1])]
+    rest = [job.id for job in store.list_jobs(KIND, limit=9, after=(first[-1],))]
 
     assert first + rest == made[::-1]
 

@@ -1,0 +1,33 @@
+"""The audit log: who asked for what, and what came of it; only ever added to."""
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from jobs.store.database import Database
+from jobs.store.records import AuditEntry
+from jobs.store.tables import AUDIT
+
+
+class Audit:
+    """Keeps the audit log."""
+
+    _database: Database
+
+    def append_audit(self, actor: str, action: str, target: str, outcome: str, why: str | None = None) -> None:
+        """Add a line."""
+        with self._database.write() as connection:
+            connection.execute(
+                AUDIT.insert().values(
+                    at=datetime.now(UTC), actor=actor, action=action, target=target, outcome=outcome, why=why
+                )
+            )
+
+    def list_audit(self, limit: int, before: int | None = None) -> list[AuditEntry]:
+        """Return up to ``limit`` lines, newest first, of those with a number below ``before``."""
+        query = sa.select(AUDIT).order_by(AUDIT.c.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(AUDIT.c.number < before)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return [AuditEntry(r.number, r.at, r.actor, r.action, r.target, r.outcome, r.why) for r in rows]

@@ -1,0 +1,205 @@
+"""The database behind the store: connections, transactions, locks, the schema, and its errors in our words."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+
+from jobs.store.tables import JOBS, SCHEMA_REVISION
+from model.errors import RequestInvalidError, SettingsError, StoreError, StoreUnavailableError
+
+_BUSY_SECONDS: Final = 15.0
+_CONNECT_SECONDS: Final = 5
+_MIGRATE_SECONDS: Final = 120
+# A replica that is stopped in the middle of a transaction must not hold its locks for long.
+_IDLE_SECONDS: Final = 30
+# Namespace of our advisory locks: "refe".
+_LOCKS: Final = 0x72656665
+_MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
+
+
+class Database:
+    """One SQLite file, or one PostgreSQL database, brought to the newest schema when it is opened.
+
+    SQLite serves several threads and processes of one machine: write-ahead logging lets readers go on while one
+    writes, and a writer waits up to 15 s for its turn. PostgreSQL serves several machines.
+
+    Raises:
+        SettingsError: the url is none of a SQLite file or a PostgreSQL database.
+        StoreUnavailableError: it does not answer, or is of a newer Refeed; any call may raise it.
+    """
+
+    def __init__(self, url: str | URL) -> None:
+        self._engine = _create_engine(_parse_url(url))
+        self.is_shared = self._engine.dialect.name == "postgresql"
+        try:
+            self._migrate()
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Give a connection whose reads see one state of the data."""
+        with _translate_errors(), self._engine.connect() as connection:
+            if self.is_shared:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")  # noqa: PLW2901
+            yield connection
+
+    @contextmanager
+    def write(self, lock: str | None = None) -> Iterator[Connection]:
+        """Give a connection whose changes are kept together, or not at all.
+
+        SQLite has one writer at a time. On PostgreSQL, what is read with ``for update`` waits for others that
+        change the same row, and of those who name the same ``lock`` one goes at a time.
+        """
+        with (
+            _translate_errors(),
+            self._engine.connect().execution_options(refeed_write=True) as connection,
+            connection.begin(),
+        ):
+            if lock is not None and self.is_shared:
+                _lock(connection, lock)
+            yield connection
+
+    def now(self, connection: Connection) -> datetime:
+        """Return the time of the clock that leases go by: PostgreSQL's own, as replicas' clocks may differ."""
+        if not self.is_shared:
+            return datetime.now(UTC)
+        moment: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+        return moment.astimezone(UTC)
+
+    def _migrate(self) -> None:
+        with self.read() as connection:
+            if _revision(connection) == SCHEMA_REVISION:
+                return
+        with self.write() as connection:
+            if self.is_shared:
+                # Another replica may be at it: longer than any other wait, as its data may be large.
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_MIGRATE_SECONDS}s'")
+                connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+                _lock(connection, "migrate")
+            if _revision(connection) != SCHEMA_REVISION:
+                _run_migrations(connection)
+
+
+def _run_migrations(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    try:
+        if _revision(connection) is None and sa.inspect(connection).has_table(JOBS.name):
+            # Made by a Refeed that had no migrations: its tables are the first revision's.
+            command.stamp(config, "0001")
+        command.upgrade(config, SCHEMA_REVISION)
+    except CommandError as exc:
+        raise StoreUnavailableError(
+            f"The job store has schema {_revision(connection)}, which this Refeed does not know; it was made by a "
+            "newer one.",
+        ) from exc
+
+
+def _revision(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    return found
+
+
+def _parse_url(url: str | URL) -> URL:
+    try:
+        parsed = make_url(url)
+    except sa.exc.ArgumentError as exc:
+        raise SettingsError("REFEED_JOB_STORE takes sqlite:///PATH or postgresql+psycopg://...") from exc
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in {"sqlite", "postgresql+psycopg"} or (
+        parsed.drivername == "sqlite" and not parsed.database
+    ):
+        raise SettingsError("REFEED_JOB_STORE takes sqlite:///PATH or postgresql+psycopg://...")
+    return parsed
+
+
+def _create_engine(url: URL) -> Engine:
+    if url.drivername == "sqlite":
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+        sa.event.listen(engine, "connect", _on_sqlite_connect)
+        sa.event.listen(engine, "begin", _on_sqlite_begin)
+        return engine
+    engine = sa.create_engine(
+        url,
+        # Costs a round trip, and a server that was restarted in between costs nothing else.
+        pool_pre_ping=True,
+        pool_timeout=_BUSY_SECONDS,
+        # A pooler between us and the server knows nothing of prepared statements.
+        connect_args={"connect_timeout": _CONNECT_SECONDS, "prepare_threshold": None},
+    )
+    sa.event.listen(engine, "connect", _on_postgresql_connect)
+    return engine
+
+
+def _on_sqlite_connect(connection: Any, _record: Any) -> None:
+    # The driver must not open transactions by itself: BEGIN IMMEDIATE is ours to say.
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _on_sqlite_begin(connection: Connection) -> None:
+    # A writer takes its lock at the start: one that upgraded later could fail with "database is locked".
+    writes = connection.get_execution_options().get("refeed_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _on_postgresql_connect(connection: Any, _record: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{_BUSY_SECONDS:.0f}s'")
+        cursor.execute(f"SET statement_timeout = '{2 * _BUSY_SECONDS:.0f}s'")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
+        cursor.execute("SET timezone = 'UTC'")
+    connection.commit()
+
+
+def _lock(connection: Connection, name: str) -> None:
+    """Wait until nobody else is in a transaction that named the same lock."""
+    number = zlib.crc32(name.encode()) - (1 << 31)
+    connection.execute(
+        sa.select(sa.func.pg_advisory_xact_lock(sa.cast(_LOCKS, sa.Integer), sa.cast(number, sa.Integer)))
+    )
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Let nothing of the database's own errors out: they quote SQL and values."""
+    try:
+        yield
+    except UnicodeEncodeError as exc:
+        raise RequestInvalidError("A text holds half of a surrogate pair, which no store can keep.") from exc
+    except sa.exc.DataError as exc:
+        raise RequestInvalidError("A text holds a character, such as NUL, that the job store can't keep.") from exc
+    except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError, sa.exc.TimeoutError) as exc:
+        raise StoreUnavailableError(f"The job store does not answer: {_first_line(exc)}") from exc
+    except sa.exc.SQLAlchemyError as exc:
+        if isinstance(exc, sa.exc.DBAPIError) and exc.connection_invalidated:
+            raise StoreUnavailableError(f"The job store does not answer: {_first_line(exc)}") from exc
+        raise StoreError from exc
+
+
+def _first_line(exc: Exception) -> str:
+    cause = getattr(exc, "orig", None) or exc
+    lines = str(cause).strip().splitlines()
+    return lines[0][:300] if lines else type(cause).__name__

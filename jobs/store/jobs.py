@@ -1,0 +1,367 @@
+"""Jobs, their states and their history."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from jobs.progress import Progress
+from jobs.store.database import Database
+from jobs.store.lists import behind, complete_order, order_by, where
+from jobs.store.records import Condition, Event, Idempotency, Job, JobError, Order
+from jobs.store.rows import append_event, document_of, get_job, job_of, update_job
+from jobs.store.tables import CREATES, EVENTS, JOBS
+from model.errors import (
+    IdempotencyInProgressError,
+    IdempotencyKeyReusedError,
+    JobChangedError,
+    JobStateError,
+    LeaseLostError,
+)
+from model.job import FINAL_STATES, FIRST_STATES, JobState, validate_move
+from model.process import Process
+
+_CREATE_SECONDS: Final = 120.0
+_FINAL: Final = sorted(state.value for state in FINAL_STATES)
+
+
+class Jobs:
+    """Keeps jobs; every change but progress makes a new version and a line in the job's history."""
+
+    _database: Database
+
+    def begin_create(
+        self, kind: str, idempotency: Idempotency, *, actor: str, seconds: float = _CREATE_SECONDS
+    ) -> Job | None:
+        """Take the key for one create, before the work that it takes; None means go on, to :meth:`insert`.
+
+        A key is its caller's own. When a create with it ended already, its job is given back; one that neither
+        ends nor lets go (:meth:`abandon_create`) within ``seconds`` is taken for dead.
+
+        Raises:
+            IdempotencyKeyReusedError: the key came before with another fingerprint.
+            IdempotencyInProgressError: another create with the key is under way.
+        """
+        with self._database.write(f"create {kind}") as connection:
+            now = self._database.now(connection)
+            job = _find_created(connection, kind, idempotency, actor, now)
+            if job is not None:
+                return job
+            key, until = _scoped(idempotency, actor), now + timedelta(seconds=seconds)
+            connection.execute(CREATES.delete().where(CREATES.c.key == key))
+            connection.execute(
+                CREATES.insert().values(
+                    key=key, fingerprint=idempotency.fingerprint, attempt=idempotency.attempt, held_until=until
+                )
+            )
+            return None
+
+    def abandon_create(self, idempotency: Idempotency, *, actor: str) -> None:
+        """Let go of a key whose create failed, so that the caller may try again at once."""
+        with self._database.write() as connection:
+            connection.execute(
+                CREATES.delete().where(
+                    CREATES.c.key == _scoped(idempotency, actor), CREATES.c.attempt == idempotency.attempt
+                )
+            )
+
+    def insert(
+        self,
+        job_id: str,
+        kind: str,
+        request: dict[str, Any],
+        *,
+        actor: str,
+        idempotency: Idempotency | None = None,
+        state: JobState = JobState.PENDING,
+        options: Mapping[str, Any] | None = None,
+        plan_id: str | None = None,
+        approval: dict[str, Any] | None = None,
+        guard: Callable[[Sequence[Job]], None] | None = None,
+    ) -> Job:
+        """Keep a new job; the same key with the same fingerprint gives back the job made before.
+
+        ``guard`` sees every active job of the kind, oldest first, and no other create of the kind happens before
+        the new job is kept: what it raises keeps the job from being made.
+
+        Raises:
+            IdempotencyKeyReusedError: the key came before with another fingerprint.
+            IdempotencyInProgressError: another create with the key is under way.
+            JobStateError: no job begins in ``state``.
+        """
+        if state not in FIRST_STATES:
+            raise JobStateError(f"A job does not begin as {state}.", wanted=state.value)
+        chosen = dict(options or {})
+        values: dict[str, Any] = {
+            "id": job_id,
+            "kind": kind,
+            "state": state.value,
+            "request": request,
+            "created_by": actor,
+            "progress": Progress().to_json(),
+            "epoch": 0,
+            "version": 1,
+            "topic": str(request.get("topic") or ""),
+            "labels": chosen.get("labels", request.get("labels")) or {},
+            "options": chosen,
+            "plan_id": plan_id,
+            "approval": approval,
+            "awaits_approval": _awaits(approval),
+        }
+        with self._database.write(f"create {kind}") as connection:
+            if idempotency is not None:
+                job = _find_created(connection, kind, idempotency, actor, self._database.now(connection))
+                if job is not None:
+                    return job
+                values |= {"idempotency_key": _scoped(idempotency, actor), "fingerprint": idempotency.fingerprint}
+                connection.execute(CREATES.delete().where(CREATES.c.key == values["idempotency_key"]))
+            if guard is not None:
+                guard(_active(connection, kind))
+            now = datetime.now(UTC)
+            connection.execute(JOBS.insert().values(**values, created_at=now))
+            append_event(connection, job_id, actor=actor, what="created", why=None, at=now)
+            return get_job(connection, job_id)
+
+    def get(self, job_id: str) -> Job:
+        """Return the job."""
+        with self._database.read() as connection:
+            return get_job(connection, job_id)
+
+    def list_jobs(
+        self,
+        kind: str,
+        *,
+        limit: int,
+        conditions: Sequence[Condition] = (),
+        order: Sequence[Order] = (),
+        after: Sequence[Any] | None = None,
+    ) -> list[Job]:
+        """Return up to ``limit`` jobs for which all conditions hold, the newest first without an order.
+
+        ``after`` are the values of a page's last job in the list's order (:func:`jobs.store.sort_key`): what
+        comes behind it is listed, whatever was made or ended meanwhile.
+
+        Raises:
+            RequestInvalidError: a field, a sign or a value of a condition, or of the order, is none.
+        """
+        complete = complete_order(order)
+        query = sa.select(JOBS).where(JOBS.c.kind == kind, *where(conditions))
+        if after is not None:
+            query = query.where(behind(complete, after))
+        with self._database.read() as connection:
+            return [job_of(row) for row in connection.execute(query.order_by(*order_by(complete)).limit(limit))]
+
+    def list_active(self, kind: str) -> list[Job]:
+        """Return every job that is not at its end, oldest first."""
+        with self._database.read() as connection:
+            return _active(connection, kind)
+
+    def list_ended(self, kind: str, *, before: datetime, after: str = "", limit: int) -> list[Job]:
+        """Return jobs that ended before a time, by id from behind ``after``."""
+        query = (
+            sa.select(JOBS)
+            .where(JOBS.c.kind == kind, JOBS.c.state.in_(_FINAL), JOBS.c.finished_at < before, JOBS.c.id > after)
+            .order_by(JOBS.c.id)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return [job_of(row) for row in connection.execute(query)]
+
+    def list_events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        """Return the job's history behind line number ``after``, oldest first."""
+        query = (
+            sa.select(EVENTS).where(EVENTS.c.job_id == job_id, EVENTS.c.number > after).order_by(EVENTS.c.number)
+        )
+        with self._database.read() as connection:
+            get_job(connection, job_id)
+            return [
+                Event(row.number, row.job_id, row.at, row.actor, row.what, row.why)
+                for row in connection.execute(query)
+            ]
+
+    def begin_attempt(self, job_id: str, *, owner: str | None = None) -> Job:
+        """Give a PENDING job the next epoch: every attempt begun before is out of date from now on.
+
+        It stays PENDING until its driver runs, so that a service that dies in between leaves a job that the
+        next one simply launches again.
+
+        Raises:
+            JobStateError: it is not PENDING any more.
+            LeaseLostError: an ``owner`` is named, and somebody else holds the job.
+        """
+        with self._database.write() as connection:
+            job = get_job(connection, job_id, for_update=True)
+            _check_owner(job, owner)
+            _check_state(job, JobState.PENDING)
+            update_job(connection, job_id, epoch=job.epoch + 1, driver=None, version=job.version + 1)
+            return get_job(connection, job_id)
+
+    def move(
+        self,
+        job_id: str,
+        state: JobState,
+        *,
+        actor: str,
+        why: str | None = None,
+        error: JobError | None = None,
+        driver: Process | None = None,
+        expected_version: int | None = None,
+        expected_epoch: int | None = None,
+        expected_state: JobState | None = None,
+        owner: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Job:
+        """Move the job to ``state`` and write it into the history, in one transaction.
+
+        ``error`` replaces what the job had; ``driver`` is kept when none is given, and forgotten where none can
+        be; ``options`` are changed on the way. A job that a person starts again may have its driver restarted
+        as often as a new one.
+
+        Raises:
+            JobStateError: the job's state, as it is now, does not allow it or is not ``expected_state``.
+            JobChangedError: the job is no longer at ``expected_version`` or in attempt ``expected_epoch``.
+            LeaseLostError: an ``owner`` is named, and somebody else holds the job.
+        """
+        now = datetime.now(UTC)
+        with self._database.write() as connection:
+            job = get_job(connection, job_id, for_update=True)
+            _check_version(job, expected_version, expected_epoch)
+            _check_owner(job, owner)
+            _check_state(job, expected_state)
+            validate_move(job_id, job.state, state)
+            update_job(
+                connection,
+                job_id,
+                version=job.version + 1,
+                error=document_of(error),
+                **_state_changes(job, state, now),
+                **({} if driver is None else {"driver": document_of(driver)}),
+                **_option_changes(job, options),
+            )
+            append_event(connection, job_id, actor=actor, what=f"{job.state} -> {state}", why=why, at=now)
+            return get_job(connection, job_id)
+
+    def change(
+        self,
+        job_id: str,
+        *,
+        actor: str,
+        what: str,
+        why: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        verification: dict[str, Any] | None = None,
+        approval: dict[str, Any] | None = None,
+        expected_version: int | None = None,
+    ) -> Job:
+        """Change what a job has beside its state, and write it into the history, in one transaction.
+
+        ``options`` are changed one by one, None takes one away; the others replace what the job had.
+
+        Raises:
+            JobChangedError: the job is no longer at ``expected_version``.
+        """
+        now = datetime.now(UTC)
+        with self._database.write() as connection:
+            job = get_job(connection, job_id, for_update=True)
+            _check_version(job, expected_version, None)
+            changes: dict[str, Any] = {"version": job.version + 1, **_option_changes(job, options)}
+            if verification is not None:
+                changes["verification"] = verification
+            if approval is not None:
+                changes |= {"approval": approval, "awaits_approval": _awaits(approval)}
+            update_job(connection, job_id, **changes)
+            append_event(connection, job_id, actor=actor, what=what, why=why, at=now)
+            return get_job(connection, job_id)
+
+    def forget_driver(self, job_id: str, *, actor: str, why: str, expected_epoch: int) -> Job:
+        """Note that a PAUSED job's driver has ended: a resume launches another one.
+
+        Raises:
+            JobChangedError: the job is no longer PAUSED in attempt ``expected_epoch``.
+        """
+        with self._database.write() as connection:
+            job = get_job(connection, job_id, for_update=True)
+            if (job.state, job.epoch) != (JobState.PAUSED, expected_epoch):
+                raise JobChangedError(f"{job_id} is {job.state} in attempt {job.epoch}.", version=job.version)
+            update_job(connection, job_id, driver=None, version=job.version + 1)
+            append_event(connection, job_id, actor=actor, what="driver ended", why=why, at=datetime.now(UTC))
+            return get_job(connection, job_id)
+
+    def set_progress(self, job_id: str, progress: Progress) -> None:
+        """Keep the job's figures; no new version, nothing in the history."""
+        with self._database.write() as connection:
+            update_job(connection, job_id, progress=progress.to_json())
+
+
+def _state_changes(job: Job, state: JobState, now: datetime) -> dict[str, Any]:
+    changes: dict[str, Any] = {"state": state.value, "finished_at": now if state.is_final else None}
+    if state is JobState.RUNNING and job.started_at is None:
+        changes["started_at"] = now
+    if state is JobState.PENDING or state.is_final:
+        # Whoever looked after it has nothing more to do; PENDING jobs are anybody's.
+        changes |= {"lease_owner": None, "lease_until": None, "not_before": None}
+    if state is JobState.PENDING:
+        changes |= {"driver": None, "notified_at": None, "notify_after": None, "notify_attempts": 0}
+        changes |= {"notify_error": None, "verification": None, "verify_after": None}
+        if job.state is not JobState.RUNNING:
+            changes["restarts"] = 0
+    if state.is_final and job.epoch > 0:
+        changes["verify_after"] = now
+    return changes
+
+
+def _option_changes(job: Job, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    if options is None:
+        return {}
+    merged = {name: value for name, value in {**job.options, **options}.items() if value is not None}
+    return {"options": merged, "labels": merged.get("labels", job.request.get("labels")) or {}}
+
+
+def _awaits(approval: Mapping[str, Any] | None) -> bool:
+    return approval is not None and bool(approval.get("required")) and not approval.get("by")
+
+
+def _check_version(job: Job, version: int | None, epoch: int | None) -> None:
+    if version not in (None, job.version):
+        raise JobChangedError(f"{job.id} is at version {job.version}, not {version}.", version=job.version)
+    if epoch not in (None, job.epoch):
+        raise JobChangedError(f"{job.id} is in attempt {job.epoch}, not {epoch}.", version=job.version)
+
+
+def _check_state(job: Job, state: JobState | None) -> None:
+    if state not in (None, job.state):
+        raise JobStateError(f"{job.id} is {job.state}, not {state}.", state=job.state.value)
+
+
+def _check_owner(job: Job, owner: str | None) -> None:
+    if owner is not None and job.lease_owner != owner:
+        raise LeaseLostError(f"Another replica looks after {job.id} now.", owner=job.lease_owner)
+
+
+def _scoped(idempotency: Idempotency, actor: str) -> str:
+    return f"{actor}/{idempotency.key}"
+
+
+def _find_created(
+    connection: Connection, kind: str, idempotency: Idempotency, actor: str, now: datetime
+) -> Job | None:
+    """Return the job made with the key before; its caller must hold the lock on creates of the kind."""
+    key = _scoped(idempotency, actor)
+    row = connection.execute(sa.select(JOBS).where(JOBS.c.idempotency_key == key)).first()
+    if row is not None:
+        if (row.kind, row.fingerprint) != (kind, idempotency.fingerprint):
+            raise IdempotencyKeyReusedError(job_id=row.id)
+        return job_of(row)
+    held = connection.execute(sa.select(CREATES).where(CREATES.c.key == key)).first()
+    if held is not None and held.attempt != idempotency.attempt and held.held_until > now:
+        if held.fingerprint != idempotency.fingerprint:
+            raise IdempotencyKeyReusedError
+        raise IdempotencyInProgressError
+    return None
+
+
+def _active(connection: Connection, kind: str) -> list[Job]:
+    query = sa.select(JOBS).where(JOBS.c.kind == kind, JOBS.c.state.not_in(_FINAL)).order_by(JOBS.c.id)
+    return [job_of(row) for row in connection.execute(query)]

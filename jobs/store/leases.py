@@ -1,0 +1,182 @@
+"""Leases: which replica of the service looks after which job."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.sql.elements import ColumnElement
+
+from jobs.store.database import Database
+from jobs.store.records import Job
+from jobs.store.rows import append_event, get_job, job_of, update_job
+from jobs.store.tables import JOBS
+from model.errors import JobChangedError, LeaseLostError
+from model.job import FINAL_STATES, JobState, validate_move
+
+_FINAL: Final = sorted(state.value for state in FINAL_STATES)
+# What takes one of the places of REFEED_MAX_RUNNING; a paused driver publishes nothing.
+_BUSY: Final = (JobState.RUNNING.value, JobState.CANCELLING.value)
+
+
+class Leases:
+    """Gives each active job to one owner at a time, for a while that must be renewed.
+
+    A lease says who launches and follows a job, and is no fence: an owner that was stopped may wake up after its
+    lease has gone. So what changes a job names its owner, and what a driver may do is told by its epoch.
+    """
+
+    _database: Database
+
+    def claim(self, kind: str, owner: str, *, limit: int, lease_seconds: float) -> list[Job]:
+        """Take PENDING jobs that nobody holds, so that ``limit`` at most run or start over all owners.
+
+        Callers take turns: whoever has the fewest jobs on their way comes first, then the caller whose next job is
+        oldest; each caller's own come oldest first. A job that waits for an approval, or for the pause before
+        a restart, is left alone.
+        """
+        # The lock keeps two replicas from filling the same free place; rows are skipped that a cancel holds.
+        with self._database.write(f"claim {kind}") as connection:
+            now = self._database.now(connection)
+            waiting = [JOBS.c.kind == kind, JOBS.c.state == JobState.PENDING.value]
+            busy = _busy_by_caller(connection, kind, now)
+            room = limit - sum(busy.values())
+            if room <= 0:
+                return []
+            free = sa.select(JOBS.c.id, JOBS.c.created_by).where(*waiting, *_claimable(now)).order_by(JOBS.c.id)
+            found = connection.execute(free).all()
+            chosen = _take_turns([(row.id, row.created_by) for row in found], busy, room)
+            return _give(connection, chosen, owner, now + timedelta(seconds=lease_seconds))
+
+    def take_over(self, kind: str, owner: str, *, lease_seconds: float) -> list[Job]:
+        """Take every started job that is not at its end and that nobody looks after any more."""
+        with self._database.write() as connection:
+            now = self._database.now(connection)
+            free = (
+                sa.select(JOBS.c.id)
+                .where(
+                    JOBS.c.kind == kind,
+                    JOBS.c.state.not_in([*_FINAL, JobState.PENDING.value]),
+                    _is_free(now),
+                )
+                .order_by(JOBS.c.id)
+            )
+            found = list(connection.scalars(free.with_for_update(skip_locked=True)))
+            return _give(connection, found, owner, now + timedelta(seconds=lease_seconds))
+
+    def renew(self, owner: str, lease_seconds: float) -> None:
+        """Keep what ``owner`` holds for so many seconds from now; what expired and nobody took counts as held."""
+        with self._database.write() as connection:
+            until = self._database.now(connection) + timedelta(seconds=lease_seconds)
+            held = sa.select(JOBS.c.id).where(JOBS.c.lease_owner == owner).with_for_update(skip_locked=True)
+            # A row that another transaction has in hand is renewed the next time, long before it expires.
+            ids = list(connection.scalars(held))
+            connection.execute(JOBS.update().where(JOBS.c.id.in_(ids)).values(lease_until=until))
+
+    def held(self, kind: str, owner: str) -> list[Job]:
+        """Return the active jobs that ``owner`` holds, oldest first."""
+        query = (
+            sa.select(JOBS)
+            .where(JOBS.c.kind == kind, JOBS.c.lease_owner == owner, JOBS.c.state.not_in(_FINAL))
+            .order_by(JOBS.c.id)
+        )
+        with self._database.read() as connection:
+            return [job_of(row) for row in connection.execute(query)]
+
+    def release(self, job_id: str, owner: str) -> None:
+        """Let go of a job, so that another replica may take it now; one that somebody else holds is left alone."""
+        with self._database.write() as connection:
+            connection.execute(
+                JOBS.update()
+                .where(JOBS.c.id == job_id, JOBS.c.lease_owner == owner)
+                .values(lease_owner=None, lease_until=None)
+            )
+
+    def restart(
+        self, job_id: str, owner: str, *, actor: str, why: str, epoch: int, wait_seconds: float, counts: bool
+    ) -> Job:
+        """Let a RUNNING job whose driver is gone be launched again by any replica, after so many seconds.
+
+        ``counts`` says whether it is one of the job's automatic restarts.
+
+        Raises:
+            JobStateError: the job is not RUNNING any more.
+            JobChangedError: it is in another attempt than ``epoch``.
+            LeaseLostError: somebody else holds it.
+        """
+        with self._database.write() as connection:
+            job = get_job(connection, job_id, for_update=True)
+            if job.lease_owner != owner:
+                raise LeaseLostError(f"Another replica looks after {job_id} now.", owner=job.lease_owner)
+            if job.epoch != epoch:
+                raise JobChangedError(f"{job_id} is in attempt {job.epoch}, not {epoch}.", version=job.version)
+            validate_move(job_id, job.state, JobState.PENDING)
+            now = datetime.now(UTC)
+            update_job(
+                connection,
+                job_id,
+                state=JobState.PENDING.value,
+                restarts=job.restarts + counts,
+                driver=None,
+                not_before=self._database.now(connection) + timedelta(seconds=wait_seconds),
+                lease_owner=None,
+                lease_until=None,
+                version=job.version + 1,
+            )
+            what = f"{job.state} -> {JobState.PENDING}"
+            append_event(connection, job_id, actor=actor, what=what, why=why, at=now)
+            return get_job(connection, job_id)
+
+
+def _is_free(now: datetime) -> ColumnElement[bool]:
+    return sa.or_(JOBS.c.lease_owner.is_(None), JOBS.c.lease_until < now)
+
+
+def _claimable(now: datetime) -> list[ColumnElement[bool]]:
+    return [
+        _is_free(now),
+        JOBS.c.awaits_approval.is_(False),
+        sa.or_(JOBS.c.not_before.is_(None), JOBS.c.not_before <= now),
+    ]
+
+
+def _busy_by_caller(connection: Connection, kind: str, now: datetime) -> dict[str, int]:
+    """Return how many jobs of each caller run, or start because somebody holds them."""
+    starting = sa.and_(
+        JOBS.c.state == JobState.PENDING.value, JOBS.c.lease_owner.is_not(None), JOBS.c.lease_until >= now
+    )
+    query = (
+        sa.select(JOBS.c.created_by, sa.func.count())
+        .where(JOBS.c.kind == kind, sa.or_(JOBS.c.state.in_(_BUSY), starting))
+        .group_by(JOBS.c.created_by)
+    )
+    return dict(connection.execute(query).tuples().all())
+
+
+def _take_turns(waiting: list[tuple[str, str]], busy: dict[str, int], room: int) -> list[str]:
+    """Return ids in the order in which they are taken: the caller with the fewest on their way is next."""
+    queues: dict[str, list[str]] = {}
+    for job_id, caller in waiting:
+        queues.setdefault(caller, []).append(job_id)
+    taken: list[str] = []
+    on_their_way = dict(busy)
+    while queues and len(taken) < room:
+        caller = min(queues, key=lambda name: (on_their_way.get(name, 0), queues[name][0]))
+        taken.append(queues[caller].pop(0))
+        on_their_way[caller] = on_their_way.get(caller, 0) + 1
+        if not queues[caller]:
+            del queues[caller]
+    return taken
+
+
+def _give(connection: Connection, ids: list[str], owner: str, until: datetime) -> list[Job]:
+    if not ids:
+        return []
+    # A cancel or an approval that has a row in hand decides about it first; what it leaves is taken next time.
+    query = sa.select(JOBS).where(JOBS.c.id.in_(ids)).with_for_update(skip_locked=True)
+    rows: list[Any] = list(connection.execute(query).all())
+    got = [row.id for row in rows]
+    connection.execute(JOBS.update().where(JOBS.c.id.in_(got)).values(lease_owner=owner, lease_until=until))
+    order = {job_id: place for place, job_id in enumerate(ids)}
+    taken = connection.execute(sa.select(JOBS).where(JOBS.c.id.in_(got))).all()
+    return sorted((job_of(row) for row in taken), key=lambda job: order[job.id])

@@ -1,0 +1,150 @@
+"""What the store keeps, as its callers see it: jobs, history, plans, keys, the audit log."""
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from jobs.progress import Progress
+from model.job import JobState
+from model.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why a job failed: a stable code and a sentence."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as the store has it.
+
+    ``epoch`` counts its attempts, ``version`` every change but progress and leases; ``request`` is what was asked
+    for, in the words of its kind, and never changes; ``options`` are what may change while the job lives.
+    ``restarts`` counts the drivers that died and were replaced since a person last started the job;
+    ``lease_owner`` is the replica that looks after it, if any.
+    """
+
+    id: str
+    kind: str
+    state: JobState
+    request: dict[str, Any]
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    progress: Progress
+    error: JobError | None
+    epoch: int
+    driver: Process | None
+    version: int
+    options: dict[str, Any] = field(default_factory=dict)
+    restarts: int = 0
+    verification: dict[str, Any] | None = None
+    approval: dict[str, Any] | None = None
+    plan_id: str | None = None
+    notified_at: datetime | None = None
+    lease_owner: str | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that it has now: those of the options, else those that it was made with."""
+        labels: dict[str, str] = self.options.get("labels", self.request.get("labels") or {})
+        return labels
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether it waits for somebody's approval."""
+        approval = self.approval or {}
+        return bool(approval.get("required")) and not approval.get("by")
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A caller's key for a create, and a digest of what was asked with it.
+
+    ``attempt`` tells one call from another that came with the same key: make one object a call.
+    """
+
+    key: str
+    fingerprint: str
+    attempt: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a job's history; numbers of one job only grow, with gaps."""
+
+    number: int
+    job_id: str
+    at: datetime
+    actor: str
+    what: str
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a listed job's field must be; a tuple as ``value`` of ``=`` means any of them.
+
+    Fields are id, state, topic, created_by, created_at, started_at, finished_at and labels.<key>; signs are
+    ``= != < <= > >=``, and ``:`` with ``*``, which asks whether the field is there.
+    """
+
+    field: str
+    op: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A field that a list is sorted by: id, state, topic, created_by or created_at."""
+
+    field: str
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan that a create may quote until it expires; ``fingerprint`` is of what was planned."""
+
+    id: str
+    fingerprint: str
+    document: dict[str, Any]
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A caller's key without its secret: ``digest`` is all that is kept of that.
+
+    ``topics`` are what it may publish to; None means every topic.
+    """
+
+    id: str
+    prefix: str
+    digest: str
+    name: str
+    scopes: tuple[str, ...]
+    topics: tuple[str, ...] | None
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One line of the audit log: who asked for what, and what came of it."""
+
+    number: int
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    outcome: str
+    why: str | None

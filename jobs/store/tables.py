@@ -1,0 +1,145 @@
+"""The store's tables, for SQLite and PostgreSQL alike; a change here needs a migration beside it."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeEngine
+
+# The newest migration in jobs/migrations/versions.
+SCHEMA_REVISION: Final = "0002"
+
+METADATA: Final = sa.MetaData()
+
+# Texts are compared by code point on both databases, whatever a server's locale is.
+TEXT: Final = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+# Kept as text, not as JSONB: that one refuses what JSON can write and text can't hold, such as NUL.
+DOCUMENT: Final = sa.JSON(none_as_null=True)
+LABELS: Final = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+NUMBER: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+class Moment(sa.types.TypeDecorator[datetime]):
+    """An aware UTC time, to the microsecond; on SQLite a text that sorts as the time does."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return the column's type on ``dialect``."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(sa.TIMESTAMP(timezone=True))
+        return dialect.type_descriptor(sa.Text())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """Return what the driver gets."""
+        if value is None or dialect.name == "postgresql":
+            return value
+        return value.astimezone(UTC).isoformat()
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Return what the driver gave, in UTC."""
+        if value is None:
+            return None
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return moment.astimezone(UTC)
+
+
+JOBS: Final = sa.Table(
+    "jobs",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("kind", TEXT, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("request", DOCUMENT, nullable=False),
+    sa.Column("created_by", TEXT, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("started_at", Moment),
+    sa.Column("finished_at", Moment),
+    sa.Column("progress", DOCUMENT, nullable=False),
+    sa.Column("error", DOCUMENT),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("driver", DOCUMENT),
+    # The caller's name and its key, with a slash between: another caller's same key is another key.
+    sa.Column("idempotency_key", TEXT, unique=True),
+    sa.Column("fingerprint", TEXT),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("topic", TEXT, nullable=False, server_default=""),
+    sa.Column("labels", LABELS, nullable=False, server_default="{}"),
+    sa.Column("options", DOCUMENT, nullable=False, server_default="{}"),
+    sa.Column("restarts", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("plan_id", TEXT),
+    sa.Column("verification", DOCUMENT),
+    sa.Column("verify_after", Moment),
+    sa.Column("approval", DOCUMENT),
+    sa.Column("awaits_approval", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("not_before", Moment),
+    sa.Column("lease_owner", TEXT),
+    sa.Column("lease_until", Moment),
+    sa.Column("notified_at", Moment),
+    sa.Column("notify_after", Moment),
+    sa.Column("notify_attempts", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("notify_error", TEXT),
+    sa.Index("jobs_by_state", "kind", "state"),
+    sa.Index("jobs_by_end", "kind", "finished_at"),
+)
+
+EVENTS: Final = sa.Table(
+    "events",
+    METADATA,
+    sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
+    sa.Column("job_id", TEXT, sa.ForeignKey("jobs.id"), nullable=False, index=True),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor", TEXT, nullable=False),
+    sa.Column("what", TEXT, nullable=False),
+    sa.Column("why", TEXT),
+)
+
+# Idempotency keys whose create is still under way.
+CREATES: Final = sa.Table(
+    "creates",
+    METADATA,
+    sa.Column("key", TEXT, primary_key=True),
+    sa.Column("fingerprint", TEXT, nullable=False),
+    sa.Column("attempt", TEXT, nullable=False),
+    sa.Column("held_until", Moment, nullable=False),
+)
+
+PLANS: Final = sa.Table(
+    "plans",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("fingerprint", TEXT, nullable=False),
+    sa.Column("document", DOCUMENT, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False, index=True),
+)
+
+KEYS: Final = sa.Table(
+    "keys",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("prefix", TEXT, nullable=False, unique=True),
+    sa.Column("digest", TEXT, nullable=False),
+    sa.Column("name", TEXT, nullable=False),
+    sa.Column("scopes", DOCUMENT, nullable=False),
+    sa.Column("topics", DOCUMENT),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment),
+    sa.Column("revoked_at", Moment),
+    sa.Column("last_used_at", Moment),
+)
+
+AUDIT: Final = sa.Table(
+    "audit",
+    METADATA,
+    sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor", TEXT, nullable=False),
+    sa.Column("action", TEXT, nullable=False),
+    sa.Column("target", TEXT, nullable=False),
+    sa.Column("outcome", TEXT, nullable=False),
+    sa.Column("why", TEXT),
+)
