@@ -12,14 +12,8 @@ import pyarrow.compute as pc
 
 from backfill.selection import SelectionSlice, read_slice, render_time
 from connectors.pubsub.channel import open_channel
-from connectors.pubsub.publish import (
-    ATTRIBUTES_TYPE,
-    MAX_UNCONFIRMED_MESSAGES,
-    MESSAGE_SCHEMA,
-    Confirmation,
-    Publisher,
-    Refusal,
-)
+from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, Refusal
+from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.message import (
@@ -102,7 +96,7 @@ def publish_slice(
     dead_letters = _DeadLetters(folder, epoch, part)
     times = rows.column("publish_time")
     base = reached.offset
-    for confirmed in publisher.publish_arrow(messages, may_send=lambda: folder.may_go_on(epoch)):
+    for confirmed in publisher.publish_arrow(messages, room=lambda _: 1000 if folder.may_publish(epoch) else None):
         end = confirmed.start + confirmed.rows
         offset = base + (int(sent_rows[end]) if end < len(sent_rows) else rows.num_rows)
         late = [Refusal(int(sent_rows[r.row]), r.reason) for r in confirmed.refused]

@@ -25,7 +25,7 @@ from backfill.service import BackfillService, open_backfills
 from cli.processes import Child, Children, free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
-from connectors.pubsub.publish import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, encode_requests
+from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, encode_requests
 from jobs.progress import CheckpointFolder
 from model.settings import Settings, read_settings
 

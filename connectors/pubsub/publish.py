@@ -1,22 +1,19 @@
-"""Publishes messages: Arrow columns to wire bytes to raw Publish calls, several in flight, retried."""
+"""Publishes messages: raw Publish calls, several in flight, retried, at the pace that the caller allows."""
 
 import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final
 
 import grpc
-import numpy as np
-import ptars
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message_factory import GetMessageClass
 
 from connectors.pubsub.errors import TRANSIENT, error_from
 from connectors.pubsub.messages import find_message
+from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, EncodedRequest, RequestCutter
 from model.errors import MessageRefusedError, PubSubUnavailableError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGES, Message
 
@@ -24,20 +21,22 @@ _METHOD: Final = "/google.pubsub.v1.Publisher/Publish"
 _IN_FLIGHT: Final = 4
 # What a publisher of a task may have on its way without an answer.
 MAX_UNCONFIRMED_MESSAGES: Final = _IN_FLIGHT * MAX_PUBLISH_REQUEST_MESSAGES
+# A request has messages of one ordering key, so many small ones are needed to keep the line busy.
+_IN_FLIGHT_BY_KEY: Final = 64
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _MAX_BACKOFF_SECONDS: Final = 10.0
+# How often a caller that allows nothing at the moment is asked again.
+_ASK_AGAIN_SECONDS: Final = 0.02
+# A waiting publisher looks this often whether it is still to wait.
+_LOOK_SECONDS: Final = 0.2
+# What one part of a request that was given up on may still take.
+_GIVE_UP_PART_SECONDS: Final = 30.0
 
 # One bad message refuses the whole request it travels in.
 _REFUSED: Final = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
 
-ATTRIBUTES_TYPE: Final = pa.map_(pa.string(), pa.string())
-MESSAGE_SCHEMA: Final = pa.schema(
-    [
-        pa.field("data", pa.binary(), nullable=False),
-        pa.field("attributes", ATTRIBUTES_TYPE, nullable=False),
-        pa.field("ordering_key", pa.string(), nullable=False),
-    ]
-)
+# The number of the next row -> how many rows from there may go out now; 0 not yet, None nothing more ever.
+Room = Callable[[int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,8 @@ class Refusal:
 class Confirmation:
     """What became of rows [start, start + rows) of a batch.
 
-    ``bytes`` counts what was sent and taken; ``repeated`` how many messages may have gone out twice because
-    the answer to an attempt was lost; ``message_ids`` is filled only when they were asked for.
+    ``bytes`` counts what was sent and taken; ``repeated`` how many messages may have gone out twice, or will
+    when they are sent again, because an answer was lost; ``message_ids`` is filled only when they were asked for.
     """
 
     start: int
@@ -65,12 +64,12 @@ class Confirmation:
 
 
 @dataclass(slots=True)
-class _Request:
-    """One Publish call under way."""
+class _Flight:
+    """One Publish call under way; ``since`` is when it was first sent, as part of a larger one perhaps."""
 
-    start: int
-    rows: int
-    body: bytes
+    request: EncodedRequest
+    give_up_seconds: float
+    since: float = 0.0
     call: Any = None
     attempts: int = 0
     repeated: int = 0
@@ -81,7 +80,8 @@ class Publisher:
     """Publishes to one topic over a channel that the caller owns.
 
     Up to ``in_flight`` requests wait for their answers at once, so that is also what may go out a second time
-    when the process dies. A transient error is retried with backoff for ``give_up_seconds``.
+    when the process dies. A transient error is retried with backoff for ``give_up_seconds``; a request that
+    fails for that long while others are taken is cut down to the messages that are at fault.
 
     Raises:
         TopicNotFoundError: any call, when the topic is gone.
@@ -100,8 +100,8 @@ class Publisher:
     ) -> None:
         self.topic_path = topic_path
         self.in_flight = in_flight
+        self.give_up_seconds = give_up_seconds
         self._timeout_seconds = timeout_seconds
-        self._give_up_seconds = give_up_seconds
         self._publish = channel.unary_unary(_METHOD, request_serializer=None, response_deserializer=None)
 
     @property
@@ -109,10 +109,14 @@ class Publisher:
         """How many messages may be on their way without an answer at any moment."""
         return self.in_flight * MAX_PUBLISH_REQUEST_MESSAGES
 
+    def call(self, body: bytes) -> Any:
+        """Send one PublishRequest and return the future of its answer."""
+        return self._publish.future(body, timeout=self._timeout_seconds)
+
     def publish(self, messages: Sequence[Message]) -> list[str]:
         """Publish ``messages`` and return their ids, in order.
 
-        Messages with an ordering key go out one request after the other, so that their order holds.
+        Messages with the same ordering key go out one request after the other, so that their order holds.
 
         Raises:
             MessageRefusedError: Pub/Sub does not take one of them; ``details["row"]`` says which. Others may
@@ -126,9 +130,9 @@ class Publisher:
             ],
             schema=MESSAGE_SCHEMA,
         )
-        in_flight = 1 if any(m.ordering_key for m in messages) else self.in_flight
+        by_key = any(m.ordering_key for m in messages)
         ids: list[str] = []
-        for confirmed in self._send(batch, in_flight, lambda: True, with_ids=True):
+        for confirmed in _Sending(self, batch, _no_limit, by_key=by_key, with_ids=True).confirmations():
             for refusal in confirmed.refused:
                 raise MessageRefusedError(
                     f"Pub/Sub does not take message {refusal.row}: {refusal.reason}", row=refusal.row
@@ -137,170 +141,218 @@ class Publisher:
         return ids
 
     def publish_arrow(
-        self, batch: pa.RecordBatch, *, may_send: Callable[[], bool] = lambda: True
+        self, batch: pa.RecordBatch, *, room: Room | None = None, by_key: bool = False
     ) -> Iterator[Confirmation]:
         """Publish the rows of ``batch`` (MESSAGE_SCHEMA) and yield what became of them, in row order.
 
-        Before each request ``may_send`` is asked; once it says no, nothing more is sent, the requests under way
-        are waited for, and the iteration ends early. The next request goes out only after the caller has taken
-        the confirmation before it, so a caller that records each one bounds what a crash can repeat.
+        Before each request, also before it is sent again, ``room`` is asked how many rows from the next one on
+        may go out: a request holds no more. While it says 0 the answers under way are handed out and it is asked
+        again; once it says None nothing more is sent, the requests under way are waited for, and the iteration
+        ends early. The next request goes out only after the caller has taken the confirmation before it, so a
+        caller that records each one bounds what a crash can repeat.
+
+        With ``by_key`` a message goes out only when those before it that have its ordering key are confirmed.
+        Once one of a key is refused, the key's later messages in the batch are refused too, without being sent.
         """
-        return self._send(batch, self.in_flight, may_send, with_ids=False)
+        return _Sending(self, batch, room or _no_limit, by_key=by_key).confirmations()
 
-    def _send(
-        self, batch: pa.RecordBatch, in_flight: int, may_send: Callable[[], bool], *, with_ids: bool
-    ) -> Iterator[Confirmation]:
-        under_way: deque[_Request] = deque()
+
+class _StoppedError(Exception):
+    """The caller wants nothing more sent, not even again."""
+
+
+class _Sending:
+    """The publishing of one batch."""
+
+    def __init__(
+        self, publisher: Publisher, batch: pa.RecordBatch, room: Room, *, by_key: bool, with_ids: bool = False
+    ) -> None:
+        self._publisher = publisher
+        self._rows = batch.num_rows
+        self._cutter = RequestCutter(batch, publisher.topic_path, by_key=by_key)
+        self._room = room
+        self._max_requests = _IN_FLIGHT_BY_KEY if by_key else publisher.in_flight
+        self._with_ids = with_ids
+        self._under_way: deque[_Flight] = deque()
+        self._stopped_key = ""
+        self._answered_at = 0.0
+
+    def confirmations(self) -> Iterator[Confirmation]:
+        """Publish, and yield what became of the rows, in their order."""
+        start = 0
         try:
-            for request in encode_requests(batch, self.topic_path):
-                while len(under_way) >= in_flight:
-                    yield self._confirm(batch, under_way.popleft(), with_ids=with_ids)
-                if not may_send():
-                    break
-                if len(request.body) > MAX_PUBLISH_REQUEST_BYTES:
-                    while under_way:
-                        yield self._confirm(batch, under_way.popleft(), with_ids=with_ids)
-                    reason = f"message_too_large: {len(request.body)} bytes, {MAX_PUBLISH_REQUEST_BYTES} fit"
-                    yield Confirmation(request.start, request.rows, 0, (Refusal(request.start, reason),))
+            while start < self._rows:
+                if self._must_wait(start):
+                    yield self._confirm_next()
                     continue
-                self._start(request)
-                under_way.append(request)
-            while under_way:
-                yield self._confirm(batch, under_way.popleft(), with_ids=with_ids)
+                room = self._room(start)
+                if room is None:
+                    break
+                if room <= 0:
+                    yield from self._wait()
+                    continue
+                following = self._cut(start, room)
+                if isinstance(following, EncodedRequest):
+                    self._under_way.append(self._send(following, self._publisher.give_up_seconds))
+                else:
+                    yield from self._drain()
+                    self._stopped_key = self._cutter.key(start)
+                    yield following
+                start += following.rows
+            yield from self._drain()
+        except _StoppedError:
+            # They may have arrived, and will be sent again.
+            unknown = sum(flight.request.rows + flight.repeated for flight in self._under_way)
+            yield Confirmation(start, 0, 0, repeated=unknown)
         finally:
-            for request in under_way:
-                request.call.cancel()
+            for flight in self._under_way:
+                flight.call.cancel()
 
-    def _start(self, request: _Request) -> None:
-        request.attempts += 1
-        request.call = self._publish.future(request.body, timeout=self._timeout_seconds)
+    def _drain(self) -> Iterator[Confirmation]:
+        while self._under_way:
+            yield self._confirm_next()
 
-    def _confirm(self, batch: pa.RecordBatch, request: _Request, *, with_ids: bool) -> Confirmation:
-        """Wait for the answer to ``request``; sends it again, or in halves, until every row has an answer."""
+    def _wait(self) -> Iterator[Confirmation]:
+        if self._under_way:
+            yield self._confirm_next()
+        else:
+            time.sleep(_ASK_AGAIN_SECONDS)
+
+    def _cut(self, start: int, room: int) -> EncodedRequest | Confirmation:
+        """Return the next request, or the refusal of what is not to be sent."""
+        if self._stopped_key and self._cutter.key(start) == self._stopped_key:
+            end = self._cutter.key_end(start)
+            return Confirmation(start, end - start, 0, _held(start, end))
+        request = self._cutter.cut(start, room)
+        if len(request.body) <= MAX_PUBLISH_REQUEST_BYTES:
+            return request
+        reason = f"message_too_large: {len(request.body)} bytes, {MAX_PUBLISH_REQUEST_BYTES} fit"
+        return Confirmation(start, request.rows, 0, (Refusal(start, reason),))
+
+    def _must_wait(self, start: int) -> bool:
+        """Say whether an answer must come first: too much is under way, or a message of the same key."""
+        flights = self._under_way
+        if not flights:
+            return False
+        key = self._cutter.key(start)
+        if key and any(flight.request.key == key for flight in flights):
+            return True
+        rows = sum(flight.request.rows for flight in flights)
+        size = sum(len(flight.request.body) for flight in flights)
+        most = self._publisher.in_flight - 1
+        return (
+            len(flights) >= self._max_requests
+            or rows > most * MAX_PUBLISH_REQUEST_MESSAGES
+            or size > most * MAX_PUBLISH_REQUEST_BYTES
+        )
+
+    def _send(self, request: EncodedRequest, give_up_seconds: float, since: float | None = None) -> _Flight:
+        flight = _Flight(request, give_up_seconds)
+        flight.since = flight.first_sent_at if since is None else since
+        self._send_again(flight)
+        return flight
+
+    def _send_again(self, flight: _Flight) -> None:
+        flight.attempts += 1
+        flight.call = self._publisher.call(flight.request.body)
+
+    def _confirm_next(self) -> Confirmation:
+        confirmed = self._confirm(self._under_way[0])
+        # Only now: a stop meanwhile finds it under way.
+        flight = self._under_way.popleft()
+        if confirmed.refused:
+            self._stopped_key = flight.request.key
+        return confirmed
+
+    def _confirm(self, flight: _Flight) -> Confirmation:
+        """Wait for the answer; sends again, or in halves, until every row has one."""
+        request = flight.request
         while True:
             try:
-                answer = request.call.result()
+                answer = flight.call.result()
             except grpc.RpcError as exc:
                 if exc.code() in _REFUSED:
-                    return self._bisect(batch, request, str(exc.details()), with_ids=with_ids)
-                self._wait_before_retry(request, exc)
-                # The answer was lost, not necessarily the messages.
-                request.repeated += request.rows
-                self._start(request)
+                    return self._bisect(flight, f"refused_by_pubsub: {exc.details()}")
+                flight.repeated += request.rows
+                if self._is_given_up(flight, exc):
+                    return self._bisect(flight, f"gave_up: {exc.code().name}: {exc.details()}")
+                self._send_again(flight)
                 continue
-            ids = tuple(_parse_response(answer).message_ids) if with_ids else ()
+            self._answered_at = time.monotonic()
+            ids = tuple(_parse_response(answer).message_ids) if self._with_ids else ()
             return Confirmation(
-                request.start, request.rows, len(request.body), repeated=request.repeated, message_ids=ids
+                request.start, request.rows, len(request.body), repeated=flight.repeated, message_ids=ids
             )
 
-    def _bisect(self, batch: pa.RecordBatch, request: _Request, text: str, *, with_ids: bool) -> Confirmation:
-        """Find the messages that make Pub/Sub refuse the request; the others are published."""
+    def _bisect(self, flight: _Flight, reason: str) -> Confirmation:
+        """Find the messages that make Pub/Sub refuse the request; the others are published.
+
+        Of an ordering key, what comes after the first of them is not.
+        """
+        request = flight.request
+        start, end = request.start, request.start + request.rows
         if request.rows == 1:
-            refusal = Refusal(request.start, f"refused_by_pubsub: {text}")
-            return Confirmation(request.start, 1, 0, (refusal,), request.repeated)
-        middle = request.start + request.rows // 2
-        halves: list[Confirmation] = []
-        for start, end in ((request.start, middle), (middle, request.start + request.rows)):
-            half = _encode(batch, self.topic_path, start, end)
-            self._start(half)
-            halves.append(self._confirm(batch, half, with_ids=with_ids))
-        first, second = halves
+            return Confirmation(start, 1, 0, (Refusal(start, reason),), flight.repeated)
+        middle = start + request.rows // 2
+        first = self._confirm_part(flight, start, middle)
+        if first.refused and request.key:
+            second = Confirmation(middle, end - middle, 0, _held(middle, end))
+        else:
+            second = self._confirm_part(flight, middle, end)
         return Confirmation(
-            request.start,
+            start,
             request.rows,
             first.bytes + second.bytes,
             first.refused + second.refused,
-            request.repeated + first.repeated + second.repeated,
+            flight.repeated + first.repeated + second.repeated,
             first.message_ids + second.message_ids,
         )
 
-    def _wait_before_retry(self, request: _Request, exc: grpc.RpcError) -> None:
-        code = exc.code()
+    def _confirm_part(self, whole: _Flight, start: int, end: int) -> Confirmation:
+        if self._room(start) is None:
+            raise _StoppedError
+        seconds = min(whole.give_up_seconds, _GIVE_UP_PART_SECONDS)
+        return self._confirm(self._send(self._cutter.encode(start, end), seconds, whole.since))
+
+    def _is_given_up(self, flight: _Flight, exc: grpc.RpcError) -> bool:
+        """Wait before the next attempt and return False, or say that the messages themselves are at fault."""
+        code, topic = exc.code(), self._publisher.topic_path
         if code not in TRANSIENT:
-            raise error_from(exc, f"publish to {self.topic_path}") from exc
-        waited = time.monotonic() - request.first_sent_at
-        pause = min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2 ** (request.attempts - 1))
-        if waited + pause > self._give_up_seconds:
+            raise error_from(exc, f"publish to {topic}") from exc
+        waited = time.monotonic() - flight.first_sent_at
+        pause = min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2 ** (flight.attempts - 1))
+        if waited + pause > flight.give_up_seconds:
+            # A quota says nothing about messages, and neither does a service that takes none.
+            if code is not grpc.StatusCode.RESOURCE_EXHAUSTED and self._took_others(flight.since):
+                return True
             raise PubSubUnavailableError(
-                f"Pub/Sub did not take messages for {self.topic_path} in {waited:.0f} s "
-                f"({request.attempts} attempts): {code.name}: {exc.details()}"
+                f"Pub/Sub did not take messages for {topic} in {waited:.0f} s "
+                f"({flight.attempts} attempts): {code.name}: {exc.details()}"
             ) from exc
         # Full jitter: many tasks that fail together must not come back together.
-        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+        until = time.monotonic() + pause * random.uniform(0.5, 1.0)  # noqa: S311
+        while True:
+            if self._room(flight.request.start) is None:
+                raise _StoppedError
+            if (left := until - time.monotonic()) <= 0:
+                return False
+            time.sleep(min(left, _LOOK_SECONDS))
+
+    def _took_others(self, since: float) -> bool:
+        others = (other.call for other in self._under_way if other.attempts == 1)
+        return self._answered_at > since or any(
+            call.done() and call.code() is grpc.StatusCode.OK for call in others
+        )
 
 
-def encode_requests(batch: pa.RecordBatch, topic_path: str) -> Iterator[_Request]:
-    """Yield ``batch`` as PublishRequests within Pub/Sub's limits, in row order.
-
-    A request holds at most 1,000 messages and 10 MB on the wire; only a request of one message can be larger,
-    and such a message can't be published at all.
-    """
-    sizes = message_sizes(batch)
-    ends = np.cumsum(sizes)
-    room = MAX_PUBLISH_REQUEST_BYTES - _field_size(len(topic_path.encode()))
-    start, sent = 0, 0
-    while start < batch.num_rows:
-        fitting = int(np.searchsorted(ends, sent + room, side="right"))
-        end = max(start + 1, min(fitting, start + MAX_PUBLISH_REQUEST_MESSAGES))
-        yield _encode(batch, topic_path, start, end)
-        start, sent = end, int(ends[end - 1])
+def _held(start: int, end: int) -> tuple[Refusal, ...]:
+    reason = "ordering_key_stopped: a message of the same ordering key before it could not be published"
+    return tuple(Refusal(row, reason) for row in range(start, end))
 
 
-def _encode(batch: pa.RecordBatch, topic_path: str, start: int, end: int) -> _Request:
-    """Encode rows [start, end) as one PublishRequest, in Rust: no object per message."""
-    messages = batch.slice(start, end - start).to_struct_array()
-    rows = pa.ListArray.from_arrays(pa.array([0, end - start], pa.int32()), messages)
-    request = pa.record_batch([pa.array([topic_path]), rows], names=["topic", "messages"])
-    body = _request_handler().record_batch_to_array(request)[0].as_py()
-    return _Request(start, end - start, body)
+def _no_limit(_start: int) -> int:
+    return MAX_PUBLISH_REQUEST_MESSAGES
 
 
 def _parse_response(answer: bytes) -> Any:
     return GetMessageClass(find_message("PublishResponse")).FromString(answer)
-
-
-@cache
-def _request_handler() -> Any:
-    descriptor = find_message("PublishRequest")
-    return ptars.HandlerPool([descriptor.file]).get_for_message(descriptor)
-
-
-def message_sizes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return what each row of ``batch`` takes on the wire inside a PublishRequest, in bytes.
-
-    Exact but for attributes with an empty key or value, which may take two bytes less.
-    """
-    attributes = batch.column("attributes")
-    counts = np.diff(attributes.offsets.to_numpy())
-    first, last = attributes.offsets[0].as_py(), attributes.offsets[-1].as_py()
-    keys = _lengths(attributes.keys.slice(first, last - first))
-    values = _lengths(attributes.items.slice(first, last - first))
-    entries = _field_sizes(_field_sizes(keys) + _field_sizes(values))
-    ends = np.concatenate([[0], np.cumsum(entries)])
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    in_attributes = ends[bounds[1:]] - ends[bounds[:-1]]
-    data, ordering = _lengths(batch.column("data")), _lengths(batch.column("ordering_key"))
-    body = (
-        np.where(data > 0, _field_sizes(data), 0)
-        + np.where(ordering > 0, _field_sizes(ordering), 0)
-        + in_attributes
-    )
-    sizes: np.ndarray[Any, np.dtype[np.int64]] = _field_sizes(body)
-    return sizes
-
-
-def _lengths(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    lengths: np.ndarray[Any, np.dtype[np.int64]] = (
-        pc.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
-    return lengths
-
-
-def _field_sizes(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the wire size of length-delimited fields with these lengths and a one-byte tag."""
-    varint = 1 + sum((lengths >= 1 << bits).astype(np.int64) for bits in (7, 14, 21, 28))
-    return 1 + varint + lengths
-
-
-def _field_size(length: int) -> int:
-    return int(_field_sizes(np.array([length], np.int64))[0])

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.pubsub.channel import open_channel
-from connectors.pubsub.publish import MESSAGE_SCHEMA, Confirmation, Publisher, encode_requests, message_sizes
+from connectors.pubsub.publish import Confirmation, Publisher
+from connectors.pubsub.requests import MESSAGE_SCHEMA, encode_requests, message_sizes
 from model.errors import MessageRefusedError, PubSubError, PubSubUnavailableError, TopicNotFoundError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, Message
 
@@ -195,14 +196,113 @@ def test_once_told_to_stop_it_waits_for_what_is_under_way_and_sends_nothing_more
 ) -> None:
     asked: list[int] = []
 
-    def may_send() -> bool:
+    def room(_start: int) -> int | None:
         asked.append(1)
-        return len(asked) <= 3
+        return 1000 if len(asked) <= 3 else None
 
-    confirmations = list(publisher.publish_arrow(numbered(10_000), may_send=may_send))
+    confirmations = list(publisher.publish_arrow(numbered(10_000), room=room))
 
     assert rows_of(confirmations) == [(0, 1000), (1000, 1000), (2000, 1000)]
     assert len(scripted.published) == 3000
+
+
+def test_a_request_holds_no_more_than_there_is_room_for(publisher: Publisher, scripted: Scripted) -> None:
+    rooms = {0: 3, 3: 0, 4: 1}
+    waited: list[int] = []
+
+    def room(start: int) -> int | None:
+        if start == 3 and len(waited) < 2:
+            waited.append(start)
+            return 0
+        return rooms.get(start, 5) or 1
+
+    confirmations = list(publisher.publish_arrow(numbered(10), room=room))
+
+    assert rows_of(confirmations) == [(0, 3), (3, 1), (4, 1), (5, 5)]
+    assert waited == [3, 3]
+
+
+def test_while_there_is_no_room_the_answers_under_way_are_handed_out(
+    publisher: Publisher, scripted: Scripted
+) -> None:
+    confirmed: list[int] = []
+
+    def room(start: int) -> int | None:
+        # The next rows may go out only when all before them are confirmed: a publisher that sat on the answer
+        # would wait for ever.
+        return 10 if start == sum(confirmed) else 0
+
+    confirmed.extend(c.rows for c in publisher.publish_arrow(numbered(30), room=room))
+
+    assert confirmed == [10, 10, 10]
+
+
+def test_once_told_to_stop_nothing_is_sent_again_and_what_is_unknown_is_counted(
+    publisher: Publisher, scripted: Scripted
+) -> None:
+    scripted.always = lambda _: grpc.StatusCode.UNAVAILABLE
+
+    def room(_start: int) -> int | None:
+        return None if len(scripted.requests) >= 4 else 10
+
+    confirmations = list(publisher.publish_arrow(numbered(40), room=room))
+
+    assert rows_of(confirmations) == [(40, 0)]
+    assert confirmations[0].repeated >= 40
+    assert len(scripted.requests) <= 5, "the one whose retry was due when the order came"
+
+
+def test_a_message_that_fails_for_ever_while_others_are_taken_is_refused_alone(
+    publisher: Publisher, scripted: Scripted
+) -> None:
+    publisher.give_up_seconds = 0.3
+    scripted.always = lambda request: (
+        grpc.StatusCode.INTERNAL if any(m.attributes["n"] == "1003" for m in request.messages) else None
+    )
+
+    confirmations = list(publisher.publish_arrow(numbered(1010)))
+
+    refused = [refusal for c in confirmations for refusal in c.refused]
+    assert [(r.row, r.reason.split(": ")[0:2]) for r in refused] == [(1003, ["gave_up", "INTERNAL"])]
+    assert {m.attributes["n"] for m in scripted.published} == {str(n) for n in range(1010)} - {"1003"}
+
+
+def keyed(keys: str) -> pa.RecordBatch:
+    return batch([Message(key.encode(), {"n": str(n)}, ordering_key=key) for n, key in enumerate(keys)])
+
+
+def test_by_key_a_request_has_one_key_and_a_key_has_one_request_under_way(
+    publisher: Publisher, scripted: Scripted
+) -> None:
+    rows = pa.Table.from_batches([keyed("aabbbc")] * 1 + [keyed("d" * 2500)]).combine_chunks().to_batches()[0]
+
+    confirmations = list(publisher.publish_arrow(rows, by_key=True))
+
+    assert rows_of(confirmations) == [(0, 2), (2, 3), (5, 1), (6, 1000), (1006, 1000), (2006, 500)]
+    by_key = [[m.ordering_key for m in request.messages] for request in scripted.requests]
+    assert all(len(set(keys)) == 1 for keys in by_key)
+    sent = [int(m.attributes["n"]) for m in scripted.published if m.ordering_key == "d"]
+    assert sent == list(range(2500))
+
+
+@pytest.mark.parametrize("bad", ["4", "5"])
+def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(
+    publisher: Publisher, scripted: Scripted, bad: str
+) -> None:
+    scripted.always = lambda request: (
+        grpc.StatusCode.INVALID_ARGUMENT if any(m.attributes["n"] == bad for m in request.messages) else None
+    )
+
+    def room(_start: int) -> int:
+        return 2
+
+    confirmations = list(publisher.publish_arrow(keyed("aabbbbbbbbcc"), room=room, by_key=True))
+
+    refused = {r.row: r.reason.split(":")[0] for c in confirmations for r in c.refused}
+    first = int(bad)
+    assert refused == {first: "refused_by_pubsub"} | dict.fromkeys(range(first + 1, 10), "ordering_key_stopped")
+    assert sum(c.rows for c in confirmations) == 12
+    assert {int(m.attributes["n"]) for m in scripted.published} == set(range(first)) | {10, 11}
 
 
 def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, scripted: Scripted) -> None:
