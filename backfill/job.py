@@ -123,11 +123,12 @@ def main(argument: str) -> int:
 
 
 def _leave_when_told(folder: JobFolder, epoch: int, ended: threading.Event) -> None:
-    """End the process soon after the job's control says stop, also while Spark starts up.
+    """Show that the driver lives, and end it soon after the job's control says stop, also while Spark starts up.
 
     Tasks see the same control and stop by themselves; the grace is theirs, to write how far they got.
     """
     while folder.may_go_on(epoch):
+        folder.beat(epoch)
         if ended.wait(_STOP_CHECK_SECONDS):
             return
     if not ended.wait(_STOP_GRACE_SECONDS):

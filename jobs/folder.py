@@ -1,15 +1,23 @@
 """A job's folder: what its driver, its tasks and the service tell each other, file by file."""
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from model.errors import CheckpointCorruptError
 from model.job import JobState
+
+# A writer that was stopped with the lock in its hands must not stop everybody else.
+_LOCK_SECONDS: Final = 1.0
+_LOCK_RETRY_SECONDS: Final = 0.01
 
 
 class Order(StrEnum):
@@ -78,16 +86,25 @@ class JobFolder:
         """
         return _read_json(self._specification)
 
-    def write_control(self, control: Control) -> None:
+    def write_control(self, control: Control) -> bool:
         """Tell every task of this job, wherever it runs, which attempt counts and what to do.
 
         Tasks look before each request that they send: what a fenced task still has under way is all that
         goes out after this returns. An order to RUN takes back the attempt's own pause (``read_pause``), so a
         resume writes it before it says anywhere else that the job runs.
+
+        A control of a later attempt stays, and False is returned: a service that was stopped and wakes up late
+        can't take the job back from the one that took over.
         """
-        if control.order is Order.RUN:
-            self._pause(control.epoch).unlink(missing_ok=True)
-        write_json(self._control, asdict(control))
+        with self._locked():
+            # One that can't be read says nothing; a power cut may leave an empty file.
+            with suppress(CheckpointCorruptError):
+                if self.read_control().epoch > control.epoch:
+                    return False
+            if control.order is Order.RUN:
+                self._pause(control.epoch).unlink(missing_ok=True)
+            write_json(self._control, asdict(control))
+            return True
 
     def read_control(self) -> Control:
         """Return the latest control.
@@ -138,6 +155,21 @@ class JobFolder:
         pairs = (path.name.split(".") for path in self.running.iterdir())
         return sorted(int(number) for number, attempt in pairs if int(attempt) == epoch)
 
+    def beat(self, epoch: int) -> None:
+        """Say that the driver of attempt ``epoch`` lives, for a service on another machine that can't see it."""
+        self._heartbeat(epoch).write_text(str(time.time_ns()))
+
+    def read_heartbeat(self, epoch: int) -> str | None:
+        """Return what changes for as long as the driver of attempt ``epoch`` lives, None when it never said so.
+
+        It is no time to compare with one's own: machines' clocks differ.
+        """
+        try:
+            # Opened, not looked at: a network file system asks its server anew.
+            return self._heartbeat(epoch).read_text()
+        except FileNotFoundError:
+            return None
+
     def write_outcome(self, outcome: Outcome) -> None:
         """Keep how the attempt ended, for a service that may be down at the moment."""
         write_json(self._outcome(outcome.epoch), asdict(outcome))
@@ -161,11 +193,30 @@ class JobFolder:
         lines = tail.decode(errors="replace").splitlines()
         return "\n".join(lines[1:] if size > max_bytes else lines)
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.path / "control.lock").open("a") as file:
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while not _try_lock(file.fileno()) and time.monotonic() < deadline:
+                time.sleep(_LOCK_RETRY_SECONDS)
+            yield
+
+    def _heartbeat(self, epoch: int) -> Path:
+        return self.path / f"heartbeat-{epoch}"
+
     def _outcome(self, epoch: int) -> Path:
         return self.path / f"outcome-{epoch}.json"
 
     def _pause(self, epoch: int) -> Path:
         return self.path / f"pause-{epoch}.json"
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -174,7 +225,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     Written without fsync: a killed process loses nothing, a machine that loses power may come back with an
     older file, which costs repeated messages and never lost ones.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     temporary.write_text(json.dumps(value, separators=(",", ":")))
     temporary.replace(path)
 

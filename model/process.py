@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Final, Self
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_PID_SPACE: Final = Path("/proc/self/ns/pid")
+# PROC_PID_INIT_INO of include/linux/proc_ns.h: where there are no containers.
+_FIRST_PID_SPACE: Final = "pid:[4026531836]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,14 @@ class Process:
         return None if ticks is None else cls(pid, ticks, _boot_id())
 
     @property
+    def is_here(self) -> bool:
+        """Whether it was started where it can be seen and ended from here: this machine, this boot, these pids."""
+        return self.boot_id == _boot_id()
+
+    @property
     def is_alive(self) -> bool:
-        """Whether this very process runs."""
-        return self.boot_id == _boot_id() and _start_ticks(self.pid) == self.start_ticks
+        """Whether this very process runs; of one that is not here nothing can be said but no."""
+        return self.is_here and _start_ticks(self.pid) == self.start_ticks
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to a process that leads a group, and to its children, if it still lives."""
@@ -47,4 +55,10 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _boot_id() -> str:
-    return _BOOT_ID.read_text().strip()
+    boot = _BOOT_ID.read_text().strip()
+    # Containers of one machine share its boot and number their processes apart.
+    try:
+        space = str(_PID_SPACE.readlink())
+    except OSError:
+        return boot
+    return boot if space == _FIRST_PID_SPACE else f"{boot}/{space}"

@@ -1,4 +1,6 @@
+import fcntl
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,49 @@ def test_the_slices_that_tasks_work_on_are_those_of_their_attempt(folder: JobFol
     folder.leave_slice(12, 2)
 
     assert folder.running_slices(2) == [3]
+
+
+def test_a_late_control_of_an_earlier_attempt_changes_nothing(folder: JobFolder) -> None:
+    assert folder.write_control(Control(2, Order.RUN))
+
+    assert not folder.write_control(Control(1, Order.STOP))
+
+    assert folder.read_control() == Control(2, Order.RUN)
+    assert folder.write_control(Control(2, Order.STOP))
+
+
+def test_a_damaged_control_is_replaced(folder: JobFolder) -> None:
+    (folder.path / "control.json").write_text("")
+
+    assert folder.write_control(Control(1, Order.STOP))
+
+    assert folder.read_control() == Control(1, Order.STOP)
+
+
+def test_a_writer_that_stopped_with_the_lock_in_hand_stops_nobody_for_long(folder: JobFolder) -> None:
+    with (folder.path / "control.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        assert folder.write_control(Control(1, Order.STOP))
+
+
+def test_of_many_that_write_a_control_at_once_the_latest_attempt_stays(folder: JobFolder) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda epoch: folder.write_control(Control(epoch, Order.RUN)), range(1, 41)))
+
+    assert folder.read_control().epoch == 40
+
+
+def test_a_driver_that_lives_shows_it(folder: JobFolder) -> None:
+    assert folder.read_heartbeat(1) is None
+
+    folder.beat(1)
+    first = folder.read_heartbeat(1)
+    folder.beat(1)
+
+    assert first
+    assert folder.read_heartbeat(1) != first
+    assert folder.read_heartbeat(2) is None
 
 
 def test_an_outcome_belongs_to_its_attempt(folder: JobFolder) -> None:
