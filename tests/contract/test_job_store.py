@@ -1,14 +1,13 @@
-"""What every job store keeps to; SQLite is the one there is."""
+"""What every job store keeps to, on SQLite and on a real PostgreSQL."""
 
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from jobs.progress import Progress
-from jobs.store import Idempotency, JobError, JobStore
+from jobs.store import Idempotency, JobError, JobStore, open_store
 from model.errors import IdempotencyKeyReusedError, JobChangedError, JobNotFoundError, JobStateError
 from model.job import JobState, new_job_id
 from model.process import Process
@@ -17,13 +16,8 @@ KIND = "backfill"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "home" / "jobs.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[JobStore]:
-    store = JobStore(path)
+def store(url: str) -> Iterator[JobStore]:
+    store = open_store(url)
     yield store
     store.close()
 
@@ -159,23 +153,23 @@ def test_the_same_key_with_another_request_is_refused(store: JobStore) -> None:
         store.insert(new_job_id("bf"), KIND, {}, actor="ann", idempotency=Idempotency("key", "other"))
 
 
-def test_jobs_survive_the_process_that_made_them(store: JobStore, path: Path) -> None:
+def test_jobs_survive_the_process_that_made_them(store: JobStore, url: str) -> None:
     job_id = insert(store, query="SELECT 1")
     store.close()
 
-    again = JobStore(path)
+    again = open_store(url)
     try:
         assert again.get(job_id).request == {"query": "SELECT 1"}
     finally:
         again.close()
 
 
-def test_of_many_that_make_the_same_move_one_wins(store: JobStore, path: Path) -> None:
+def test_of_many_that_make_the_same_move_one_wins(store: JobStore, url: str) -> None:
     job_id = insert(store)
     start = threading.Barrier(8)
 
     def cancel(_: int) -> bool:
-        other = JobStore(path)
+        other = open_store(url)
         try:
             start.wait(20)
             other.move(job_id, JobState.CANCELLED, actor="x")
@@ -190,9 +184,9 @@ def test_of_many_that_make_the_same_move_one_wins(store: JobStore, path: Path) -
         assert sum(pool.map(cancel, range(8))) == 1
 
 
-def test_many_that_write_at_once_lose_nothing(store: JobStore, path: Path) -> None:
+def test_many_that_write_at_once_lose_nothing(store: JobStore, url: str) -> None:
     def write(_: int) -> None:
-        other = JobStore(path)
+        other = open_store(url)
         try:
             for _ in range(10):
                 insert(other)
