@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from backup.archiver import Archiver
+from backup.labelled import LabelledTopics
 from backup.source import BackupSource
 from connectors.lake.archive import LakeArchive
 from connectors.lake.leases import LakeLeases
@@ -69,7 +70,8 @@ def run_backup(settings: Settings) -> int:
                 status=StatusFile(home / "status.json"),
             )
             archiver.recover()
-            _run_until_stopped(spark, settings, home, archiver)
+            with LabelledTopics(settings):
+                _run_until_stopped(spark, settings, home, archiver)
             channel.close()
     return 0
 

@@ -1,40 +1,76 @@
-"""``refeed attach``: give topics their backup subscription."""
+"""``refeed attach`` and ``refeed detach``: what is backed up, and what no longer is."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.invocation import command_settings
-from cli.terminal import out, print_json
-from model.message import parse_resource_id, replay_token
+from cli.parameters import parse_label
+from cli.terminal import err, out, print_json
+from model.errors import InputError
+from model.message import backup_subscription_id, parse_resource_id, replay_token
 from model.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.pubsub.client import SubscriptionInfo
+    from connectors.pubsub.client import Difference, SubscriptionInfo
+
+TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Ids of topics.")]
+LabelOption = Annotated[
+    str | None, typer.Option("--label", metavar="KEY=VALUE", help="All topics that carry this label.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A topic's backup subscription, and what of it is not as a new one would be."""
+
+    subscription: "SubscriptionInfo"
+    differences: "list[Difference]"
 
 
 def attach(
-    topics: Annotated[list[str], typer.Argument(help="Ids of topics.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+    topics: TopicsArgument = None,
+    *,
+    label: LabelOption = None,
+    exactly_once: Annotated[
+        bool, typer.Option("--exactly-once", help="Let Pub/Sub tell whether an acknowledgement counted; slower.")
+    ] = False,
+    update: Annotated[bool, typer.Option("--update", help="Set what differs and can be changed.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Back up TOPICS from now on: create a backup subscription for each.
+    """Back up topics from now on: create a backup subscription for each.
 
     Its filter leaves out what Refeed itself replays. A running backup stream finds it within seconds; with a
-    local Pub/Sub server missing topics are created. A topic that is attached already is left as it is.
+    local Pub/Sub server missing topics are created. A topic that is attached already is left as it is, and what
+    of its subscription differs is said. To follow a label for ever, set REFEED_BACKUP_LABEL for the stream.
     """
-    attached = []
-    for subscription in attach_topics(command_settings(), topics):
-        attached.append(
-            {"topic": subscription.topic, "subscription": subscription.id, "filter": subscription.filter}
+    found = []
+    settings = command_settings()
+    wanted = _chosen_topics(settings, topics, label)
+    for attached in attach_topics(settings, wanted, exactly_once=exactly_once, update=update):
+        subscription = attached.subscription
+        found.append(
+            {
+                "topic": subscription.topic,
+                "subscription": subscription.id,
+                "filter": subscription.filter,
+                "differences": [str(difference) for difference in attached.differences],
+            }
         )
         if not as_json:
             out.print(f"{subscription.topic} is backed up through {subscription.id}", markup=False)
+            for difference in attached.differences:
+                err.print(f"  {difference}; --update changes it", markup=False)
     if as_json:
-        print_json(attached)
+        print_json(found)
 
 
-def attach_topics(settings: Settings, topics: Sequence[str]) -> Iterator["SubscriptionInfo"]:
+def attach_topics(
+    settings: Settings, topics: Sequence[str], *, exactly_once: bool = False, update: bool = False
+) -> Iterator[Attached]:
     """Attach ``topics`` one by one and yield their backup subscriptions.
 
     Raises:
@@ -42,16 +78,73 @@ def attach_topics(settings: Settings, topics: Sequence[str]) -> Iterator["Subscr
         TopicNotFoundError: one does not exist and Pub/Sub is the real one.
         SubscriptionMismatchError: one is attached with another deployment's secret.
     """
-    from connectors.pubsub.client import PubSub
+    from connectors.pubsub.client import PubSub, find_differences
 
     for topic in topics:
         parse_resource_id(topic)
+    deadline = settings.ack_deadline_seconds
     with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
         for topic in topics:
             if settings.is_embedded:
                 pubsub.create_topic(topic)
-            yield pubsub.attach_backup(
+            found = pubsub.attach_backup(
                 topic,
                 token=replay_token(settings.replay_secret(), topic),
-                ack_deadline_seconds=settings.ack_deadline_seconds,
+                ack_deadline_seconds=deadline,
+                exactly_once=exactly_once,
             )
+            # What was switched on once stays on: only --exactly-once asks for it.
+            is_exact = exactly_once or found.exactly_once
+            if update and find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact):
+                found = pubsub.update_subscription(
+                    replace(found, ack_deadline_seconds=deadline, exactly_once=is_exact)
+                )
+            yield Attached(found, find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact))
+
+
+def detach(
+    topics: TopicsArgument = None,
+    *,
+    label: LabelOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Back up topics no longer: delete their backup subscriptions, with everything that still waits in them.
+
+    The archive keeps what it has. A stream with REFEED_BACKUP_LABEL attaches a topic that carries it again.
+    """
+    from connectors.pubsub.client import PubSub
+
+    settings = command_settings()
+    wanted = _chosen_topics(settings, topics, label)
+    with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
+        # All are there before one is gone.
+        ids = [pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic))).id for topic in wanted]
+        if ids and not yes:
+            typer.confirm(
+                f"Delete {', '.join(ids)}? What waits in them unarchived is lost.",
+                abort=True,
+                err=True,
+            )
+        for subscription in ids:
+            pubsub.delete_subscription(subscription)
+    if as_json:
+        print_json([{"topic": t, "subscription": s} for t, s in zip(wanted, ids, strict=True)])
+        return
+    for topic in wanted:
+        out.print(f"{topic} is backed up no longer", markup=False)
+
+
+def _chosen_topics(settings: Settings, topics: Sequence[str] | None, label: str | None) -> list[str]:
+    from connectors.pubsub.client import PubSub
+
+    if label is None:
+        if not topics:
+            raise InputError("Name a topic, or choose some with --label key=value.")
+        return list(topics)
+    pair = parse_label(label)
+    with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
+        found = pubsub.list_topics(label=pair)
+    if not found and not topics:
+        raise InputError(f"No topic of project {settings.project} carries the label {label}.")
+    return list(dict.fromkeys([*(topics or ()), *found]))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli import attach, backfill, doctor, gate, lake, publish, query, services, up
+from cli import attach, backfill, backup, doctor, gate, lake, publish, query, services, up
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, use_home
 from cli.terminal import ExitCode, err, exit_code_of, out, print_error
@@ -47,11 +47,12 @@ app.command("demo")(demo.demo)
 app.command("up")(up.up)
 app.command("doctor")(doctor.doctor)
 app.command("attach")(attach.attach)
+app.command("detach")(attach.detach)
 app.command("publish")(publish.publish)
 app.command("query")(query.query)
 app.add_typer(backfill.app, name="backfill")
 app.command("pubsub")(services.pubsub)
-app.command("backup")(services.backup)
+app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)
 app.add_typer(lake.app, name="lake")
 app.add_typer(gate.app, name="sql")

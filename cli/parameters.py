@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from model.errors import InputError
+from model.label import parse_label as parse_model_label
 
 _PARAMETER = re.compile(r"(?P<name>[A-Za-z_]\w*):(?P<type>[A-Za-z0-9<>]*):(?P<value>.*)", re.DOTALL)
 
@@ -45,6 +46,18 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise InputError(f"--param {name} is given twice")
         parameters[name] = {"type": kind, "value": _value(kind, match["value"], text)}
     return parameters
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    """Return the key and value of ``--label key=value``.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return parse_model_label(text)
+    except ValueError as exc:
+        raise InputError(f"--label {text!r} {exc}") from exc
 
 
 def _value(kind: str, text: str, whole: str) -> Any:

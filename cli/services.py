@@ -1,4 +1,4 @@
-"""``refeed pubsub``, ``refeed backup``, ``refeed api``: one long-running process each."""
+"""``refeed pubsub``, ``refeed api``: one long-running process each, and how such a process logs."""
 
 import logging
 import os
@@ -25,15 +25,6 @@ def pubsub(
     settings = command_settings()
     configure_logging()
     serve(port, data_dir or settings.home / "pubsub")
-
-
-def backup() -> None:
-    """Run the backup stream until Ctrl-C or SIGTERM, which drains it."""
-    from backup.job import run_backup
-
-    settings = command_settings()
-    configure_logging()
-    raise typer.Exit(run_backup(settings))
 
 
 def api(

@@ -102,12 +102,26 @@ def backup_subscription_id(topic: str) -> str:
         >>> backup_subscription_id("orders")
         'refeed-backup.orders'
     """
-    name = f"{BACKUP_SUBSCRIPTION_PREFIX}{topic}"
+    return _fitting_id(f"{BACKUP_SUBSCRIPTION_PREFIX}{topic}")
+
+
+def backup_snapshot_id(topic: str, name: str) -> str:
+    """Return the id of the snapshot ``name`` of the backup subscription of ``topic``, at most 255 characters.
+
+    Example:
+        >>> backup_snapshot_id("orders", "before-repair")
+        'refeed-backup-at.before-repair.orders'
+    """
+    return _fitting_id(f"{BACKUP_SNAPSHOT_PREFIX}{name}.{topic}")
+
+
+def _fitting_id(name: str) -> str:
     if len(name) <= MAX_RESOURCE_ID_LENGTH:
         return name
-    digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     return f"{name[: MAX_RESOURCE_ID_LENGTH - 17]}~{digest}"
 
 
 BACKUP_SUBSCRIPTION_PREFIX: Final = "refeed-backup."
+BACKUP_SNAPSHOT_PREFIX: Final = "refeed-backup-at."
 MAX_RESOURCE_ID_LENGTH: Final = 255

@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from model.errors import SettingsError
+from model.label import parse_label
 from model.principal import Grant, parse_grants
 from model.table import DEFAULT_ARCHIVE_TABLE, Partitioning, Warehouse
 
@@ -57,6 +58,7 @@ class Settings:
     lake: str
     bigquery: BigQuerySettings
     ack_deadline_seconds: int
+    backup_label: tuple[str, str] | None
     backup_slots: int
     backup_batch_seconds: float
     backup_batch_bytes: int
@@ -156,6 +158,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
             streams_per_hour=get("REFEED_BIGQUERY_STREAMS_PER_HOUR", "8000", _whole(60, 10_000_000)),
         ),
         ack_deadline_seconds=get("REFEED_ACK_DEADLINE_SECONDS", "60", _whole(10, 600)),
+        backup_label=get("REFEED_BACKUP_LABEL", "", _optional(parse_label)),
         backup_slots=get("REFEED_BACKUP_SLOTS", "2", _whole(1, 1000)),
         backup_batch_seconds=get("REFEED_BACKUP_BATCH_SECONDS", "1.0", _number(0.05, 300)),
         backup_batch_bytes=get("REFEED_BACKUP_BATCH_BYTES", str(256 * 1024 * 1024), _whole(1_000_000, 1 << 40)),
@@ -191,6 +194,10 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
     if faults:
         raise SettingsError("Wrong settings: " + "; ".join(faults), faults=faults)
     return settings
+
+
+def _optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: parse(text) if text else None
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:

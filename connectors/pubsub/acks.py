@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.pubsub.errors import error_from
+from connectors.pubsub.errors import error_from, read_refused_ack_ids
 from connectors.pubsub.wire import bytes_field, varint
 
 # Pub/Sub "Quotas and limits": 512 KiB a request for Acknowledge and ModifyAckDeadline; the rest is head room
@@ -24,7 +24,7 @@ def acknowledge(channel: grpc.Channel, subscription_path: str, ack_ids: pa.Array
     """Acknowledge all of ``ack_ids`` (a string array); every request was answered when this returns.
 
     An acknowledgement of a lease that has run out is taken without an error and may have no effect: the
-    message then comes again.
+    message then comes again. With exactly-once delivery it surely has none.
 
     Raises:
         PubSubError: a request was refused, or failed three times; some ids may be acknowledged.
@@ -64,14 +64,20 @@ def _send(channel: grpc.Channel, method: str, requests: list[bytes]) -> None:
     for attempt in range(_ATTEMPTS):
         futures = [(request, call.future(request, timeout=_TIMEOUT_SECONDS)) for request in waiting]
         failed: list[tuple[bytes, grpc.RpcError]] = []
+        waiting = []
         for request, future in futures:
             try:
                 future.result()
             except grpc.RpcError as exc:
-                failed.append((request, exc))
-        if not failed:
+                refused = read_refused_ack_ids(exc)
+                if not refused:
+                    failed.append((request, exc))
+                elif any(reason.startswith("TRANSIENT_") for reason in refused.values()):
+                    waiting.append(request)
+        if not failed and not waiting:
             return
-        error = error_from(failed[0][1], f"{len(failed)} of {len(requests)} requests to {method} failed")
-        if attempt == _ATTEMPTS - 1 or not error.is_transient:
-            raise error from failed[0][1]
-        waiting = [request for request, _ in failed]
+        if failed:
+            error = error_from(failed[0][1], f"{len(failed)} of {len(requests)} requests to {method} failed")
+            if attempt == _ATTEMPTS - 1 or not error.is_transient:
+                raise error from failed[0][1]
+        waiting += [request for request, _ in failed]

@@ -14,6 +14,9 @@ _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 _CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    # An answer that refuses ack ids (exactly-once delivery) names each of them in its metadata; gRPC takes 8 KiB.
+    ("grpc.max_metadata_size", 2 * 1024 * 1024),
+    ("grpc.absolute_max_metadata_size", 4 * 1024 * 1024),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     # A server that restarts on the same port is found again within a second, not after a minute of back-off.

@@ -1,23 +1,25 @@
 """The administration of Pub/Sub: topics, subscriptions, what a backup attaches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, Self
 
 from google.api_core import exceptions as google_errors
-from google.protobuf import duration_pb2
+from google.protobuf import duration_pb2, field_mask_pb2
 from google.pubsub_v1.services.publisher import PublisherClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
-from google.pubsub_v1.types import ExpirationPolicy, Subscription
+from google.pubsub_v1.types import ExpirationPolicy, Subscription, Topic
 
 from connectors.pubsub.channel import open_channel
 from model.errors import (
     PubSubError,
     PubSubUnavailableError,
     RefeedError,
+    SnapshotNotFoundError,
     SubscriptionMismatchError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
@@ -25,18 +27,51 @@ from model.errors import (
 from model.message import backup_subscription_id, parse_resource_id, replay_filter
 
 _RETENTION_SECONDS: Final = 7 * 86400
+# What is compared when a subscription exists, and what of it Pub/Sub never changes.
+_FIXED: Final = ("topic", "filter", "ordering", "detached")
+_COMPARED: Final = (*_FIXED, "ack_deadline_seconds", "retention_seconds", "expires", "exactly_once")
 # One try: a stream that asks again by itself must not hang in the client's own minute of retries.
 _CALL: Final[dict[str, Any]] = {"timeout": 20.0, "retry": None}
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """What Refeed needs to know of a subscription; ``topic`` is an id, ``_deleted-topic_`` when it is gone."""
+    """What Refeed needs to know of a subscription; ``topic`` is an id, ``_deleted-topic_`` when it is gone.
+
+    ``expires`` says whether Pub/Sub deletes it after some idle time; a detached one gives no messages any more.
+    """
 
     id: str
     topic: str
     filter: str
     ack_deadline_seconds: int
+    retention_seconds: int = _RETENTION_SECONDS
+    expires: bool = False
+    ordering: bool = False
+    exactly_once: bool = False
+    detached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting of a subscription that is not as wanted; one that can't be changed costs a new subscription."""
+
+    field: str
+    found: str
+    wanted: str
+    can_change: bool
+
+    def __str__(self) -> str:
+        return f"{self.field} is {self.found}, wanted is {self.wanted}"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A snapshot of a subscription's acknowledgements; Pub/Sub drops it after seven days at most."""
+
+    id: str
+    topic: str
+    expires_at: datetime
 
 
 class PubSub:
@@ -88,11 +123,26 @@ class PubSub:
         except _AlreadyExistsError:
             return
 
-    def list_topics(self) -> list[str]:
-        """Return the ids of all topics, sorted."""
+    def list_topics(self, *, label: tuple[str, str] | None = None) -> list[str]:
+        """Return the ids of all topics, or of those that carry ``label`` (key, value), sorted."""
         with _our_errors():
             pages = self._publisher.list_topics(project=f"projects/{self.project}", **_CALL)
-            return sorted(_id(topic.name) for topic in pages)
+            return sorted(
+                _id(topic.name) for topic in pages if label is None or topic.labels.get(label[0]) == label[1]
+            )
+
+    def label_topic(self, topic: str, labels: Mapping[str, str]) -> None:
+        """Replace the topic's labels.
+
+        Raises:
+            TopicNotFoundError: there is none.
+        """
+        with _our_errors(TopicNotFoundError, f"topic {topic}"):
+            self._publisher.update_topic(
+                topic=Topic(name=self.topic_path(topic), labels=labels),
+                update_mask=field_mask_pb2.FieldMask(paths=["labels"]),
+                **_CALL,
+            )
 
     def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """Return all subscriptions of the project, or of one topic, sorted by id."""
@@ -121,12 +171,16 @@ class PubSub:
         ack_deadline_seconds: int = 60,
         retention_seconds: int = _RETENTION_SECONDS,
         ordering: bool = False,
+        exactly_once: bool = False,
     ) -> SubscriptionInfo:
         """Create a subscription that never expires; one that exists with this topic and filter is returned.
 
+        The one that is returned may have other deadlines than asked for: :meth:`find_differences` says so.
+
         Raises:
             TopicNotFoundError: the topic does not exist.
-            SubscriptionMismatchError: it exists with another topic or filter; neither can be changed.
+            SubscriptionMismatchError: it exists with another topic, filter or ordering, or was detached; none of
+                that can be changed.
         """
         parse_resource_id(subscription, "subscription")
         wanted = Subscription(
@@ -136,6 +190,7 @@ class PubSub:
             ack_deadline_seconds=ack_deadline_seconds,
             message_retention_duration=duration_pb2.Duration(seconds=retention_seconds),
             enable_message_ordering=ordering,
+            enable_exactly_once_delivery=exactly_once,
             # Without a ttl the subscription never expires; the default is to vanish after 31 idle days.
             expiration_policy=ExpirationPolicy(),
         )
@@ -144,14 +199,40 @@ class PubSub:
                 return _info(self._subscriber.create_subscription(request=wanted, **_CALL))
         except _AlreadyExistsError:
             existing = self.get_subscription(subscription)
-        if (existing.topic, existing.filter) != (topic, message_filter):
+        fixed = [d for d in _differences(existing, _info(wanted)) if not d.can_change]
+        if fixed:
             raise SubscriptionMismatchError(
-                f"Subscription {subscription} exists with topic {existing.topic} and filter {existing.filter!r}; "
-                f"wanted are topic {topic} and filter {message_filter!r}. Neither can be changed: delete it once "
-                "it is drained, then attach again.",
+                f"Subscription {subscription} exists, but its {'; its '.join(map(str, fixed))}. That can't be "
+                "changed: delete it once it is drained ('refeed detach'), then attach again.",
                 subscription=subscription,
             )
         return existing
+
+    def update_subscription(self, wanted: SubscriptionInfo) -> SubscriptionInfo:
+        """Set what can be changed (deadline, retention, expiration, exactly-once) to what ``wanted`` says.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+        """
+        changed = Subscription(
+            name=self.subscription_path(wanted.id),
+            ack_deadline_seconds=wanted.ack_deadline_seconds,
+            message_retention_duration=duration_pb2.Duration(seconds=wanted.retention_seconds),
+            enable_exactly_once_delivery=wanted.exactly_once,
+            expiration_policy=ExpirationPolicy(),
+        )
+        paths = [
+            "ack_deadline_seconds",
+            "message_retention_duration",
+            "enable_exactly_once_delivery",
+            "expiration_policy",
+        ]
+        with _our_errors(SubscriptionNotFoundError, f"subscription {wanted.id}"):
+            return _info(
+                self._subscriber.update_subscription(
+                    subscription=changed, update_mask=field_mask_pb2.FieldMask(paths=paths), **_CALL
+                )
+            )
 
     def delete_subscription(self, subscription: str) -> None:
         """Delete the subscription and every message that waits in it.
@@ -162,7 +243,55 @@ class PubSub:
         with _our_errors(SubscriptionNotFoundError, f"subscription {subscription}"):
             self._subscriber.delete_subscription(subscription=self.subscription_path(subscription), **_CALL)
 
-    def attach_backup(self, topic: str, *, token: str, ack_deadline_seconds: int) -> SubscriptionInfo:
+    def create_snapshot(self, snapshot: str, subscription: str) -> SnapshotInfo:
+        """Keep what ``subscription`` has acknowledged by now, for up to seven days.
+
+        Raises:
+            SubscriptionNotFoundError: there is no such subscription.
+            PubSubError: a snapshot of this name exists, or it would live less than an hour.
+        """
+        with _our_errors(SubscriptionNotFoundError, f"subscription {subscription}"):
+            made = self._subscriber.create_snapshot(
+                name=self._snapshot_path(snapshot), subscription=self.subscription_path(subscription), **_CALL
+            )
+        return SnapshotInfo(_id(made.name), _id(made.topic), made.expire_time)
+
+    def list_snapshots(self) -> list[SnapshotInfo]:
+        """Return all snapshots of the project, sorted by id."""
+        with _our_errors():
+            pages = self._subscriber.list_snapshots(project=f"projects/{self.project}", **_CALL)
+            found = [SnapshotInfo(_id(s.name), _id(s.topic), s.expire_time) for s in pages]
+        return sorted(found, key=lambda s: s.id)
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        """Delete the snapshot; one that is gone is no error."""
+        try:
+            with _our_errors(SnapshotNotFoundError, f"snapshot {snapshot}"):
+                self._subscriber.delete_snapshot(snapshot=self._snapshot_path(snapshot), **_CALL)
+        except SnapshotNotFoundError:
+            return
+
+    def seek_to_snapshot(self, subscription: str, snapshot: str) -> None:
+        """Deliver again everything that was not acknowledged when the snapshot was made.
+
+        Raises:
+            SnapshotNotFoundError: the snapshot or the subscription does not exist.
+        """
+        with _our_errors(SnapshotNotFoundError, f"snapshot {snapshot} of subscription {subscription}"):
+            self._subscriber.seek(
+                request={
+                    "subscription": self.subscription_path(subscription),
+                    "snapshot": self._snapshot_path(snapshot),
+                },
+                **_CALL,
+            )
+
+    def _snapshot_path(self, snapshot: str) -> str:
+        return f"projects/{self.project}/snapshots/{snapshot}"
+
+    def attach_backup(
+        self, topic: str, *, token: str, ack_deadline_seconds: int, exactly_once: bool = False
+    ) -> SubscriptionInfo:
         """Give ``topic`` its backup subscription: everything from now on but replays tagged with ``token``.
 
         A running backup stream finds it by its name within seconds.
@@ -176,6 +305,7 @@ class PubSub:
             topic,
             message_filter=replay_filter(token),
             ack_deadline_seconds=ack_deadline_seconds,
+            exactly_once=exactly_once,
         )
 
 
@@ -202,10 +332,37 @@ def _id(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
+def find_differences(
+    found: SubscriptionInfo, *, ack_deadline_seconds: int, exactly_once: bool = False
+) -> list[Difference]:
+    """Return what of a backup subscription is not as Refeed would create it, but can be changed."""
+    wanted = replace(
+        found,
+        ack_deadline_seconds=ack_deadline_seconds,
+        exactly_once=exactly_once,
+        retention_seconds=_RETENTION_SECONDS,
+        expires=False,
+    )
+    return _differences(found, wanted)
+
+
+def _differences(found: SubscriptionInfo, wanted: SubscriptionInfo) -> list[Difference]:
+    return [
+        Difference(name, repr(getattr(found, name)), repr(getattr(wanted, name)), name not in _FIXED)
+        for name in _COMPARED
+        if getattr(found, name) != getattr(wanted, name)
+    ]
+
+
 def _info(subscription: Subscription) -> SubscriptionInfo:
     return SubscriptionInfo(
         id=_id(subscription.name),
         topic=_id(subscription.topic),
         filter=subscription.filter,
         ack_deadline_seconds=subscription.ack_deadline_seconds,
+        retention_seconds=int(subscription.message_retention_duration.total_seconds()),
+        expires=bool(subscription.expiration_policy.ttl),
+        ordering=subscription.enable_message_ordering,
+        exactly_once=subscription.enable_exactly_once_delivery,
+        detached=subscription.detached,
     )

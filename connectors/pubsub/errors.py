@@ -3,6 +3,7 @@
 from typing import Final
 
 import grpc
+from google.rpc import error_details_pb2, status_pb2
 
 from model.errors import PubSubError, PubSubUnavailableError, SubscriptionNotFoundError, TopicNotFoundError
 
@@ -18,6 +19,22 @@ TRANSIENT: Final = frozenset(
         grpc.StatusCode.CANCELLED,
     }
 )
+
+
+def read_refused_ack_ids(exc: grpc.RpcError) -> dict[str, str]:
+    """Return the ack ids that exactly-once delivery refused in this call, with the reason of each; usually none.
+
+    "Exactly-once delivery", Google's documentation: the call fails with INVALID_ARGUMENT when a lease was over,
+    its other ids are taken, and a reason that begins with TRANSIENT_ may be tried again.
+    """
+    metadata = exc.trailing_metadata() if exc.code() is grpc.StatusCode.INVALID_ARGUMENT else None
+    for key, value in metadata or ():
+        if key == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info) and info.reason == "EXACTLY_ONCE_ACKID_FAILURE":
+                    return dict(info.metadata)
+    return {}
 
 
 def error_from(exc: grpc.RpcError, what: str) -> PubSubError:

@@ -172,7 +172,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
                 s.ack_deadline_seconds,
             )
             for s in found
-            if s.id.startswith(options.prefix)
+            if s.id.startswith(options.prefix) and not s.detached
         ]
         return self._targets
 

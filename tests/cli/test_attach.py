@@ -3,6 +3,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 from model.message import replay_filter, replay_token
@@ -19,6 +21,7 @@ def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(
             "topic": topic,
             "subscription": f"refeed-backup.{topic}",
             "filter": replay_filter(replay_token(secret, topic)),
+            "differences": [],
         }
         for topic in ("orders", "members")
     ]
@@ -46,3 +49,40 @@ def test_a_wrong_name_attaches_none_of_them(refeed: Callable[..., Any], pubsub_s
     assert "name_invalid" in result.err
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         assert pubsub.list_topics() == []
+
+
+def test_topics_are_attached_by_a_label(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
+    with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
+        for topic in ("orders", "members"):
+            pubsub.create_topic(topic)
+        pubsub.label_topic("orders", {"backup": "yes"})
+        assert refeed("attach", "--label", "backup=yes").code == 0
+        assert [s.topic for s in pubsub.list_subscriptions()] == ["orders"]
+        assert "carries the label" in refeed("attach", "--label", "backup=no").err
+        assert "takes key=value" in refeed("attach", "--label", "backup").err
+        assert "Name a topic" in refeed("attach").err
+
+
+def test_what_differs_is_said_and_mended_only_when_asked(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refeed("attach", "orders").code == 0
+    monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "120")
+    told = refeed("attach", "orders")
+    assert (told.code, "ack_deadline_seconds is 60, wanted is 120; --update changes it" in told.err) == (0, True)
+    (mended,) = json.loads(refeed("attach", "orders", "--exactly-once", "--update", "--json").out)
+    assert mended["differences"] == []
+    with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
+        found = pubsub.get_subscription("refeed-backup.orders")
+    assert (found.ack_deadline_seconds, found.exactly_once) == (120, True)
+    # What was switched on is not switched off by an attach that does not speak of it.
+    assert json.loads(refeed("attach", "orders", "--update", "--json").out)[0]["differences"] == []
+
+
+def test_detaching_ends_the_backup_of_a_topic(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
+    assert refeed("attach", "orders", "members").code == 0
+    assert refeed("detach", "orders", "unknown", "--yes").code == 1
+    with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
+        assert [s.topic for s in pubsub.list_subscriptions()] == ["members", "orders"]
+        assert refeed("detach", "orders", "--yes").out == "orders is backed up no longer\n"
+        assert [s.topic for s in pubsub.list_subscriptions()] == ["members"]

@@ -70,7 +70,9 @@ def test_home_may_stand_before_or_after_the_command(
     refeed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     seen: list[Path] = []
-    monkeypatch.setattr(attach, "attach_topics", lambda settings, topics: seen.append(settings.home) or iter(()))
+    monkeypatch.setattr(
+        attach, "attach_topics", lambda settings, topics, **_: seen.append(settings.home) or iter(())
+    )
     home = ["--home", str(tmp_path / "elsewhere")]
     arguments = [*home, "attach", "orders"] if place == "before" else ["attach", "orders", *home]
     assert refeed(*arguments).code == 0
@@ -80,7 +82,7 @@ def test_home_may_stand_before_or_after_the_command(
 def test_an_error_is_one_line_with_its_code_and_no_traceback(
     refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(settings: object, topics: object) -> None:
+    def fail(settings: object, topics: object, **_: object) -> None:
         raise TopicNotFoundError("No topic [orders] here.")
 
     monkeypatch.setattr(attach, "attach_topics", fail)
@@ -102,7 +104,7 @@ def test_wrong_settings_are_wrong_usage_and_all_named(
 
 
 def test_an_interrupt_ends_with_130(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(settings: object, topics: object) -> None:
+    def interrupt(settings: object, topics: object, **_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(attach, "attach_topics", interrupt)

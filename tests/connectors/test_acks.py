@@ -1,7 +1,14 @@
 import grpc
 import pyarrow as pa
 import pytest
-from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
+from google.pubsub_v1.types import (
+    AcknowledgeRequest,
+    ModifyAckDeadlineRequest,
+    PublishRequest,
+    PublishResponse,
+    PullRequest,
+    PullResponse,
+)
 
 from connectors.pubsub.acks import acknowledge, extend_leases
 from model.errors import PubSubError, PubSubUnavailableError
@@ -93,3 +100,28 @@ def test_a_lasting_failure_is_ours_and_says_what_the_service_said():
     with pytest.raises(PubSubError, match="PERMISSION_DENIED"):
         acknowledge(channel, PATH, pa.array(["a"]))
     assert len(channel.requests) == 1
+
+
+def pull_ids(channel: grpc.Channel, subscription: str, count: int) -> list[str]:
+    pull = channel.unary_unary(
+        "/google.pubsub.v1.Subscriber/Pull", PullRequest.serialize, PullResponse.deserialize
+    )
+    found = pull(PullRequest(subscription=subscription, max_messages=count), timeout=10)
+    return [message.ack_id for message in found.received_messages]
+
+
+def test_a_lease_that_exactly_once_delivery_holds_for_over_is_no_failure_of_the_others(pubsub):
+    pubsub.create_topic("orders")
+    pubsub.attach_backup("orders", token="ab12", ack_deadline_seconds=10, exactly_once=True)
+    path = pubsub.subscription_path("refeed-backup.orders")
+    publish = pubsub.channel.unary_unary(
+        "/google.pubsub.v1.Publisher/Publish", PublishRequest.serialize, PublishResponse.deserialize
+    )
+    publish(
+        PublishRequest(topic=pubsub.topic_path("orders"), messages=[{"data": b"a"}, {"data": b"b"}]), timeout=10
+    )
+    first, second = pull_ids(pubsub.channel, path, 2)
+    acknowledge(pubsub.channel, path, pa.array([first]))
+    acknowledge(pubsub.channel, path, pa.array([first, second]))
+    extend_leases(pubsub.channel, path, pa.array([first, second]), 30)
+    assert pull_ids(pubsub.channel, path, 2) == []

@@ -1,0 +1,69 @@
+"""Topics that are backed up because they carry a label, as soon as they do."""
+
+import threading
+from typing import Final, Self
+
+import structlog
+
+from connectors.pubsub.client import PubSub
+from model.errors import RefeedError
+from model.message import backup_subscription_id, replay_token
+from model.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+# A listing of all topics and one of all subscriptions each time; a label is not set by the second.
+_LOOK_SECONDS: Final = 15.0
+
+
+class LabelledTopics:
+    """Attaches every topic that carries REFEED_BACKUP_LABEL, now and whenever a new one does.
+
+    A topic that can't be attached is logged and tried again; nothing is ever detached. Without the setting it
+    does nothing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="labelled-topics", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._settings.backup_label is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        with PubSub(self._settings.project, self._settings.pubsub_emulator_host) as pubsub:
+            while True:
+                try:
+                    self.attach_new(pubsub)
+                except RefeedError as exc:
+                    _log.warning("labelled_topics_not_listed", code=exc.code, error=exc.message)
+                if self._stopped.wait(_LOOK_SECONDS):
+                    return
+
+    def attach_new(self, pubsub: PubSub) -> list[str]:
+        """Attach what carries the label and is not attached yet; return those topics."""
+        attached = {s.topic for s in pubsub.list_subscriptions() if s.id == backup_subscription_id(s.topic)}
+        new = []
+        for topic in pubsub.list_topics(label=self._settings.backup_label):
+            if topic in attached:
+                continue
+            try:
+                pubsub.attach_backup(
+                    topic,
+                    token=replay_token(self._settings.replay_secret(), topic),
+                    ack_deadline_seconds=self._settings.ack_deadline_seconds,
+                )
+            except RefeedError as exc:
+                _log.warning("topic_not_attached", topic=topic, code=exc.code, error=exc.message)
+                continue
+            _log.info("topic_attached", topic=topic)
+            new.append(topic)
+        return new

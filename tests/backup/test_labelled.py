@@ -1,0 +1,51 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backup.labelled import LabelledTopics
+from connectors.pubsub.client import PubSub
+from local.server import PubSubServer
+from model.settings import Settings, read_settings
+
+
+@pytest.fixture
+def pubsub(tmp_path: Path) -> Iterator[PubSub]:
+    with PubSubServer(tmp_path / "pubsub") as server, PubSub("shop", server.emulator_host) as client:
+        yield client
+
+
+@pytest.fixture
+def settings_with(tmp_path: Path, pubsub: PubSub) -> Callable[[str], Settings]:
+    def read(label: str) -> Settings:
+        env = {"REFEED_PROJECT": "shop", "REFEED_BACKUP_LABEL": label}
+        return read_settings(env, home=tmp_path / "home")
+
+    return read
+
+
+def test_a_topic_with_the_label_is_attached_once(pubsub: PubSub, settings_with: Callable[[str], Settings]) -> None:
+    for topic in ("orders", "members"):
+        pubsub.create_topic(topic)
+    pubsub.label_topic("orders", {"backup": "yes"})
+    labelled = LabelledTopics(settings_with("backup=yes"))
+    assert labelled.attach_new(pubsub) == ["orders"]
+    assert labelled.attach_new(pubsub) == []
+    pubsub.label_topic("members", {"backup": "yes"})
+    assert labelled.attach_new(pubsub) == ["members"]
+    assert [s.id for s in pubsub.list_subscriptions()] == ["refeed-backup.members", "refeed-backup.orders"]
+
+
+def test_a_subscription_of_another_deployment_does_not_stop_the_others(
+    pubsub: PubSub, settings_with: Callable[[str], Settings]
+) -> None:
+    for topic in ("members", "orders"):
+        pubsub.create_topic(topic)
+        pubsub.label_topic(topic, {"backup": "yes"})
+    pubsub.create_subscription("refeed-backup.members", "orders")
+    assert LabelledTopics(settings_with("backup=yes")).attach_new(pubsub) == ["orders"]
+
+
+def test_without_a_label_nothing_runs(settings_with: Callable[[str], Settings]) -> None:
+    with LabelledTopics(settings_with("")) as labelled:
+        assert not labelled._thread.is_alive()
