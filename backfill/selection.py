@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from model.errors import CheckpointCorruptError, QueryError
+from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError
 
 SELECTION_SCHEMA: Final = pa.schema(
     [
@@ -37,13 +37,17 @@ _MANIFEST: Final = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class SelectionSlice:
-    """Rows [first_row, first_row + rows) of a selection: one row group of one file."""
+    """Rows [first_row, first_row + rows) of a selection: one row group of one file.
+
+    ``continues`` says that it begins with the ordering key that the slice before it ends with.
+    """
 
     number: int
     file: str
     row_group: int
     first_row: int
     rows: int
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +62,17 @@ class Selection:
     slices: tuple[SelectionSlice, ...]
 
 
-def write_selection(batches: Iterable[pa.RecordBatch], folder: Path) -> Selection:
+def write_selection(
+    batches: Iterable[pa.RecordBatch], folder: Path, *, by_key: bool = False, max_rows: int | None = None
+) -> Selection:
     """Write a query's rows to ``folder``, all or nothing, numbered from 0 in their order.
 
-    The folder appears under its name only when every row is in it.
+    The folder appears under its name only when every row is in it. With ``by_key`` the rows come sorted by
+    ordering key, and a slice ends where a key does, unless the key is larger than a slice.
 
     Raises:
         QueryError: a column has a type that no message has.
+        SelectionTooLargeError: there are more than ``max_rows``.
     """
     temporary = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -73,7 +81,9 @@ def write_selection(batches: Iterable[pa.RecordBatch], folder: Path) -> Selectio
     totals = _Totals()
     writer: pq.ParquetWriter | None = None
     try:
-        for rows in _slices(_numbered(batches)):
+        numbered = _numbered(batches, max_rows)
+        last_key = ""
+        for rows in _slices_by_key(numbered) if by_key else _slices(numbered):
             if writer is None or len(slices) % _FILE_SLICES == 0:
                 if writer is not None:
                     writer.close()
@@ -82,10 +92,12 @@ def write_selection(batches: Iterable[pa.RecordBatch], folder: Path) -> Selectio
                     temporary / name, SELECTION_SCHEMA, compression="lz4", use_dictionary=["topic"]
                 )
             writer.write_table(rows, row_group_size=rows.num_rows)
-            slices.append(
-                SelectionSlice(len(slices), name, len(slices) % _FILE_SLICES, totals.rows, rows.num_rows)
-            )
+            first_key, ending_key = _outer_keys(rows) if by_key else ("", "")
+            continues = bool(first_key) and first_key == last_key
+            place = len(slices) % _FILE_SLICES
+            slices.append(SelectionSlice(len(slices), name, place, totals.rows, rows.num_rows, continues))
             totals.add(rows)
+            last_key = ending_key
     finally:
         if writer is not None:
             writer.close()
@@ -169,7 +181,7 @@ def render_time(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _numbered(batches: Iterable[pa.RecordBatch], max_rows: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the batches in the selection's schema, their rows numbered; columns it does not know are dropped."""
     first = 0
     for batch in batches:
@@ -181,8 +193,12 @@ def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 numbers,
                 *(_column(rows, field) for field in SELECTION_SCHEMA if field.name != "refeed_row"),
             ]
-            yield pa.RecordBatch.from_arrays(columns, schema=SELECTION_SCHEMA)
             first += rows.num_rows
+            if max_rows is not None and first > max_rows:
+                raise SelectionTooLargeError(
+                    f"The query selects more than the {max_rows} rows that max_rows allows.", max_rows=max_rows
+                )
+            yield pa.RecordBatch.from_arrays(columns, schema=SELECTION_SCHEMA)
 
 
 def _small_enough(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -209,6 +225,28 @@ def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         rows, size = rows + batch.num_rows, size + batch_size
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _slices_by_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut as ``_slices`` does, but leave a key that has begun to the next slice, where that can hold it."""
+    held: pa.Table | None = None
+    for rows in _slices(batches):
+        table = rows if held is None else pa.concat_tables([held, rows])
+        keys = _keys(table)
+        last = int(pc.index(pc.equal(keys, keys[-1]), True).as_py()) if keys[-1].as_py() else 0
+        held = table.slice(last) if last and keys[-1].as_py() else None
+        yield table.slice(0, last) if held is not None else table
+    if held is not None:
+        yield held
+
+
+def _keys(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.fill_null(rows.column("ordering_key"), "")
+
+
+def _outer_keys(rows: pa.Table) -> tuple[str, str]:
+    keys = _keys(rows)
+    return keys[0].as_py(), keys[-1].as_py()
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:

@@ -175,6 +175,12 @@ class QueryTooLargeError(QueryError):
     code = "query_too_large"
 
 
+class SelectionTooLargeError(QueryError):
+    """The query selects more rows than the backfill may publish."""
+
+    code = "selection_too_large"
+
+
 class JobNotFoundError(RefeedError):
     """No such job."""
 
@@ -359,3 +365,21 @@ class RequestRefusedError(RefeedError):
     """Refeed's API refused the request."""
 
     code = "request_refused"
+
+
+class DescriptorError(RefeedError):
+    """The protobuf schema can't be used."""
+
+    code = "descriptor_invalid"
+
+
+class RegistryError(RefeedError):
+    """The registry is not valid."""
+
+    code = "registry_invalid"
+
+
+class EvolutionRefusedError(WarehouseError):
+    """The table can't become what the schema wants; nothing was changed."""
+
+    code = "evolution_refused"

@@ -7,7 +7,7 @@ import pytest
 
 from backfill import selection as module
 from backfill.selection import SELECTION_SCHEMA, read_selection, read_slice, write_selection
-from model.errors import CheckpointCorruptError, QueryError
+from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError
 
 Rows = Callable[..., pa.RecordBatch]
 
@@ -48,6 +48,38 @@ def test_a_slice_is_small_in_rows_and_in_bytes(
         assert sum(sizes) <= 5000 or len(sizes) == 1
     assert len({part.file for part in made.slices}) > 3
     assert [row["refeed_row"] for row in rows_of(tmp_path / "selection")] == list(range(101))
+
+
+def test_by_key_a_slice_ends_where_a_key_does_unless_the_key_is_larger(
+    tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SLICE_ROWS", 10)
+    keys = [None, "", "", *"aaaaaaab", *"c" * 35, *"dde"]
+    batch = rows(len(keys), ordering_key=pa.array(keys, pa.string()))
+
+    made = write_selection([batch.slice(0, 20), batch.slice(20)], tmp_path / "selection", by_key=True)
+
+    slices = [
+        ("".join(row["ordering_key"] or "-" for row in read_slice(tmp_path / "selection", part).to_pylist()), part)
+        for part in made.slices
+    ]
+    assert "".join(keys for keys, _ in slices) == "---" + "".join(keys[3:])
+    for number, (text, part) in enumerate(slices):
+        assert part.continues == (number > 0 and slices[number - 1][0][-1] == text[0])
+        assert len(text) <= 20
+    # Only the key that fits in no slice is in several.
+    assert {text[0] for text, part in slices if part.continues} == {"c"}
+    assert read_selection(tmp_path / "selection") == made
+
+
+def test_a_selection_that_is_too_large_is_not_made(tmp_path: Path, rows: Rows) -> None:
+    assert write_selection([rows(10)], tmp_path / "fits", max_rows=10).rows == 10
+
+    with pytest.raises(SelectionTooLargeError, match="more than the 10 rows") as caught:
+        write_selection([rows(6), rows(5)], tmp_path / "large", max_rows=10)
+
+    assert caught.value.details == {"max_rows": 10}
+    assert read_selection(tmp_path / "large") is None
 
 
 def test_columns_that_the_query_does_not_give_are_null(tmp_path: Path, rows: Rows) -> None:
