@@ -4,16 +4,21 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from fastapi import FastAPI
 
+from api.audit import AuditLog, AuditTrail
+from api.auth import Admission, Gatekeeper
 from api.body import BodyLimit
 from api.errors import install_problem_handlers
+from api.headers import SafeHeaders
+from api.openapi import install_openapi
 from api.routes import router
-from api.schemas import problem_schemas
 from backfill.service import BackfillService, open_backfills
+from jobs.keys import Keyring
+from jobs.store import open_store
 from model.errors import RefeedError
 from model.settings import Settings
 
@@ -26,7 +31,7 @@ a request is named at once. Requests with unknown fields are refused."""
 def create_app(
     settings: Settings, *, service: BackfillService | None = None, interrupt_at_exit: bool = False
 ) -> FastAPI:
-    """Return the service; serve it on loopback only, because it has no keys yet.
+    """Return the service; api.server serves it, on loopback alone while it has neither a key nor an issuer.
 
     Running backfills go on when it ends and are found again when it starts, unless ``interrupt_at_exit``:
     then they are FAILED as interrupted, and a retry goes on from there. ``service`` is for callers that
@@ -36,7 +41,13 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         backfills = service or open_backfills(settings)
+        store = open_store(settings.job_store)
         app.state.service = backfills
+        app.state.store = store
+        app.state.audit = AuditTrail(store)
+        app.state.gatekeeper = Gatekeeper.from_settings(settings, Keyring(store))
+        if app.state.gatekeeper.is_open():
+            _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
         app.state.starting = {"spark": "Spark is starting."}
         backfills.start()
         threading.Thread(target=_prepare, args=(app, backfills), name="prepare", daemon=True).start()
@@ -44,6 +55,8 @@ def create_app(
             yield
         finally:
             backfills.close(interrupt=interrupt_at_exit)
+            app.state.audit.close()
+            store.close()
 
     app = FastAPI(
         title="Refeed",
@@ -54,19 +67,18 @@ def create_app(
         openapi_url="/openapi.json",
         docs_url="/docs",
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        # A redirect would be a second way to a route, and an answer that no client expects.
+        redirect_slashes=False,
     )
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    # The last one added is the first that a request meets.
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
+    app.add_middleware(Admission, gatekeeper=lambda: app.state.gatekeeper)
+    app.add_middleware(AuditLog, trail=lambda: app.state.audit)
+    app.add_middleware(SafeHeaders)
     install_problem_handlers(app)
     app.include_router(router)
-    render = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = render()
-        # No route answers with it as a model of its own: the framework would call it application/json.
-        document["components"]["schemas"] |= problem_schemas()
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    install_openapi(app)
     return app
 
 

@@ -1,11 +1,203 @@
-"""Who calls, as FastAPI sees it."""
+"""Who calls: a key, a token of the issuer, or, while there are neither, whoever is on this machine."""
 
+from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address, ip_address
+from typing import Any, Final
+
+from anyio import CapacityLimiter, to_thread
 from fastapi import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from model.principal import LOCAL, Principal
+from api.errors import answer_error
+from api.limits import TokenBuckets
+from api.origin import find_foreign
+from connectors.oidc.jwks import SigningKeys
+from connectors.oidc.tokens import TokenVerifier
+from jobs.keys import KEY_MARK, Keyring
+from model.errors import ForbiddenError, RateLimitedError, RefeedError, UnauthenticatedError
+from model.principal import LOCAL, SCOPES, Grant, Principal
+from model.settings import Settings
+
+_NAME_CHARS: Final = 200
+_PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
+# Threads of their own: callers must be told who they are not while all others wait for long queries.
+_THREADS: Final = CapacityLimiter(8)
+
+
+class Gatekeeper:
+    """Tells who a request is from, and how often they may call.
+
+    A deployment is open to this machine alone until it has a key or an issuer; once it had a key it stays closed.
+    """
+
+    def __init__(
+        self, keyring: Keyring, *, verifier: TokenVerifier | None, claims: "ClaimReader", per_minute: int
+    ) -> None:
+        self._keyring = keyring
+        self._verifier = verifier
+        self._claims = claims
+        self._callers = TokenBuckets(per_minute)
+        self._strangers = TokenBuckets(per_minute)
+        self._is_closed = verifier is not None
+
+    @classmethod
+    def from_settings(cls, settings: Settings, keyring: Keyring) -> "Gatekeeper":
+        """Return the gatekeeper of a deployment."""
+        verifier = None
+        if settings.oidc_issuer is not None:
+            keys = SigningKeys(settings.oidc_issuer, settings.oidc_jwks_url)
+            verifier = TokenVerifier(settings.oidc_issuer, settings.oidc_audience, keys)
+        claims = ClaimReader(settings.oidc_scopes_claim, settings.oidc_grants)
+        return cls(keyring, verifier=verifier, claims=claims, per_minute=settings.rate_limit_per_minute)
+
+    def is_open(self) -> bool:
+        """Say whether there is neither a key nor an issuer, so that only this machine may call."""
+        self._is_closed = self._is_closed or not self._keyring.is_empty()
+        return not self._is_closed
+
+    def admit(self, request: Request) -> None:
+        """Note who calls in the request's state, for routes and the audit log; a public page needs nobody.
+
+        Raises:
+            ForbiddenError: there are no keys, and it is not this machine's own program that calls.
+            UnauthenticatedError: nobody that is known.
+            RateLimitedError: they called too often, or failed too often to say who they are.
+            IdentityUnavailableError: the issuer's keys can't be had, so a token can't be judged.
+        """
+        if self.is_open():
+            problem = find_foreign(request.scope)
+            if problem is not None:
+                raise ForbiddenError(problem)
+            request.state.principal = LOCAL
+        elif not is_public(request.scope["path"]):
+            request.state.principal = self._authenticate(request)
+            _take(self._callers, request.state.principal.name)
+
+    def _authenticate(self, request: Request) -> Principal:
+        try:
+            return self._identify(_bearer(request))
+        except UnauthenticatedError:
+            # Only those who fail are slowed down by address: a good key is never locked out by its neighbours.
+            _take(self._strangers, address_of(request.scope))
+            raise
+
+    def _identify(self, token: str) -> Principal:
+        if token.startswith(KEY_MARK):
+            return self._keyring.authenticate(token)
+        if self._verifier is None:
+            raise UnauthenticatedError(was_given=True, why="it is no key, and there is no issuer of tokens")
+        return self._claims.principal_of(self._verifier.read_claims(token))
+
+
+class ClaimReader:
+    """Turns a verified token's claims into a principal."""
+
+    def __init__(self, scopes_claim: str, grants: tuple[Grant, ...]) -> None:
+        self._scopes_claim = scopes_claim
+        self._grants = grants
+
+    def principal_of(self, claims: Mapping[str, Any]) -> Principal:
+        """Return the principal that the claims describe.
+
+        Scopes are those that the scopes claim lists by name, and those of every grant whose claim has its value.
+        An email counts, as a name and for grants, only when the issuer says that it verified it.
+
+        Example:
+            >>> reader = ClaimReader("scope", ())
+            >>> reader.principal_of({"sub": "7", "scope": "openid backfills.read"})
+            Principal(name='user:7', scopes=frozenset({'backfills.read'}), topics=None)
+        """
+        known = dict(claims)
+        if known.get("email_verified") is not True:
+            known.pop("email", None)
+        listed = _values(known.get(self._scopes_claim))
+        scopes = {word for value in listed for word in value.split() if word in SCOPES}
+        for grant in self._grants:
+            if grant.value in _values(known.get(grant.claim)):
+                scopes |= grant.scopes
+        name = known.get("email") or known["sub"]
+        return Principal(f"user:{str(name)[:_NAME_CHARS]}", frozenset(scopes))
+
+
+class Admission:
+    """ASGI middleware: nobody gets further whom the gatekeeper does not admit, on any path that is not public."""
+
+    def __init__(self, app: ASGIApp, gatekeeper: Callable[[], Gatekeeper]) -> None:
+        self._app = app
+        self._gatekeeper = gatekeeper
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its principal, or answer why not."""
+        if scope["type"] == "http":
+            request = Request(scope)
+            try:
+                await to_thread.run_sync(self._gatekeeper().admit, request, limiter=_THREADS)
+            except RefeedError as error:
+                response = answer_error(request, error)
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def current_principal(request: Request) -> Principal:
-    """Return who calls: anybody who reaches a service without keys, which is served on loopback alone."""
-    del request
-    return LOCAL
+    """Return who calls; a FastAPI dependency, and the only way to a principal.
+
+    Raises:
+        UnauthenticatedError: nobody was admitted, because the path is a public one or nothing guards it.
+    """
+    principal: Principal | None = getattr(request.state, "principal", None)
+    if principal is None:
+        raise UnauthenticatedError(why="nobody was admitted")
+    return principal
+
+
+def is_public(path: str) -> bool:
+    """Say whether a path shows nothing of anybody's and is answered to everybody.
+
+    Example:
+        >>> is_public("/healthz"), is_public("/healthz/"), is_public("/backfills")
+        (True, False, False)
+    """
+    return path in _PUBLIC_PATHS or path.startswith("/problems/")
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request came from; one IPv6 network of 64 bits counts as one address."""
+    client = scope.get("client")
+    try:
+        address = ip_address(client[0] if client else "")
+    except ValueError:
+        return "unknown"
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(IPv6Address(int(address) >> 64 << 64))
+    return str(address)
+
+
+def _bearer(request: Request) -> str:
+    """Return the token of the one Authorization header; nothing else in a request can hold one."""
+    found = request.headers.getlist("authorization")
+    if not found:
+        raise UnauthenticatedError(why="no Authorization header")
+    if len(found) > 1:
+        raise UnauthenticatedError(was_given=True, why="more than one Authorization header")
+    scheme, _, token = found[0].partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token:
+        raise UnauthenticatedError(was_given=True, why="not a Bearer token")
+    return token
+
+
+def _take(buckets: TokenBuckets, caller: str) -> None:
+    wait = buckets.take(caller)
+    if wait > 0:
+        raise RateLimitedError(
+            f"Too many calls; the next one may come in {wait:.0f} s.", retry_after_seconds=max(wait, 1.0)
+        )
+
+
+def _values(claim: Any) -> frozenset[str]:
+    """Return the strings that a claim is, or lists."""
+    found = claim if isinstance(claim, list) else [claim]
+    return frozenset(value for value in found if isinstance(value, str))

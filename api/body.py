@@ -1,5 +1,6 @@
-"""Refuses a request body that is larger than it may be, before it is read whole."""
+"""Refuses a request body that is too large or too slow, before it is read whole."""
 
+from asyncio import timeout
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -7,17 +8,25 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import problem_response
-from model.errors import BodyTooLargeError
+from model.errors import BodyTooLargeError, RequestTimeoutError
 
-_STATUS: Final = 413
+_TOO_LARGE: Final = 413
+_TOO_SLOW: Final = 408
+# A length with more digits is over every limit, and Python refuses to read one of thousands.
+_LENGTH_DIGITS: Final = 30
 
 
 class BodyLimit:
-    """ASGI middleware: answers 413 as soon as a body says or turns out to be over ``max_bytes``."""
+    """ASGI middleware: answers 413 as soon as a body says or turns out to be over ``max_bytes``.
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    A body that is not there within ``seconds`` is answered 408, so that nobody holds a connection with one byte
+    now and then. Responses pass as they come, streams too.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, with its body counted."""
@@ -25,26 +34,34 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
+        try:
+            body = await self._read(request, receive)
+        except (BodyTooLargeError, RequestTimeoutError) as error:
+            status = _TOO_LARGE if isinstance(error, BodyTooLargeError) else _TOO_SLOW
+            # What is still to come of the body is not read, so nothing can follow it.
+            headers = {"Connection": "close"}
+            response = problem_response(request, status, error.code, error.message, headers=headers)
+            await response(scope, receive, send)
+        else:
+            await self._app(scope, _replay(body, receive), send)
+
+    async def _read(self, request: Request, receive: Receive) -> bytes:
         length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._max_bytes:
-            await self._refuse(request, scope, receive, send)
-            return
-        body = await _read_body(receive, self._max_bytes)
-        if body is None:
-            await self._refuse(request, scope, receive, send)
-            return
-        await self._app(scope, _replay(body, receive), send)
-
-    async def _refuse(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        detail = f"A request body has {self._max_bytes} bytes at most."
-        response = problem_response(
-            request, _STATUS, BodyTooLargeError.code, detail, headers={"Connection": "close"}
-        )
-        await response(scope, receive, send)
+        if length.isdecimal() and int(length[:_LENGTH_DIGITS]) > self._max_bytes:
+            raise _too_large(self._max_bytes)
+        try:
+            async with timeout(self._seconds):
+                return await _read_body(receive, self._max_bytes)
+        except TimeoutError as exc:
+            raise RequestTimeoutError(f"The body was not there within {self._seconds:g} s.") from exc
 
 
-async def _read_body(receive: Receive, max_bytes: int) -> bytes | None:
-    """Return the body, or None when it is over the limit or the client went away."""
+async def _read_body(receive: Receive, max_bytes: int) -> bytes:
+    """Return the body, or what came of it before the client went away.
+
+    Raises:
+        BodyTooLargeError: it has more than ``max_bytes``.
+    """
     body = bytearray()
     while True:
         message = await receive()
@@ -52,9 +69,13 @@ async def _read_body(receive: Receive, max_bytes: int) -> bytes | None:
             return bytes(body)
         body += message.get("body", b"")
         if len(body) > max_bytes:
-            return None
+            raise _too_large(max_bytes)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def _too_large(max_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"A request body has {max_bytes} bytes at most.")
 
 
 def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:

@@ -109,7 +109,7 @@ def problem_response(  # noqa: PLR0917 - the fields of a problem, in its order
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Return a problem; ``code`` is stable and names the page that ``type`` points to."""
-    # For the audit log, which sees only that a request was refused. The detail may quote the request: not that.
+    # For the audit log, which sees only the status. The detail may quote the request, so that it is not for there.
     request.state.problem = code
     body: dict[str, Any] = {
         "type": f"/problems/{code}",
@@ -137,9 +137,15 @@ def status_of(error: RefeedError) -> HTTPStatus:
 
 async def _answer_refeed_error(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, RefeedError)
+    return answer_error(request, exc)
+
+
+def answer_error(request: Request, exc: RefeedError) -> JSONResponse:
+    """Return the problem that an error is answered with."""
     status = status_of(exc)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
-        return await _answer_unknown_error(request, exc)
+        return _internal_problem(request, exc)
+    request.state.why = exc.details.get("why") or (exc.message if isinstance(exc, ForbiddenError) else None)
     found = exc.details.get("errors") or exc.details.get("violations")
     return problem_response(request, status, exc.code, exc.message, found, _headers_of(exc, status))
 
@@ -185,6 +191,10 @@ async def _answer_http_error(request: Request, exc: Exception) -> JSONResponse:
 
 
 async def _answer_unknown_error(request: Request, exc: Exception) -> JSONResponse:
+    return _internal_problem(request, exc)
+
+
+def _internal_problem(request: Request, exc: Exception) -> JSONResponse:
     # What it was goes to the log alone: it may hold other people's SQL, paths or secrets.
     _LOG.error("unexpected error", path=request.url.path, method=request.method, exc_info=exc)
     detail = "Something unexpected happened; the service's log has it."

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli import attach, backfill, backup, doctor, gate, lake, publish, query, services, up
+from cli import attach, backfill, backup, doctor, gate, keys, lake, publish, query, services, up
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, use_home
 from cli.terminal import ExitCode, err, exit_code_of, out, print_error
@@ -54,6 +54,7 @@ app.add_typer(backfill.app, name="backfill")
 app.command("pubsub")(services.pubsub)
 app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)
+app.add_typer(keys.app, name="keys")
 app.add_typer(lake.app, name="lake")
 app.add_typer(gate.app, name="sql")
 

@@ -11,6 +11,7 @@ import typer
 
 from cli.invocation import command_settings
 from cli.processes import check_port_free
+from model.settings import Settings
 
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1.")]
 
@@ -28,32 +29,40 @@ def pubsub(
 
 
 def api(
-    port: PortOption = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but loopback needs a key or an issuer.")
+    ] = "127.0.0.1",
     interrupt: Annotated[
         bool,
         typer.Option("--interrupt-at-exit", help="At the end interrupt running backfills; else they go on alone."),
     ] = False,
 ) -> None:
-    """Run the HTTP API on 127.0.0.1 until Ctrl-C; /docs describes it."""
-    import uvicorn
-
+    """Run the HTTP API until Ctrl-C; /docs describes it. Without keys it listens on 127.0.0.1 alone."""
     from backfill.service import open_backfills
 
     settings = command_settings()
     configure_logging()
+    # By name: the terminal and the API are siblings, and only here does a process become the other one.
+    server = import_module("api.server")
+    server.check_host(host, is_open=_is_open(settings))
     check_port_free(port, "--port")
     # Opened here, so that what is missing is said as every other error is and not as a server's traceback.
     service = open_backfills(settings)
-    # By name: the terminal and the API are siblings, and only here does a process become the other one.
-    create_app = import_module("api.app").create_app
-    uvicorn.run(
-        create_app(settings, service=service, interrupt_at_exit=interrupt),
-        host="127.0.0.1",
-        port=port,
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=10,
-    )
+    app = import_module("api.app").create_app(settings, service=service, interrupt_at_exit=interrupt)
+    server.serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
+
+
+def _is_open(settings: Settings) -> bool:
+    """Say whether there is neither an issuer nor a key, so that nobody can be told from anybody else."""
+    from jobs.keys import Keyring
+    from jobs.store import open_store
+
+    store = open_store(settings.job_store)
+    try:
+        return settings.oidc_issuer is None and Keyring(store).is_empty()
+    finally:
+        store.close()
 
 
 def configure_logging() -> None:

@@ -1,0 +1,76 @@
+"""The OpenAPI document: what the framework finds, and what holds for every route."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+
+from api.auth import is_public
+from api.errors import PROBLEM_TYPE
+from api.schemas import problem_schemas
+
+_EVERYWHERE: Final = {
+    "403": "The caller may not do this.",
+    "500": "Something unexpected happened.",
+}
+_WITH_A_CALLER: Final = {
+    "401": "The caller is unknown; send a key or token.",
+    "429": "Too many calls; try again after Retry-After.",
+    "503": "Something that this needs does not answer; try again after Retry-After.",
+}
+_WITH_A_BODY: Final = {
+    "408": "The body did not arrive in time.",
+    "413": "The body is too large.",
+}
+_HEADERS: Final = {
+    "401": {"WWW-Authenticate": {"description": "How to say who one is.", "schema": {"type": "string"}}},
+    "429": {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}},
+    "503": {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}},
+}
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Let the app's document say what the middleware answers, so that no route has to say it again."""
+    render = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = render()
+        components = document["components"]
+        # No route answers with it as a model of its own: the framework would call it application/json.
+        components["schemas"] |= problem_schemas()
+        components["securitySchemes"] = {
+            "bearer": {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "An API key (`rf_...`) or a JSON Web Token of the issuer. A service that has "
+                "neither keys nor an issuer answers to its own machine without.",
+            }
+        }
+        for path, operation in _operations(document):
+            _complete(path, operation)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            yield path, operation
+
+
+def _complete(path: str, operation: dict[str, Any]) -> None:
+    """Add the scheme and the problems that a route has because of where it stands, unless it names them."""
+    meanings = dict(_EVERYWHERE)
+    if not is_public(path):
+        operation["security"] = [{"bearer": []}]
+        meanings |= _WITH_A_CALLER
+    if "requestBody" in operation:
+        meanings |= _WITH_A_BODY
+    responses: dict[str, Any] = operation["responses"]
+    for status, meaning in meanings.items():
+        problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+        response = responses.setdefault(status, {"description": meaning, "content": {PROBLEM_TYPE: problem}})
+        if PROBLEM_TYPE in response.get("content", {}) and status in _HEADERS:
+            response.setdefault("headers", {}).update(_HEADERS[status])
+    operation["responses"] = dict(sorted(responses.items()))

@@ -1,0 +1,52 @@
+"""Tells a web page's request from one of this machine's own programs, for a service that has no keys."""
+
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from model.settings import is_loopback_name
+
+# What a browser says of a request that no page of another origin made.
+_OWN_SITES: Final = ("", "same-origin", "none")
+
+
+def find_foreign(scope: Scope) -> str | None:
+    """Return what shows that a request is not from this machine's own program; None when nothing does.
+
+    A page in the operator's browser reaches 127.0.0.1 too: with a name that its owner points there after it was
+    loaded (DNS rebinding), which the Host header shows, or plainly across origins, which the browser itself says.
+    """
+    client = scope.get("client")
+    try:
+        is_near = client is None or ip_address(client[0]).is_loopback
+    except ValueError:
+        is_near = False
+    if not is_near:
+        return "This service has no keys, so it answers to its own machine alone; make one: refeed keys create."
+    headers = Headers(scope=scope)
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or not is_loopback_name(_name_of(hosts[0])):
+        return "This service has no keys, so it answers to localhost and 127.0.0.1 alone; the Host is another one."
+    origins = headers.getlist("origin")
+    if origins and origins != [f"{scope['scheme']}://{hosts[0]}"]:
+        return "This service has no keys, so a web page of another origin may not call it."
+    site = headers.get("sec-fetch-site", "")
+    # A link on another page may lead here: what it shows can't be read from there.
+    is_link = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+    if site not in _OWN_SITES and not is_link:
+        return "This service has no keys, so a web page of another site may not call it."
+    return None
+
+
+def _name_of(host: str) -> str:
+    """Return a Host header's name without its port; empty when it is not one."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port
+    except ValueError:
+        return ""
+    is_plain = parts.netloc == host and "@" not in host
+    return (parts.hostname or "") if is_plain else ""

@@ -1,0 +1,141 @@
+"""Serves the API over HTTP/1.1: where it may listen, and how long it waits for a request's head."""
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any, Final
+
+import h11
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from api.errors import PROBLEM_TYPE
+from model.errors import SettingsError
+from model.settings import is_loopback_name
+
+_LOG: Final = structlog.get_logger()
+# A request's line and headers. Tokens have 8 KiB at most, and browsers send little else here.
+MAX_HEAD_BYTES: Final = 16 * 1024
+_SHUTDOWN_SECONDS: Final = 10
+_KEEP_ALIVE_SECONDS: Final = 5
+_BAD_REQUEST: Final = 400
+_HEAD_TOO_LARGE: Final = 431
+
+
+def check_host(host: str, *, is_open: bool) -> None:
+    """Raise unless the service may listen there: one without keys and without an issuer on loopback alone.
+
+    Raises:
+        SettingsError: it may not; the message says how to change that.
+    """
+    if is_open and not is_loopback_name(host):
+        raise SettingsError(
+            f"--host {host} would let anybody who reaches this machine replay messages: the service has no key. "
+            "Make one with 'refeed keys create', or set REFEED_OIDC_ISSUER; without either it listens on "
+            "127.0.0.1 only."
+        )
+
+
+def make_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
+    """Return how the app is served; ``head_seconds`` is how long a request's line and headers may take."""
+
+    class Protocol(_Protocol):
+        patience_seconds = head_seconds
+
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        # What stands before it, such as a proxy, is said to nobody.
+        server_header=False,
+        headers=[("Server", f"refeed/{version('refeed').split('.')[0]}")],
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+
+
+def serve(app: FastAPI, *, host: str, port: int, head_seconds: float) -> None:
+    """Serve the app until SIGINT or SIGTERM."""
+    _LOG.info("listening", host=host, port=port)
+    uvicorn.Server(make_config(app, host=host, port=port, head_seconds=head_seconds)).run()
+
+
+class _Protocol(H11Protocol):
+    """uvicorn's HTTP/1.1, which waits for a request's head for ever and answers in plain text.
+
+    Here a head that is not whole in time ends its connection, and what is no HTTP is answered as a problem.
+    """
+
+    patience_seconds: float
+    _impatience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on; the time for a head begins with its first byte and is not begun anew by the next ones."""
+        super().data_received(data)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._impatience is None:
+            self._impatience = self.loop.call_later(self.patience_seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._impatience is not None:
+            self._impatience.cancel()
+            self._impatience = None
+
+    def _give_up(self) -> None:
+        self._impatience = None
+        # A request that is being answered has left this state; one that waits to be read has not begun.
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP request, or one whose head is too large, and close."""
+        cause = sys.exc_info()[1]
+        is_large = isinstance(cause, h11.RemoteProtocolError) and cause.error_status_hint == _HEAD_TOO_LARGE
+        status = _HEAD_TOO_LARGE if is_large else _BAD_REQUEST
+        title = "Request Header Fields Too Large" if is_large else "Bad Request"
+        detail = f"A request's line and headers have {MAX_HEAD_BYTES} bytes at most." if is_large else msg
+        problem = {
+            "type": "/problems/http_error",
+            "title": title,
+            "status": status,
+            "detail": detail,
+            "instance": "",
+            "code": "http_error",
+            "errors": [],
+        }
+        body = json.dumps(problem).encode()
+        headers = [
+            (b"content-type", PROBLEM_TYPE.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        response = h11.Response(status_code=status, headers=headers, reason=title.encode())
+        # An answer may be under way already, when a body turns out to be none; then closing is all that is left.
+        with suppress(h11.LocalProtocolError):
+            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

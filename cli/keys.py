@@ -1,0 +1,152 @@
+"""``refeed keys``: make, list and end the API's keys, in the job store itself."""
+
+import getpass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.invocation import HomeGroup, command_settings
+from cli.terminal import err, out, print_json, print_table
+from model.principal import SCOPES
+
+if TYPE_CHECKING:
+    from jobs.keys import Keyring
+    from jobs.store import ApiKey, JobStore
+
+app = typer.Typer(
+    cls=HomeGroup, help="Make, list and end the API's keys (in the job store itself).", no_args_is_help=True
+)
+
+_DAYS = 365
+_SCOPE_HELP = f"What it may: {', '.join(scope.partition('.')[2] for scope in SCOPES)}; again for another one."
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="Whose it is; histories and the audit log show it.")],
+    *,
+    scope: Annotated[list[str], typer.Option(help=_SCOPE_HELP, show_default=False)],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A topic it may publish to, or a beginning and *; again for another one. Default: every."
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(min=0, max=36_500, help="Days until it expires; 0: never.")] = _DAYS,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key and print it; it is shown this once, only a digest of it is kept."""
+    scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
+    expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
+    with _open_keyring() as (keyring, store):
+        was_open = keyring.is_empty()
+        key, token = keyring.create(name, scopes, topics=topic, expires_at=expires_at)
+        store.append_audit(_actor(), "createKey", key.id, "done", f"{key.name}: {', '.join(key.scopes)}")
+    if as_json:
+        print_json({**_to_json(key), "key": token})
+        return
+    ends = "never expires" if expires_at is None else f"expires {expires_at:%Y-%m-%d}"
+    err.print(f"{key.id}, {ends}. Keep it now, it can't be shown again:", markup=False)
+    out.print(token, markup=False)
+    if was_open:
+        err.print("It is the first one: from now on the API answers to nobody without a key.")
+
+
+@app.command("list")
+def list_(as_json: JsonOption = False) -> None:
+    """List every key that was ever made, without its secret."""
+    with _open_keyring() as (keyring, _):
+        keys = keyring.list_keys()
+    if as_json:
+        print_json([_to_json(key) for key in keys])
+        return
+    rows = [
+        [
+            key.id,
+            key.name,
+            f"rf_{key.prefix}",
+            _state(key),
+            " ".join(scope.partition(".")[2] for scope in key.scopes),
+            " ".join(key.topics) if key.topics is not None else "every",
+            _day(key.expires_at) or "never",
+            _minute(key.last_used_at) or "never",
+        ]
+        for key in keys
+    ]
+    print_table(["id", "name", "prefix", "state", "scopes", "topics", "expires", "last used"], rows)
+
+
+@app.command("revoke")
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="Its id (ky_...) or prefix (rf_...).")],
+    as_json: JsonOption = False,
+) -> None:
+    """End a key: the next call with it is refused."""
+    with _open_keyring() as (keyring, store):
+        key = keyring.revoke(key_id)
+        store.append_audit(_actor(), "revokeKey", key.id, "done", key.name)
+    if as_json:
+        print_json(_to_json(key))
+    else:
+        out.print(f"{key.id} ({key.name}) is revoked", markup=False)
+
+
+@contextmanager
+def _open_keyring() -> Iterator[tuple["Keyring", "JobStore"]]:
+    from jobs.keys import Keyring
+    from jobs.store import open_store
+
+    store = open_store(command_settings().job_store)
+    try:
+        yield Keyring(store), store
+    finally:
+        store.close()
+
+
+def _actor() -> str:
+    """Return who sits at the terminal, as the audit log names them."""
+    try:
+        return f"terminal:{getpass.getuser()}"
+    except (KeyError, OSError):
+        # A container's user may have a number and no name.
+        return "terminal"
+
+
+def _state(key: "ApiKey") -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    if key.expires_at is not None and key.expires_at <= datetime.now(UTC):
+        return "expired"
+    return "active"
+
+
+def _to_json(key: "ApiKey") -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": f"rf_{key.prefix}",
+        "state": _state(key),
+        "scopes": list(key.scopes),
+        "topics": None if key.topics is None else list(key.topics),
+        "created_at": _instant(key.created_at),
+        "expires_at": _instant(key.expires_at),
+        "revoked_at": _instant(key.revoked_at),
+        "last_used_at": _instant(key.last_used_at),
+    }
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _day(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d}"
+
+
+def _minute(moment: datetime | None) -> str:
+    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"

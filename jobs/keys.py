@@ -1,0 +1,160 @@
+"""API keys: made, shown once, kept as digests, and recognised in constant time."""
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from jobs.store import ApiKey, JobStore
+from model.errors import InvalidNameError, KeyNotFoundError, RequestInvalidError, UnauthenticatedError
+from model.job import new_job_id
+from model.message import parse_resource_id
+from model.principal import SCOPES, Principal
+
+KEY_MARK: Final = "rf_"
+_PREFIX_CHARS: Final = 10
+_SECRET_BYTES: Final = 32
+_TOKEN: Final = re.compile(r"rf_(?P<prefix>[a-z2-7]{10})_[a-z2-7]{52}")
+_NAME: Final = re.compile(r"[\w@.\-][\w@.\- ]{0,99}")
+_TOUCH_EVERY: Final = timedelta(minutes=1)
+# What a token is compared with when no key has its prefix: as much work, and never equal.
+_NOBODYS_DIGEST: Final = "-" * 64
+
+
+class Keyring:
+    """The keys of one deployment.
+
+    A token is ``rf_<prefix>_<secret>``. The secret has 256 random bits, so one SHA-256 of the token is all that
+    need be kept: there is nothing to guess that a slow digest would protect.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    def create(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        topics: Sequence[str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Make a key and return it with its token, which nobody can show again.
+
+        Raises:
+            RequestInvalidError: the name, a scope, a topic or the expiry is wrong; every fault is in the details.
+        """
+        now = datetime.now(UTC)
+        faults = list(_faults(name, scopes, topics, expires_at, now))
+        if faults:
+            raise RequestInvalidError("The key can't be made.", errors=faults)
+        prefix, secret = _random_text(8)[:_PREFIX_CHARS], _random_text(_SECRET_BYTES)
+        token = f"{KEY_MARK}{prefix}_{secret}"
+        key = ApiKey(
+            id=new_job_id("ky"),
+            prefix=prefix,
+            digest=_digest(token),
+            name=name,
+            scopes=tuple(scope for scope in SCOPES if scope in scopes),
+            topics=None if topics is None else tuple(topics),
+            created_at=now,
+            expires_at=expires_at,
+        )
+        self._store.insert_key(key)
+        return key, token
+
+    def list_keys(self) -> list[ApiKey]:
+        """Return every key that was ever made, also those that ended."""
+        return self._store.list_keys()
+
+    def is_empty(self) -> bool:
+        """Say whether no key was ever made; a deployment whose keys have all ended is not open again."""
+        return not self._store.list_keys()
+
+    def revoke(self, key_id: str) -> ApiKey:
+        """End a key, named by its id or prefix, from now on; ending it twice is ending it once.
+
+        Raises:
+            KeyNotFoundError: there is none.
+        """
+        for key in self._store.list_keys():
+            if key_id in (key.id, key.prefix, KEY_MARK + key.prefix):
+                if key.revoked_at is None:
+                    self._store.revoke_key(key.id, datetime.now(UTC))
+                return next(after for after in self._store.list_keys() if after.id == key.id)
+        raise KeyNotFoundError(f"There is no key {key_id[:80]!r}.", id=key_id[:80])
+
+    def authenticate(self, token: str) -> Principal:
+        """Return whose key this is; ``name`` is ``key:`` and the key's name.
+
+        Takes the same comparison whether or not the prefix is known. The last use is noted once a minute.
+
+        Raises:
+            UnauthenticatedError: it is no key that counts; ``why`` in the details says why, for the log alone.
+        """
+        now = datetime.now(UTC)
+        match = _TOKEN.fullmatch(token)
+        key = None if match is None else self._store.find_key(match["prefix"])
+        is_same = is_same_digest(_digest(token), _NOBODYS_DIGEST if key is None else key.digest)
+        if match is None:
+            raise UnauthenticatedError(was_given=True, why="it does not look like a key")
+        shown = KEY_MARK + match["prefix"]
+        if key is None or not is_same:
+            reason = "is not known" if key is None else "came with a wrong secret"
+            raise UnauthenticatedError(was_given=True, why=f"{shown} {reason}")
+        if key.revoked_at is not None:
+            raise UnauthenticatedError(was_given=True, why=f"{shown} was revoked")
+        if key.expires_at is not None and key.expires_at <= now:
+            raise UnauthenticatedError(was_given=True, why=f"{shown} has expired")
+        if key.last_used_at is None or now - key.last_used_at >= _TOUCH_EVERY:
+            self._store.touch_key(key.id, now)
+        return Principal(f"key:{key.name}", frozenset(key.scopes), key.topics)
+
+
+def is_same_digest(left: str, right: str) -> bool:
+    """Compare in a time that says nothing about where the two differ."""
+    return hmac.compare_digest(left.encode(), right.encode())
+
+
+def _digest(token: str) -> str:
+    # A header may hold what is no UTF-8; such a token is wrong, and its digest only has to exist.
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def _random_text(size: int) -> str:
+    """Return ``size`` random bytes as lower-case base32, which survives every shell and double click."""
+    return base64.b32encode(secrets.token_bytes(size)).decode().rstrip("=").lower()
+
+
+def _faults(
+    name: str,
+    scopes: Sequence[str],
+    topics: Sequence[str] | None,
+    expires_at: datetime | None,
+    now: datetime,
+) -> list[dict[str, str]]:
+    faults = []
+    if not _NAME.fullmatch(name):
+        said = "A key's name has 1 to 100 letters, digits, spaces and . _ - @."
+        faults.append({"code": "name_invalid", "pointer": "/name", "message": said})
+    if not scopes:
+        said = f"A key needs a scope: {', '.join(SCOPES)}."
+        faults.append({"code": "scope_missing", "pointer": "/scopes", "message": said})
+    for scope in scopes:
+        if scope not in SCOPES:
+            said = f"There is no scope {scope!r}; there are {', '.join(SCOPES)}."
+            faults.append({"code": "scope_unknown", "pointer": "/scopes", "message": said})
+    for topic in topics or ():
+        try:
+            # Any beginning of an id may stand before the star.
+            parse_resource_id(topic[:-1].ljust(3, "x") if topic.endswith("*") else topic)
+        except InvalidNameError as exc:
+            faults.append({"code": "topic_invalid", "pointer": "/topics", "message": exc.message})
+    if expires_at is not None and expires_at <= now:
+        said = "The expiry has passed already."
+        faults.append({"code": "expiry_invalid", "pointer": "/expires_at", "message": said})
+    return faults
