@@ -1,6 +1,7 @@
 """Runs translated SQL over files of one snapshot of the archive, in DuckDB that can reach nothing else."""
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +13,17 @@ from typing import Any, Final, Self
 import duckdb
 import pyarrow as pa
 
-from connectors.lake.archive import DataFile
+from connectors.lake.archive import DataFile, LakeArchive
+from connectors.lake.query_tables import LakeTables, TableSnapshot, render_view
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
-from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, ColumnType, Partitioning
+from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, ColumnType, Partitioning, TableRead
+from model.window import Window
 
 ARCHIVE_VIEW: Final = "refeed_archive"
 _BATCH_ROWS: Final = 8192
 _STOP_CHECK_SECONDS: Final = 0.2
+_POWERS: Final = {"k": 10**3, "m": 10**6, "g": 10**9}
+_SIZE: Final = re.compile(r"(\d+)([kmgKMG])[bB]?")
 
 _DUCKDB_TYPES: Final[Mapping[ColumnType, str]] = {
     "BYTES": "BLOB",
@@ -37,19 +42,55 @@ class QueryLimits:
     threads: int = 2
     seconds: float = 3600.0
     temp_bytes: int = 50 * 1000 * 1000 * 1000
+    # What a process of its own may take beside: the interpreter, its libraries, a batch on its way.
+    overhead_bytes: int = 1000 * 1000 * 1000
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory`` as a number; the letters are powers of 1,000, as the lake's engine reads them."""
+        found = _SIZE.fullmatch(self.memory)
+        if found is None:
+            raise ValueError(f"{self.memory!r} is no size such as 512m or 2GB")
+        return int(found[1]) * _POWERS[found[2].lower()]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSnapshot:
-    """The files a query may read, and how they are partitioned."""
+    """The files a query may read, of the archive and of the tables beside it, and how they are partitioned."""
 
     files: Sequence[DataFile]
     partitioning: Partitioning
+    tables: tuple[TableSnapshot, ...] = ()
 
     @property
     def size_bytes(self) -> int:
         """What reading every column of every file comes to."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(file.size_bytes for file in self.files) + sum(table.size_bytes for table in self.tables)
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file, each once."""
+        files = [file.path for file in self.files]
+        return list(dict.fromkeys([*files, *(file.path for table in self.tables for file in table.files)]))
+
+
+def read_snapshot(
+    lake: str,
+    archive_table: str,
+    partitioning: Partitioning,
+    *,
+    window: Window | None,
+    reads_archive: bool = True,
+    extra_reads: Sequence[TableRead] = (),
+) -> ArchiveSnapshot:
+    """Return the newest snapshot of what a query reads; ``window`` leaves out files of the archive.
+
+    Raises:
+        WarehouseError: a table is not there, or the lake does not answer.
+    """
+    files = LakeArchive(lake, archive_table, partitioning).data_files(window) if reads_archive else []
+    tables = LakeTables(lake, [read.table for read in extra_reads]).snapshot(extra_reads)
+    return ArchiveSnapshot(files, partitioning, tables)
 
 
 @contextmanager
@@ -71,13 +112,8 @@ def open_query(
         QueryStoppedError: ``should_stop`` said so.
         QueryError: the query fails for a reason of its own, such as a division by zero.
     """
-    with (
-        _our_errors(limits),
-        _locked_connection(snapshot, limits) as connection,
-        _Watch(connection, limits.seconds, should_stop),
-    ):
-        reader = connection.sql(sql, params=dict(parameters)).to_arrow_reader(_BATCH_ROWS)
-        yield _batches(reader)
+    with open_connection(snapshot, limits, should_stop=should_stop) as run:
+        yield (batch for batch in run(sql, parameters) if batch.num_rows)
 
 
 def run_query(snapshot: ArchiveSnapshot, sql: str, parameters: Mapping[str, Any], limits: QueryLimits) -> pa.Table:
@@ -85,18 +121,30 @@ def run_query(snapshot: ArchiveSnapshot, sql: str, parameters: Mapping[str, Any]
 
     The limits hold for DuckDB, not for the table that is returned: ask for few rows.
     """
+    with open_connection(snapshot, limits) as run:
+        return run(sql, parameters).read_all()
+
+
+@contextmanager
+def open_connection(
+    snapshot: ArchiveSnapshot, limits: QueryLimits, *, should_stop: Callable[[], bool] = lambda: False
+) -> Iterator[Callable[[str, Mapping[str, Any]], Any]]:
+    """Give what runs one query after the other over ``snapshot``, each as a reader of Arrow batches.
+
+    ``limits`` hold for all of them together; errors are those of :func:`open_query`.
+    """
     with (
         _our_errors(limits),
         _locked_connection(snapshot, limits) as connection,
-        _Watch(connection, limits.seconds, lambda: False),
+        _Watch(connection, limits.seconds, should_stop),
     ):
-        return connection.sql(sql, params=dict(parameters)).to_arrow_table()
+        yield lambda sql, parameters: connection.sql(sql, params=dict(parameters)).to_arrow_reader(_BATCH_ROWS)
 
 
-def _batches(reader: Any) -> Iterator[pa.RecordBatch]:
-    for batch in reader:
-        if batch.num_rows:
-            yield batch
+def warm_up() -> None:
+    """Load what the first query of a process would wait for."""
+    with duckdb.connect(":memory:") as connection:
+        connection.sql("SELECT 1").to_arrow_reader(1).read_all()
 
 
 class _Watch:
@@ -133,7 +181,7 @@ class _Watch:
 
 @contextmanager
 def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterator[Any]:
-    paths = [file.path for file in snapshot.files]
+    paths = snapshot.paths
     limits.temp_folder.mkdir(parents=True, exist_ok=True)
     connection = duckdb.connect(":memory:")
     try:
@@ -155,7 +203,10 @@ def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterat
             ("enable_external_access", "false"),
         ):
             connection.execute(f"SET {setting} = {value}")
-        connection.execute(f"CREATE VIEW {ARCHIVE_VIEW} AS {_archive_select(paths, snapshot.partitioning)}")
+        archive = _archive_select([file.path for file in snapshot.files], snapshot.partitioning)
+        connection.execute(f"CREATE VIEW {ARCHIVE_VIEW} AS {archive}")
+        for table in snapshot.tables:
+            connection.execute(f"CREATE VIEW {table.view} AS {render_view(table)}")
         connection.execute("SET lock_configuration = true")
         yield connection
     finally:
@@ -179,14 +230,12 @@ def _archive_select(paths: Sequence[str], partitioning: Partitioning) -> str:
 def _our_errors(limits: QueryLimits) -> Iterator[None]:
     try:
         yield
-    except duckdb.OutOfMemoryException as exc:
-        raise QueryTooLargeError(
-            f"The query needs more than {limits.memory} of memory (REFEED_QUERY_MEMORY): {exc}"
-        ) from exc
     except (duckdb.Error, pa.ArrowException) as exc:
-        if "Out of Memory Error" in str(exc):
+        if isinstance(exc, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(exc):
+            # What follows the first line tells how to configure a database that is not the reader's.
+            reason = str(exc).strip().splitlines()[0]
             raise QueryTooLargeError(
-                f"The query needs more than {limits.memory} of memory (REFEED_QUERY_MEMORY): {exc}"
+                f"The query needs more than {limits.memory} of memory (REFEED_QUERY_MEMORY): {reason}"
             ) from exc
         raise QueryError(f"The query failed while it ran: {exc}") from exc
 

@@ -1,0 +1,213 @@
+"""Queries in processes of their own: what one does wrong, however wrong, is an error and nothing more."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.lake import query_wire as wire
+from connectors.lake.archive import DataFile
+from connectors.lake.query import ArchiveSnapshot, QueryLimits
+from connectors.lake.query_process import QueryProcesses, Statement
+from connectors.lake.query_tables import TableColumn, TableFile, TableSnapshot
+from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
+
+EMPTY = ArchiveSnapshot([], "day")
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
+# DuckDB does not count what this aggregate keeps.
+UNCOUNTED = "SELECT mode(range) FROM range(100000000)"
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[QueryProcesses]:
+    processes = QueryProcesses(keep_spare=True)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def limits(tmp_path: Path) -> QueryLimits:
+    return QueryLimits("200MB", tmp_path / "spill", seconds=60)
+
+
+def run(processes: QueryProcesses, sql: str, limits: QueryLimits, **parameters: Any) -> list[dict[str, Any]]:
+    (table,) = processes.run(EMPTY, [Statement(sql, parameters)], limits)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def still_answers(processes: QueryProcesses, limits: QueryLimits) -> bool:
+    return run(processes, "SELECT 1 AS one", limits) == [{"one": 1}]
+
+
+def test_several_statements_share_a_process_and_keep_their_columns(
+    processes: QueryProcesses, limits: QueryLimits
+) -> None:
+    first, second = processes.run(
+        EMPTY,
+        [Statement("SELECT 1 AS a", {}), Statement("SELECT message_id, data FROM refeed_archive", {})],
+        limits,
+    )
+    assert first.to_pylist() == [{"a": 1}]
+    assert (second.num_rows, second.schema.names) == (0, ["message_id", "data"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["text", 7, 1.5, True, None, b"\x00\xff", date(2024, 1, 2), datetime(2024, 1, 2, 3, 4, 5, 6, UTC), ["a", "b"]],
+)
+def test_a_parameter_arrives_as_it_is(processes: QueryProcesses, limits: QueryLimits, value: object) -> None:
+    (row,) = run(processes, "SELECT $p AS p", limits, p=value)
+    assert row["p"] == value
+
+
+def test_memory_that_the_engine_does_not_count_is_bounded_by_the_system(
+    processes: QueryProcesses, limits: QueryLimits
+) -> None:
+    with pytest.raises(QueryTooLargeError, match="REFEED_QUERY_MEMORY"):
+        run(processes, UNCOUNTED, replace(limits, overhead_bytes=100_000_000))
+    assert still_answers(processes, limits)
+
+
+def test_a_query_that_hangs_is_ended_at_its_deadline(processes: QueryProcesses, tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(QueryTooLargeError, match="longer than"):
+        run(processes, ENDLESS, QueryLimits("200MB", tmp_path, seconds=0.5))
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGSTOP])
+def test_whatever_happens_to_the_process_the_caller_gets_an_error(tmp_path: Path, number: signal.Signals) -> None:
+    processes = QueryProcesses(keep_spare=True)
+    limits = QueryLimits("200MB", tmp_path, seconds=3)
+    try:
+        processes.warm()
+        pid = processes._spare._popen.pid
+        timer = threading.Timer(1.5, os.kill, (pid, number))
+        timer.start()
+        with pytest.raises(QueryError):
+            run(processes, ENDLESS, limits)
+        timer.join()
+        assert still_answers(processes, QueryLimits("200MB", tmp_path, seconds=60))
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        processes.close()
+
+
+def test_a_spare_that_died_meanwhile_is_replaced(tmp_path: Path) -> None:
+    processes = QueryProcesses(keep_spare=True)
+    try:
+        processes.warm()
+        popen = processes._spare._popen
+        popen.kill()
+        popen.wait()
+        assert still_answers(processes, QueryLimits("200MB", tmp_path, seconds=60))
+    finally:
+        processes.close()
+
+
+def test_a_query_stops_when_it_is_told_to(processes: QueryProcesses, limits: QueryLimits) -> None:
+    with (
+        pytest.raises(QueryStoppedError),
+        processes.open(EMPTY, Statement(ENDLESS, {}), limits, should_stop=lambda: True) as batches,
+    ):
+        list(batches)
+
+
+def test_leaving_a_query_ends_it(processes: QueryProcesses, limits: QueryLimits) -> None:
+    began = time.monotonic()
+    with processes.open(EMPTY, Statement("SELECT range AS n FROM range(10000000000)", {}), limits) as batches:
+        assert next(batches).column(0)[0].as_py() == 0
+    assert time.monotonic() - began < 30
+
+
+def test_a_result_that_is_too_large_is_refused(processes: QueryProcesses, limits: QueryLimits) -> None:
+    endless = Statement("SELECT range AS n FROM range(10000000000)", {})
+    with pytest.raises(QueryTooLargeError, match="gives more than"):
+        processes.run(EMPTY, [endless], limits, max_bytes=1_000_000)
+
+
+def test_a_query_knows_no_secret_of_the_service(
+    processes: QueryProcesses, limits: QueryLimits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REFEED_SECRET", "s3cret")
+    fresh = QueryProcesses()
+    (tmp_path / "secret").write_text("s3cret")
+    with pytest.raises(QueryError):
+        run(fresh, f"SELECT * FROM read_text('{tmp_path}/secret')", limits)
+    endless = Statement("SELECT range AS n FROM range(10000000000)", {})
+    with fresh.open(EMPTY, endless, limits) as batches:
+        next(batches)
+        environment = _environment_of_child()
+    assert "PATH=" in environment
+    assert "REFEED_SECRET" not in environment
+
+
+def test_a_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
+    asker = (
+        "import sys, time; from pathlib import Path\n"
+        "from connectors.lake.query import *; from connectors.lake.query_process import *\n"
+        "p = QueryProcesses(keep_spare=True); p.warm(); print(p._spare._popen.pid, flush=True)\n"
+        f"p.run(ArchiveSnapshot([], 'day'), [Statement('{ENDLESS}', {{}})],"
+        f" QueryLimits('200MB', Path({str(tmp_path)!r}), seconds=600))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", asker], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 30
+    while _is_running(child):
+        assert time.monotonic() < deadline, "the query's process outlived the one that asked"
+        time.sleep(0.05)
+
+
+def test_a_request_comes_through_the_pipe_whole(tmp_path: Path) -> None:
+    snapshot = ArchiveSnapshot(
+        [DataFile("/lake/a'b.parquet", 5, 2, datetime(2024, 1, 2, tzinfo=UTC))],
+        "hour",
+        (
+            TableSnapshot(
+                "refeed_table_1",
+                (TableColumn("data", "BYTES", "BLOB"), TableColumn("m", "ARRAY<...>", "MAP(...)", is_map=True)),
+                ("day",),
+                (TableFile("/lake/x.parquet", 7, ("2024-01-01",)), TableFile("/lake/y.parquet", 8, (None,))),
+                "day",
+            ),
+        ),
+    )
+    limits = QueryLimits("1GB", tmp_path, seconds=5, threads=1)
+    document = wire.render_request(snapshot, [("SELECT $a", {"a": b"x"})], limits)
+    assert wire.read_request(document[wire.LENGTH.size :]) == (snapshot, [("SELECT $a", {"a": b"x"})], limits)
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"code": "boom", "message": "x"}', b"\x80\x04."])
+def test_an_answer_that_is_none_is_an_error_and_no_more(body: bytes) -> None:
+    assert type(wire.read_error(body)) is QueryError
+    with pytest.raises(QueryError):
+        wire.read_batches(body)
+
+
+def _environment_of_child() -> str:
+    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    children = [Path("/proc", pid) for path in tasks for pid in path.read_text().split()]
+    (newest,) = sorted(
+        (path for path in children if "query_process" in (path / "cmdline").read_text()),
+        key=lambda path: int((path / "stat").read_text().rpartition(")")[2].split()[19]),
+    )[-1:]
+    return (newest / "environ").read_text()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
