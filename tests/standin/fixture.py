@@ -1,0 +1,237 @@
+"""The BigQuery stand-in as a process, for any test: import ``standin`` or ``shared_standin`` into a conftest.
+
+``BIGQUERY_EMULATOR_HOST`` is what google-cloud-bigquery itself honours for REST; for the Storage APIs Google has
+no such variable, so ``REFEED_BIGQUERY_STORAGE_HOST`` names that half.
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import pytest
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+from google.cloud.bigquery_storage_v1 import BigQueryReadClient, BigQueryWriteClient
+from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport
+from google.cloud.bigquery_storage_v1.services.big_query_write.transports import BigQueryWriteGrpcTransport
+
+PROJECT: Final = "shop"
+_ROOT: Final = Path(__file__).parents[2]
+_SERVER: Final = Path(__file__).with_name("bigquery_server.py")
+# Imports of DuckDB, Arrow and gRPC on a busy machine.
+_READY_SECONDS: Final = 90.0
+_CHANNEL: Final = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+
+class StandIn:
+    """One server process on a folder; over ``kill`` and ``start`` its folder and its ports stay the same."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.rest_port = 0
+        self.grpc_port = 0
+        self._arguments = arguments
+        self._process: subprocess.Popen[str] | None = None
+        self._channels: list[grpc.Channel] = []
+        self._clients: list[bigquery.Client] = []
+
+    # The process
+
+    def start(self) -> None:
+        """Start the process and wait until it serves."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "standin.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(_SERVER), "--data-dir", str(self.folder), "--rest-port", str(self.rest_port),
+                 "--grpc-port", str(self.grpc_port), *self._arguments],
+                stdout=subprocess.PIPE, stderr=log, text=True, cwd=_ROOT,
+                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], _READY_SECONDS)
+        line = self._process.stdout.readline() if readable else ""
+        if not line:
+            self.kill()
+            raise AssertionError(
+                f"the stand-in did not start: {(self.folder / 'standin.log').read_text()[-2000:]}"
+            )
+        ports = json.loads(line)
+        self.rest_port, self.grpc_port = ports["rest"], ports["grpc"]
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self) -> int:
+        """End the process with SIGTERM and return its exit code."""
+        self._close_clients()
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL; clients stay usable for when it is back."""
+        self._end(signal.SIGKILL)
+
+    def wait_until_dead(self, seconds: float = 30.0) -> None:
+        """Wait for a process that a fault of kind ``kill`` ends."""
+        assert self._process is not None
+        self._process.wait(seconds)
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            code = process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait(30)
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
+
+    # How to reach it
+
+    @property
+    def rest_host(self) -> str:
+        """What BIGQUERY_EMULATOR_HOST has to be."""
+        return f"http://127.0.0.1:{self.rest_port}"
+
+    @property
+    def storage_host(self) -> str:
+        """What REFEED_BIGQUERY_STORAGE_HOST has to be."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables for a process that is to use the stand-in."""
+        return {"BIGQUERY_EMULATOR_HOST": self.rest_host, "REFEED_BIGQUERY_STORAGE_HOST": self.storage_host}
+
+    def client(self, project: str = PROJECT, location: str | None = None) -> bigquery.Client:
+        """Return Google's REST client."""
+        client = bigquery.Client(
+            project=project,
+            credentials=AnonymousCredentials(),
+            location=location,
+            client_options=ClientOptions(api_endpoint=self.rest_host),
+        )
+        self._clients.append(client)
+        return client
+
+    def channel(self) -> grpc.Channel:
+        """Return a channel to the Storage APIs, closed by ``stop``."""
+        channel = grpc.insecure_channel(self.storage_host, options=_CHANNEL)
+        self._channels.append(channel)
+        return channel
+
+    def write_client(self) -> BigQueryWriteClient:
+        """Return Google's Storage Write client."""
+        return BigQueryWriteClient(transport=BigQueryWriteGrpcTransport(channel=self.channel()))
+
+    def read_client(self) -> BigQueryReadClient:
+        """Return Google's Storage Read client."""
+        return BigQueryReadClient(transport=BigQueryReadGrpcTransport(channel=self.channel()))
+
+    # What a test orders
+
+    def fault(self, method: str, kind: str = "error", **order: Any) -> None:
+        """Order a fault; the members are those of ``faults.Fault``."""
+        self._control("POST", "faults", {"method": method, "kind": kind, **order})
+
+    def clear_faults(self) -> None:
+        """Take back every order that is still open."""
+        self._control("DELETE", "faults")
+
+    def open_faults(self) -> list[dict[str, Any]]:
+        """Return the orders that are still open."""
+        return list(self._control("GET", "faults")["faults"])
+
+    def calls(self, method: str | None = None) -> list[dict[str, Any]]:
+        """Return what was called, of one method when it is given, oldest first."""
+        return [c for c in self._control("GET", "log")["calls"] if method is None or c["method"] == method]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many calls there were of each method."""
+        return dict(self._control("GET", "log")["counts"])
+
+    def clear_log(self) -> None:
+        """Count anew."""
+        self._control("DELETE", "log")
+
+    def hold_write_buffer(self, table: str) -> None:
+        """Let what streams bring to ``project.dataset.table`` from now on have a null _PARTITIONTIME."""
+        self._control("POST", "write_buffer", {"table": table, "held": True})
+
+    def release_write_buffer(self, table: str) -> None:
+        """Give the held rows the partition of their arrival."""
+        self._control("POST", "write_buffer", {"table": table, "held": False})
+
+    def _control(self, method: str, what: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.rest_host}/standin/{what}", data, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            raw = answer.read()
+        return json.loads(raw) if raw else None
+
+    def _close_clients(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        for client in self._clients:
+            client.close()
+        self._channels, self._clients = [], []
+
+
+@contextlib.contextmanager
+def run_standin(folder: Path, *arguments: str) -> Iterator[StandIn]:
+    """Run a stand-in on ``folder`` for the length of a ``with``."""
+    server = StandIn(folder, *arguments)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> Iterator[StandIn]:
+    """A stand-in of this test's own, which it may kill."""
+    with run_standin(tmp_path / "bigquery") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def session_standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    """The process behind ``shared_standin``; use that one."""
+    with run_standin(tmp_path_factory.mktemp("bigquery")) as server:
+        yield server
+
+
+@pytest.fixture
+def shared_standin(session_standin: StandIn) -> StandIn:
+    """One stand-in for all tests, with neither faults nor calls on record; give each test a dataset of its own."""
+    session_standin.clear_faults()
+    session_standin.clear_log()
+    return session_standin
+
+
+def wait_until(check: Any, reason: str, seconds: float = 30.0) -> None:
+    """Poll ``check`` until it is true, or fail with the reason."""
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, f"not within {seconds} s: {reason}"
+        time.sleep(0.01)

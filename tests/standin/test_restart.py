@@ -1,0 +1,84 @@
+import pytest
+from google.api_core import exceptions
+from google.cloud import bigquery
+from google.cloud.bigquery_storage_v1 import types
+
+from tests.standin.test_storage_write import PENDING, Code, Writer, batch, code_of, request
+
+
+@pytest.fixture
+def writer(standin):
+    client = standin.client()
+    client.create_dataset("backup")
+    fields = [bigquery.SchemaField("data", "BYTES"), bigquery.SchemaField("message_id", "STRING")]
+    client.create_table(bigquery.Table("shop.backup.messages", fields))
+    return Writer(standin, "backup.messages")
+
+
+def plain(*ids, **columns):
+    return batch(*ids, **columns).drop_columns(["attributes"])
+
+
+def restart(standin):
+    standin.kill()
+    standin.start()
+
+
+def test_committed_rows_and_pending_streams_survive_a_killed_server(standin, writer):
+    done, open_, final = writer.create(), writer.create(), writer.create()
+    for stream in (done, open_, final):
+        writer.append(request(stream, plain("a", "b"), 0))
+    writer.finalise(done)
+    writer.finalise(final)
+    writer.commit(done)
+    restart(standin)
+    writer = Writer(standin, "backup.messages")
+    assert writer.rows == 2
+    again, on = writer.append(request(open_, plain("a", "b"), 0), request(open_, plain("c"), 2))
+    assert code_of(again.error) == Code.OFFSET_ALREADY_EXISTS
+    assert on.append_result.offset == 2
+    assert writer.finalise(open_) == 3
+    [late] = writer.append(request(final, plain("x")))
+    assert code_of(late.error) == Code.STREAM_FINALIZED
+    [error] = writer.commit(done).stream_errors
+    assert error.code == Code.STREAM_ALREADY_COMMITTED
+    assert not writer.commit(open_, final).stream_errors
+    assert writer.rows == 7
+
+
+@pytest.mark.parametrize(("when", "expected"), [("before", 0), ("after", 2)])
+def test_a_server_that_dies_in_a_commit_has_committed_all_or_nothing(standin, writer, when, expected):
+    streams = [writer.create(), writer.create()]
+    for stream in streams:
+        writer.append(request(stream, plain("a"), 0))
+        writer.finalise(stream)
+    standin.fault("BatchCommitWriteStreams", "kill", when=when)
+    with pytest.raises(exceptions.GoogleAPICallError):
+        writer.api.batch_commit_write_streams(
+            types.BatchCommitWriteStreamsRequest(parent=writer.table, write_streams=streams), retry=None
+        )
+    standin.wait_until_dead()
+    standin.start()
+    writer = Writer(standin, "backup.messages")
+    assert writer.rows == expected
+    answer = writer.commit(*streams)
+    assert [e.code for e in answer.stream_errors] == ([Code.STREAM_ALREADY_COMMITTED] * 2 if expected else [])
+    assert writer.rows == 2
+
+
+def test_a_half_written_append_is_not_there(standin, writer):
+    stream = writer.create(PENDING)
+    writer.append(request(stream, plain("a"), 0))
+    standin.kill()
+    [file] = (standin.folder / "rows").glob("*.frames")
+    with file.open("ab") as tail:
+        tail.write(b"RFFR" + bytes(20))
+    standin.start()
+    writer = Writer(standin, "backup.messages")
+    [answer] = writer.append(request(stream, plain("b"), 1))
+    assert answer.append_result.offset == 1
+    assert writer.finalise(stream) == 2
+
+
+def test_sigterm_ends_it_cleanly(standin):
+    assert standin.stop() == 0

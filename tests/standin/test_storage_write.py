@@ -1,0 +1,294 @@
+import threading
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.api_core import exceptions
+from google.cloud import bigquery
+from google.cloud.bigquery_storage_v1 import types
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.rpc import status_pb2
+
+PENDING, COMMITTED = types.WriteStream.Type.PENDING, types.WriteStream.Type.COMMITTED
+Code = types.StorageError.StorageErrorCode
+
+
+def code_of(status: status_pb2.Status) -> Code:
+    error = types.StorageError.pb()()
+    assert status.details[0].Unpack(error)
+    return Code(error.code)
+
+
+def code_of_call(error: grpc.RpcError | exceptions.GoogleAPICallError) -> Code:
+    [detail] = error.details
+    return types.StorageError.deserialize(detail.value).code if hasattr(detail, "value") else Code(detail.code)
+
+
+def batch(*ids, **columns):
+    rows = [
+        {"data": b"\x00\xff" * 3, "attributes": [{"key": "k", "value": "v"}], "message_id": one, **columns}
+        for one in ids
+    ]
+    return pa.RecordBatch.from_pylist(rows)
+
+
+def request(stream, rows, offset=None, schema=True):
+    arrow = {"rows": {"serialized_record_batch": rows.serialize().to_pybytes()}}
+    if schema:
+        arrow["writer_schema"] = {"serialized_schema": rows.schema.serialize().to_pybytes()}
+    return types.AppendRowsRequest(write_stream=stream, offset=offset, arrow_rows=arrow)
+
+
+class Writer:
+    def __init__(self, standin, table):
+        self.rest = standin.client()
+        self.api = standin.write_client()
+        self.table = f"projects/shop/datasets/{table.replace('.', '/tables/')}"
+        self.name = table
+
+    def create(self, kind=PENDING):
+        return self.api.create_write_stream(parent=self.table, write_stream=types.WriteStream(type_=kind)).name
+
+    def append(self, *requests):
+        # With its own retry the client would send the rest of a consumed iterator, which is nothing.
+        return list(self.api.append_rows(iter(requests), retry=None))
+
+    def finalise(self, stream):
+        return self.api.finalize_write_stream(name=stream).row_count
+
+    def commit(self, *streams):
+        return self.api.batch_commit_write_streams(
+            types.BatchCommitWriteStreamsRequest(parent=self.table, write_streams=streams)
+        )
+
+    @property
+    def rows(self):
+        return self.rest.get_table(self.name).num_rows
+
+
+@pytest.fixture
+def writer(shared_standin, dataset):
+    with shared_standin.client() as client:
+        pair = [bigquery.SchemaField("key", "STRING"), bigquery.SchemaField("value", "STRING")]
+        table = bigquery.Table(
+            f"shop.{dataset}.messages",
+            [
+                bigquery.SchemaField("data", "BYTES"),
+                bigquery.SchemaField("attributes", "RECORD", mode="REPEATED", fields=pair),
+                bigquery.SchemaField("message_id", "STRING", mode="REQUIRED"),
+            ],
+        )
+        table.time_partitioning = bigquery.TimePartitioning(type_="DAY")
+        client.create_table(table)
+    return Writer(shared_standin, f"{dataset}.messages")
+
+
+def test_a_pending_stream_shows_nothing_until_it_is_committed(writer):
+    """ "Batch load data using the Storage Write API": records are buffered until the stream is committed."""
+    stream = writer.create()
+    answers = writer.append(
+        request(stream, batch("a", "b"), 0), request("", batch("c"), 2, schema=False), request(stream, batch("d"))
+    )
+    assert [a.append_result.offset for a in answers] == [0, 2, 3]
+    assert {a.write_stream for a in answers} == {stream}
+    assert writer.rows == 0
+    assert writer.finalise(stream) == 4
+    assert writer.rows == 0
+    committed = writer.commit(stream)
+    assert not committed.stream_errors
+    assert committed.commit_time is not None
+    assert writer.rows == 4
+    assert writer.api.get_write_stream(name=stream).commit_time == committed.commit_time
+
+
+def test_an_offset_that_is_taken_or_too_far_is_an_answer_and_the_stream_goes_on(writer):
+    """Reference of AppendRowsResponse.error: ALREADY_EXISTS, OUT_OF_RANGE; of StorageError: their codes."""
+    stream = writer.create()
+    first, again, far, on = writer.append(
+        request(stream, batch("a", "b"), 0),
+        request(stream, batch("a", "b"), 0),
+        request(stream, batch("x"), 7),
+        request(stream, batch("c"), 2),
+    )
+    assert first.append_result.offset == 0
+    assert (again.error.code, code_of(again.error)) == (6, Code.OFFSET_ALREADY_EXISTS)
+    assert (far.error.code, code_of(far.error)) == (11, Code.OFFSET_OUT_OF_RANGE)
+    assert on.append_result.offset == 2
+    assert writer.finalise(stream) == 3
+
+
+def test_a_finalised_stream_takes_nothing_more(writer):
+    """ "Batch load data using the Storage Write API", step 3: STREAM_FINALIZED."""
+    stream = writer.create()
+    writer.append(request(stream, batch("a")))
+    assert writer.finalise(stream) == 1
+    assert writer.finalise(stream) == 1
+    [answer] = writer.append(request(stream, batch("b")))
+    assert code_of(answer.error) == Code.STREAM_FINALIZED
+
+
+def test_streams_are_committed_all_or_none(writer):
+    """Reference of BatchCommitWriteStreamsResponse: with any stream error, ZERO streams are committed."""
+    done, open_, committed = writer.create(), writer.create(), writer.create(COMMITTED)
+    for stream in (done, open_):
+        writer.append(request(stream, batch(stream)))
+    writer.finalise(done)
+    missing = f"{writer.table}/streams/nothing"
+    answer = writer.commit(done, open_, committed, missing)
+    assert {e.entity: e.code for e in answer.stream_errors} == {
+        open_: Code.INVALID_STREAM_STATE,
+        committed: Code.INVALID_STREAM_TYPE,
+        missing: Code.STREAM_NOT_FOUND,
+    }
+    assert not types.BatchCommitWriteStreamsResponse.pb(answer).HasField("commit_time")
+    assert writer.rows == 0
+    writer.finalise(open_)
+    assert not writer.commit(done, open_).stream_errors
+    assert writer.rows == 2
+    [error] = writer.commit(done).stream_errors
+    assert error.code == Code.STREAM_ALREADY_COMMITTED
+    assert writer.rows == 2
+
+
+def test_a_committed_stream_and_the_default_stream_show_rows_at_once(writer):
+    stream = writer.create(COMMITTED)
+    [answer] = writer.append(request(stream, batch("a"), 0))
+    assert answer.append_result.offset == 0
+    assert writer.rows == 1
+    [default] = writer.append(request(f"{writer.table}/streams/_default", batch("b", "c")))
+    assert not types.AppendRowsResponse.pb(default).append_result.HasField("offset")
+    assert writer.rows == 3
+    [late] = writer.append(request(f"{writer.table}/streams/_default", batch("x"), 0))
+    assert late.error.code == 3
+    assert writer.rows == 3
+
+
+def test_a_request_that_is_too_large_ends_the_connection(writer):
+    """ "Quotas and limits", Storage Write API: at most 10 MB a request."""
+    stream = writer.create()
+    with pytest.raises(exceptions.InvalidArgument, match="too large"):
+        writer.append(request(stream, batch("a", data=bytes(10 * 1024 * 1024))))
+    [answer] = writer.append(request(stream, batch("a", data=bytes(10 * 1024 * 1024 - 10_000))))
+    assert answer.append_result.offset == 0
+
+
+def test_bad_rows_refuse_their_batch_and_are_named(writer):
+    """Reference of AppendRowsResponse.row_errors: no row of the batch is appended."""
+    stream = writer.create()
+    broken = pa.array([b"ok", b"\xff\xfe", b"ok", None], pa.binary()).view(pa.string())
+    rows = batch("a", "b", "c", "d").set_column(2, "message_id", broken)
+    [answer] = writer.append(request(stream, rows, 0))
+    assert [(e.index, e.code.name) for e in answer.row_errors] == [(1, "FIELDS_ERROR"), (3, "FIELDS_ERROR")]
+    assert "UTF-8" in answer.row_errors[0].message
+    assert "required" in answer.row_errors[1].message
+    assert answer.error.code == 3
+    pairs = pa.array([[{"key": b"k", "value": b"v"}], [], [{"key": b"k", "value": b"\x80"}]]).cast(
+        pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    )
+    texts = pa.ListArray.from_arrays(
+        pairs.offsets,
+        pa.StructArray.from_arrays(
+            [child.view(pa.string()) for child in pairs.values.flatten()], ["key", "value"]
+        ),
+    )
+    [answer] = writer.append(request(stream, batch("a", "b", "c").set_column(1, "attributes", texts), 0))
+    assert [e.index for e in answer.row_errors] == [2]
+    [answer] = writer.append(request(stream, batch("a"), 0))
+    assert answer.append_result.offset == 0
+
+
+def test_a_schema_that_does_not_fit_ends_the_connection(writer):
+    stream = writer.create()
+    with pytest.raises(exceptions.InvalidArgument, match="more fields"):
+        writer.append(request(stream, batch("a", colour="red")))
+    with pytest.raises(exceptions.InvalidArgument, match="Schema mismatch"):
+        writer.append(request(stream, batch("a").set_column(0, "data", pa.array([1]))))
+    with pytest.raises(exceptions.InvalidArgument, match="writer schema"):
+        writer.append(request(stream, batch("a"), schema=False))
+    with pytest.raises(exceptions.InvalidArgument, match="Required field"):
+        writer.append(request(stream, batch("a").drop_columns(["message_id"])))
+
+
+def test_unknown_streams_and_tables_are_not_found(writer):
+    with pytest.raises(exceptions.NotFound):
+        writer.append(request(f"{writer.table}/streams/nothing", batch("a")))
+    with pytest.raises(exceptions.NotFound):
+        writer.api.get_write_stream(name=f"{writer.table}/streams/nothing")
+    with pytest.raises(exceptions.NotFound):
+        writer.api.create_write_stream(
+            parent="projects/shop/datasets/none/tables/none", write_stream=types.WriteStream(type_=PENDING)
+        )
+
+
+def test_streams_end_with_their_table(writer):
+    stream = writer.create()
+    writer.append(request(stream, batch("a")))
+    table = writer.rest.get_table(writer.name)
+    writer.rest.delete_table(table)
+    writer.rest.create_table(bigquery.Table(table.reference, table.schema))
+    with pytest.raises(exceptions.NotFound):
+        writer.append(request(stream, batch("a")))
+
+
+def test_a_changed_table_is_told_once(writer):
+    """ "Batch load and stream data with BigQuery Storage Write API": schema update detection."""
+    stream = writer.create(COMMITTED)
+    sent, changed = threading.Event(), threading.Event()
+
+    def requests():
+        yield request(stream, batch("a"))
+        sent.set()
+        assert changed.wait(30)
+        yield request(stream, batch("b"))
+        yield request(stream, batch("c"))
+
+    answers = writer.api.append_rows(requests())
+    first = next(iter(answers))
+    assert sent.wait(30)
+    table = writer.rest.get_table(writer.name)
+    table.schema = [*table.schema, bigquery.SchemaField("topic", "STRING")]
+    writer.rest.update_table(table, ["schema"])
+    changed.set()
+    second, third = list(answers)
+    assert not first.updated_schema.fields
+    assert [f.name for f in second.updated_schema.fields][-1] == "topic"
+    assert not third.updated_schema.fields
+    assert writer.rows == 3
+
+
+def test_rows_may_come_as_protocol_buffers(writer):
+    row = descriptor_pb2.DescriptorProto(name="Row")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    row.field.add(name="data", number=1, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
+    row.field.add(name="message_id", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    file = descriptor_pb2.FileDescriptorProto(name="r.proto", syntax="proto2", message_type=[row])
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("Row"))
+    data = {
+        "writer_schema": types.ProtoSchema(proto_descriptor=row),
+        "rows": {"serialized_rows": [message(data=b"x", message_id="1").SerializeToString(),
+                                     message(data=b"y").SerializeToString()]},
+    }  # fmt: skip
+    stream = writer.create()
+    [answer] = writer.append(types.AppendRowsRequest(write_stream=stream, offset=0, proto_rows=data))
+    assert [e.index for e in answer.row_errors] == [1]
+    data["rows"]["serialized_rows"].pop()
+    [answer] = writer.append(types.AppendRowsRequest(write_stream=stream, offset=0, proto_rows=data))
+    assert answer.append_result.offset == 0
+    assert writer.finalise(stream) == 1
+
+
+def test_only_one_of_two_appends_at_the_same_offset_is_taken(writer):
+    stream = writer.create()
+    results = []
+    threads = [
+        threading.Thread(target=lambda n=n: results.extend(writer.append(request(stream, batch(str(n)), 0))))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(bool(r.error.code) for r in results) == [False, True, True, True]
+    assert writer.finalise(stream) == 1
