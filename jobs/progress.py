@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 _RATE_OVER_SECONDS: Final = 15.0
 # Holds ten checkpoints at least.
 _TAIL_BYTES: Final = 4096
+_MAX_FILE_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class SliceCheckpoint:
     ``offset`` counts rows with an answer from Pub/Sub, good or bad: the next attempt starts there.
     ``repeated_at_most`` counts messages that may have gone out twice. ``event_time`` is the latest
     publish_time reached (RFC 3339). ``stopped`` says that the task was told to stop before the end.
+    ``newly_failed`` counts what failed in this attempt alone and had not failed before.
+
+    Rows that are sent again, because they failed or got lost, are pieces of their own with higher numbers; what
+    had failed and is published now counts there as +1 published and -1 failed, so that sums stay true.
     """
 
     slice: int
@@ -32,6 +37,7 @@ class SliceCheckpoint:
     event_time: str | None = None
     done: bool = False
     stopped: bool = False
+    newly_failed: int = 0
 
 
 class CheckpointFolder:
@@ -55,14 +61,28 @@ class CheckpointFolder:
         not, and a reader takes the last whole one. A killed process loses nothing; a machine that loses power may
         forget some lines, which costs repeated messages and never lost ones.
         """
-        line = json.dumps(asdict(checkpoint), separators=(",", ":")) + "\n"
-        with (self.path / f"{checkpoint.slice:06d}.{checkpoint.epoch}.ndjson").open("ab", buffering=0) as file:
-            file.write(line.encode())
+        line = (json.dumps(asdict(checkpoint), separators=(",", ":")) + "\n").encode()
+        path = self._file(checkpoint.slice, checkpoint.epoch)
+        with path.open("ab", buffering=0) as file:
+            file.write(line)
+            is_long = file.tell() > _MAX_FILE_BYTES
+        if is_long:
+            # Requests of one message, by a small limit or by ordering keys, would make it as large as its slice.
+            temporary = path.with_name(f".{path.name}")
+            temporary.write_bytes(line)
+            temporary.replace(path)
 
     def read(self, number: int) -> SliceCheckpoint | None:
         """Return the latest attempt's checkpoint of slice ``number``, or None when none ever started."""
         found = [_read(path) for path in self.path.glob(f"{number:06d}.*.ndjson")]
         return max((c for c in found if c is not None), key=lambda c: c.epoch, default=None)
+
+    def read_attempt(self, number: int, epoch: int) -> SliceCheckpoint | None:
+        """Return what attempt ``epoch`` reached of slice ``number``, or None when it never started it."""
+        return _read(self._file(number, epoch))
+
+    def _file(self, number: int, epoch: int) -> Path:
+        return self.path / f"{number:06d}.{epoch}.ndjson"
 
     def read_all(self) -> list[SliceCheckpoint]:
         """Return the latest attempt's checkpoint of every slice that ever started."""

@@ -33,6 +33,25 @@ def test_an_attempt_that_was_replaced_can_not_overwrite_its_successor(checkpoint
     assert [c.published for c in reader.read()] == [100]
 
 
+def test_a_slice_of_many_small_requests_keeps_a_short_file_and_its_last_checkpoint(
+    checkpoints: CheckpointFolder,
+) -> None:
+    for offset in range(1000):
+        checkpoints.write(SliceCheckpoint(4, epoch=1, offset=offset))
+
+    assert checkpoints.read(4) == SliceCheckpoint(4, epoch=1, offset=999)
+    assert [c.offset for c in checkpoints.read_all()] == [999]
+    assert sum(path.stat().st_size for path in checkpoints.path.iterdir()) < 70_000
+
+
+def test_what_an_attempt_reached_can_be_asked_for(checkpoints: CheckpointFolder) -> None:
+    checkpoints.write(SliceCheckpoint(7, epoch=1, offset=5))
+    checkpoints.write(SliceCheckpoint(7, epoch=2, offset=9))
+
+    assert checkpoints.read_attempt(7, 1) == SliceCheckpoint(7, epoch=1, offset=5)
+    assert checkpoints.read_attempt(7, 3) is None
+
+
 def test_a_slice_that_never_started_has_no_checkpoint(checkpoints: CheckpointFolder) -> None:
     assert checkpoints.read(3) is None
 
