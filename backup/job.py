@@ -83,6 +83,7 @@ def _start_spark(settings: Settings, home: Path) -> Any:
         master=settings.spark_master,
         driver_memory=settings.spark_driver_memory,
         scratch=home / _SCRATCH,
+        conf=settings.spark_conf,
     )
 
 

@@ -1,5 +1,6 @@
 """What a deployment chooses: read once from the environment at the entry, every fault reported together."""
 
+import json
 import os
 import re
 import secrets
@@ -65,6 +66,7 @@ class Settings:
     known_ids_seconds: int
     spark_master: str
     spark_driver_memory: str
+    spark_conf: Mapping[str, str]
     job_store: str
     launcher: str
     connect_url: str | None
@@ -165,6 +167,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         known_ids_seconds=get("REFEED_KNOWN_IDS_SECONDS", "600", _whole(0, 7 * 86400)),
         spark_master=get("REFEED_SPARK_MASTER", "local[2,4]", str),
         spark_driver_memory=get("REFEED_SPARK_DRIVER_MEMORY", "1g", _memory),
+        spark_conf=get("REFEED_SPARK_CONF", "{}", _texts),
         job_store=get("REFEED_JOB_STORE", f"sqlite:///{where.absolute() / 'jobs.db'}", _job_store),
         launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit")),
         connect_url=env.get("REFEED_CONNECT_URL") or None,
@@ -216,6 +219,13 @@ def _number(low: float, high: float) -> Callable[[str], float]:
         return float(text)
 
     return parse
+
+
+def _texts(text: str) -> Mapping[str, str]:
+    found = json.loads(text) if text.startswith("{") else None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError('takes a JSON object of texts, such as {"spark.executor.memory": "2g"}')
+    return found
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:

@@ -18,7 +18,7 @@ from typing import Final
 
 import grpc
 
-from connectors.spark.session import jvm_options
+from connectors.spark.session import jvm_options, network_conf
 from model.errors import LaunchError
 from model.process import Process
 
@@ -30,8 +30,6 @@ _POLL_SECONDS: Final = 0.1
 
 _CONF: Final[Mapping[str, str]] = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     # Two backfills side by side share the cores instead of queueing.
     "spark.scheduler.mode": "FAIR",
@@ -50,12 +48,19 @@ class ConnectServer:
     """
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], *, master: str = "local[2]", driver_memory: str = "1g"
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        master: str = "local[2]",
+        driver_memory: str = "1g",
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
         self._environment = environment
         self._master = master
         self._driver_memory = driver_memory
+        self._conf = conf or {}
         self._record = folder / "connect.json"
         self._started: subprocess.Popen[bytes] | None = None
         self._is_unwanted = threading.Event()
@@ -103,8 +108,10 @@ class ConnectServer:
     def _launch(self, port: int) -> None:
         conf = {
             **_CONF,
-            "spark.connect.grpc.binding.port": str(port),
+            **network_conf(self._master),
             "spark.driver.extraJavaOptions": jvm_options(),
+            **self._conf,
+            "spark.connect.grpc.binding.port": str(port),
         }
         command = [str(find_spark_submit()), "--class", _CLASS, "--master", self._master]
         command += ["--driver-memory", self._driver_memory, "--name", "refeed-connect"]

@@ -15,8 +15,6 @@ JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData 
 
 _CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -31,6 +29,27 @@ _CONF: Final[Mapping[str, str]] = {
 }
 
 
+_LOOPBACK: Final[Mapping[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def is_local(master: str) -> bool:
+    """Say whether tasks run in the driver's own process, so that nobody else need reach it.
+
+    Example:
+        >>> is_local("local[2]"), is_local("spark://host:7077")
+        (True, False)
+    """
+    return master.startswith("local")
+
+
+def network_conf(master: str) -> Mapping[str, str]:
+    """Return where a driver of ``master`` listens: loopback, unless executors elsewhere must reach it."""
+    return _LOOPBACK if is_local(master) else {}
+
+
 def jvm_options() -> str:
     """Return the options of a JVM that starts fast, with Spark's classes at hand where they were kept."""
     from connectors.spark.classes import class_data_options
@@ -38,8 +57,10 @@ def jvm_options() -> str:
     return f"{JVM_OPTIONS} {class_data_options(find_java_home())}".strip()
 
 
-def spark_environment(scratch: Path) -> dict[str, str]:
+def spark_environment(scratch: Path, master: str = "local") -> dict[str, str]:
     """Return what a process needs in its environment to start Spark; scratch files go under ``scratch``.
+
+    With a cluster's ``master`` its executors use the same path of Python: install Refeed at one place everywhere.
 
     Raises:
         JavaNotFoundError: there is no Java that fits.
@@ -48,8 +69,8 @@ def spark_environment(scratch: Path) -> dict[str, str]:
         "JAVA_HOME": str(find_java_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(scratch),
+        **({"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(master) else {}),
     }
 
 
@@ -57,6 +78,8 @@ def open_session(
     app: str, *, master: str, driver_memory: str, scratch: Path, conf: Mapping[str, str] | None = None
 ) -> Any:
     """Return a Spark session of this process; ``scratch`` is made, and may be deleted after the process ended.
+
+    ``conf`` wins over what Refeed sets.
 
     A SPARK_HOME of another Spark is not used: the sources need the PySpark that Refeed was installed with.
 
@@ -69,10 +92,11 @@ def open_session(
 
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ.pop("SPARK_HOME", None)
-    os.environ.update(spark_environment(scratch))
+    os.environ.update(spark_environment(scratch, master))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = {
         **_CONF,
+        **network_conf(master),
         "spark.app.name": app,
         "spark.master": master,
         "spark.driver.memory": driver_memory,
