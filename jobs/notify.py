@@ -1,0 +1,134 @@
+"""Tells a web address of each job's end, signed, until it is heard: Standard Webhooks out of the job store."""
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import httpx
+import structlog
+
+from jobs.store import Job, JobStore
+from model.errors import RefeedError
+
+_LOG: Final = structlog.get_logger()
+_LOOK_SECONDS: Final = 2.0
+# One call each, so that all that were taken are tried before the store gives them to another replica.
+_BATCH: Final = 4
+_HOLD_SECONDS: Final = 120.0
+_CALL_SECONDS: Final = 10.0
+_MARK: Final = "whsec_"
+
+
+class Notifier:
+    """One thread that POSTs the end of every job of ``kind`` to ``url``; :meth:`stop` ends it.
+
+    An end is told at least once, in no promised order: what was not heard with 2xx is told again, by whichever
+    replica comes to it, for as long as the store keeps it due. Redirects are not followed, and of an answer only
+    the status is read. ``secret`` is ``whsec_`` and base64.
+    """
+
+    def __init__(self, store: JobStore, kind: str, url: str, secret: str) -> None:
+        self._store = store
+        self._kind = kind
+        self._url = url
+        self._secret = secret
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell, also what an earlier service left."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop within one call's time; what was not told is told by the next service."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_CALL_SECONDS)
+
+    def _run(self) -> None:
+        with httpx.Client(timeout=_CALL_SECONDS, follow_redirects=False) as client:
+            while not self._stopping.wait(_LOOK_SECONDS):
+                try:
+                    self._tell_all(client)
+                except RefeedError as exc:
+                    # The store does not answer; what is due stays due.
+                    _LOG.warning("nobody is told of what has ended", problem=exc.message)
+
+    def _tell_all(self, client: httpx.Client) -> None:
+        for job in self._store.list_unnotified(self._kind, _BATCH, hold_seconds=_HOLD_SECONDS):
+            if self._stopping.is_set():
+                return
+            error = self._tell(client, job)
+            self._store.mark_notified(job.id, datetime.now(UTC), error)
+            if error is None:
+                _LOG.info("told of its end", job_id=job.id, state=job.state.value)
+            else:
+                _LOG.warning("could not tell of its end", job_id=job.id, state=job.state.value, problem=error)
+
+    def _tell(self, client: httpx.Client, job: Job) -> str | None:
+        """Send one call; return None when it was heard, else what was wrong."""
+        body = json.dumps(describe_end(job)).encode()
+        headers = sign(self._secret, message_id=_message_id(job), at=datetime.now(UTC), body=body)
+        headers["Content-Type"] = "application/json"
+        try:
+            with client.stream("POST", self._url, content=body, headers=headers) as response:
+                status = response.status_code
+                return None if response.is_success else f"HTTP {status}"
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            return f"{type(exc).__name__}: {exc}"[:500]
+
+
+def describe_end(job: Job) -> dict[str, Any]:
+    """Return what is told of a job's end: no query, no parameters, and nothing of any message."""
+    return {
+        "type": f"{job.kind}.{job.state.value.lower()}",
+        "timestamp": _instant(job.finished_at),
+        "data": {
+            "id": job.id,
+            "state": job.state.value,
+            "topic": job.request.get("topic"),
+            "description": job.options.get("description", job.request.get("description", "")),
+            "labels": job.labels,
+            "created_by": job.created_by,
+            "created_at": _instant(job.created_at),
+            "started_at": _instant(job.started_at),
+            "finished_at": _instant(job.finished_at),
+            "selected": job.progress.selected,
+            "published": job.progress.published,
+            "failed": job.progress.failed,
+            "error": None if job.error is None else {"code": job.error.code, "message": job.error.message},
+        },
+    }
+
+
+def sign(secret: str, *, message_id: str, at: datetime, body: bytes) -> dict[str, str]:
+    """Return the headers of Standard Webhooks: id, time in seconds, and HMAC-SHA256 of both and the body.
+
+    Example:
+        >>> at = datetime(2026, 1, 1, tzinfo=UTC)
+        >>> headers = sign("whsec_" + "A" * 32, message_id="m1", at=at, body=b"{}")
+        >>> headers["webhook-id"], headers["webhook-timestamp"], headers["webhook-signature"][:3]
+        ('m1', '1767225600', 'v1,')
+    """
+    seconds = str(int(at.timestamp()))
+    key = base64.b64decode(secret.removeprefix(_MARK))
+    digest = hmac.new(key, f"{message_id}.{seconds}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": seconds,
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
+
+
+def _message_id(job: Job) -> str:
+    """Return the id of one end: the same however often it is told, another one after a retry."""
+    finished_at = job.finished_at or job.created_at
+    return f"{job.id}.{int(finished_at.timestamp() * 1000)}"
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,202 @@
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobs.notify
+from jobs.notify import Notifier
+from jobs.store import JobError, JobStore
+from model.job import JobState
+
+SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
+
+
+@dataclass
+class Listener:
+    """A web server that answers each call with the next of ``statuses``, the last one for ever."""
+
+    statuses: list[int] = field(default_factory=lambda: [204])
+    calls: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    heard = Listener()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            heard.calls.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            self.send_response(heard.statuses.pop(0) if len(heard.statuses) > 1 else heard.statuses[0])
+            self.send_header("Location", f"{heard.url}/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    heard.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield heard
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobStore]:
+    monkeypatch.setattr(jobs.notify, "_LOOK_SECONDS", 0.02)
+    # What failed is due again at once; how long the store really waits is the store's own test.
+    monkeypatch.setattr("jobs.store.outbox._FIRST_WAIT_SECONDS", 0.01)
+    store = JobStore(tmp_path / "jobs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def notify(store: JobStore, listener: Listener) -> Iterator[Callable[[], Notifier]]:
+    running: list[Notifier] = []
+
+    def start() -> Notifier:
+        notifier = Notifier(store, "backfill", f"{listener.url}/hook", SECRET)
+        notifier.start()
+        running.append(notifier)
+        return notifier
+
+    yield start
+    for notifier in running:
+        notifier.stop()
+
+
+def wait_for(is_true: Callable[[], bool], why: str) -> None:
+    deadline = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.01)
+
+
+def ended_job(store: JobStore, job_id: str = "bf_1", state: JobState = JobState.FAILED) -> None:
+    request = {"topic": "orders", "query": "SELECT secret", "description": "why", "labels": {"ticket": "42"}}
+    store.insert(job_id, "backfill", request, actor="key:ci")
+    error = JobError("driver_died", "It died.") if state is JobState.FAILED else None
+    store.move(job_id, state, actor="driver", error=error)
+
+
+def is_told(store: JobStore, job_id: str = "bf_1") -> bool:
+    return store.get(job_id).notified_at is not None
+
+
+def test_an_end_is_told_once_and_says_what_ended(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    store.insert("bf_0", "backfill", {"topic": "orders"}, actor="key:ci")
+    ended_job(store)
+    notify()
+    wait_for(lambda: is_told(store), "it is told")
+    ended_job(store, "bf_2", JobState.CANCELLED)
+    wait_for(lambda: is_told(store, "bf_2"), "the second one is told")
+
+    assert [json.loads(body)["data"]["id"] for _, _, body in listener.calls] == ["bf_1", "bf_2"]
+    path, headers, body = listener.calls[0]
+    said = json.loads(body)
+    assert path == "/hook"
+    assert headers["content-type"] == "application/json"
+    assert said["type"] == "backfill.failed"
+    assert said["timestamp"] == said["data"]["finished_at"]
+    assert said["data"]["created_by"] == "key:ci"
+    assert said["data"]["labels"] == {"ticket": "42"}
+    assert said["data"]["error"] == {"code": "driver_died", "message": "It died."}
+    assert b"secret" not in body
+
+
+def test_the_signature_is_what_standard_webhooks_says(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    ended_job(store)
+    notify()
+    wait_for(lambda: is_told(store), "it is told")
+
+    _, headers, body = listener.calls[0]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = hmac.new(b"s" * 24, signed, hashlib.sha256).digest()
+    assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
+    assert headers["webhook-id"].startswith("bf_1.")
+
+
+def test_what_is_not_heard_is_told_again_under_the_same_id(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    listener.statuses = [500, 302, 410, 200]
+    ended_job(store)
+    notify()
+
+    wait_for(lambda: is_told(store), "it is told in the end")
+
+    # A redirect is an answer like any other that is not 2xx: nothing is sent to where it points.
+    assert [path for path, _, _ in listener.calls] == ["/hook"] * 4
+    assert len({headers["webhook-id"] for _, headers, _ in listener.calls}) == 1
+
+
+def test_what_an_earlier_service_could_not_tell_is_told_by_the_next(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    listener.statuses = [503]
+    ended_job(store)
+    first = notify()
+    wait_for(lambda: len(listener.calls) >= 2, "it is tried again")
+    first.stop()
+    assert not is_told(store)
+
+    listener.statuses = [200]
+    notify()
+
+    wait_for(lambda: is_told(store), "it is told")
+
+
+def test_nobody_listening_is_no_end_of_the_telling(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    nowhere = Notifier(store, "backfill", "http://127.0.0.1:9/hook", SECRET)
+    ended_job(store)
+    nowhere.start()
+    wait_for(lambda: store_attempts(store) >= 2, "it is tried twice")
+    nowhere.stop()
+    assert not is_told(store)
+
+    notify()
+
+    wait_for(lambda: is_told(store), "it is told")
+
+
+def test_an_end_after_a_retry_is_another_end(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    notify()
+    ended_job(store)
+    wait_for(lambda: is_told(store), "the first end is told")
+    store.move("bf_1", JobState.PENDING, actor="local", why="retried")
+    store.move("bf_1", JobState.CANCELLED, actor="local")
+    wait_for(lambda: is_told(store), "the second end is told")
+
+    ids = [headers["webhook-id"] for _, headers, _ in listener.calls]
+    assert len(set(ids)) == len(ids) == 2
+    assert [json.loads(body)["type"] for _, _, body in listener.calls] == ["backfill.failed", "backfill.cancelled"]
+
+
+def store_attempts(store: JobStore) -> int:
+    with store._database.read() as connection:
+        found: int = connection.exec_driver_sql("SELECT notify_attempts FROM jobs").scalar_one()
+    return found
