@@ -150,7 +150,7 @@ def _busy_by_caller(connection: Connection, kind: str, now: datetime) -> dict[st
         .where(JOBS.c.kind == kind, sa.or_(JOBS.c.state.in_(_BUSY), starting))
         .group_by(JOBS.c.created_by)
     )
-    return dict(connection.execute(query).tuples().all())
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def _take_turns(waiting: list[tuple[str, str]], busy: dict[str, int], room: int) -> list[str]:

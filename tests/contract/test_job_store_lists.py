@@ -1,0 +1,141 @@
+"""Filters, orders and pages of jobs, on every job store."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.store import Condition, Job, JobStore, Order, sort_key
+from model.errors import RequestInvalidError
+from model.job import JobState
+
+KIND = "backfill"
+Insert = Callable[..., str]
+
+
+@pytest.fixture
+def jobs(store: JobStore, insert: Insert) -> list[Job]:
+    """Four jobs, oldest first; the third one has ended."""
+    made = [
+        insert({"topic": "orders", "labels": {"env": "prod", "team": "a"}}),
+        insert({"topic": "Orders"}, actor="bob", options={"labels": {"env": "test"}}),
+        insert({"topic": "orders"}, actor="bob"),
+        insert({"topic": "pays", "labels": {"env": "prod"}}, state=JobState.PAUSED),
+    ]
+    store.begin_attempt(made[2])
+    store.move(made[2], JobState.RUNNING, actor="refeed")
+    store.move(made[2], JobState.SUCCEEDED, actor="refeed")
+    return [store.get(job_id) for job_id in sorted(made)]
+
+
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "numbers"),
+    [
+        ([("topic", "=", "orders")], [0, 2]),
+        ([("topic", "!=", "orders")], [1, 3]),
+        ([("topic", ">", "Z")], [0, 2, 3]),
+        ([("topic", "<=", "Orders")], [1]),
+        ([("state", "=", ("PENDING", "PAUSED"))], [0, 1, 3]),
+        ([("state", "=", "SUCCEEDED"), ("created_by", "=", "bob")], [2]),
+        ([("created_by", "=", "o' OR 1=1 --")], []),
+        ([("labels.env", "=", "prod")], [0, 3]),
+        ([("labels.env", "!=", "prod")], [1, 2]),
+        ([("labels.env", ":", "*")], [0, 1, 3]),
+        ([("labels.team", ":", "*"), ("labels.env", "=", "prod")], [0]),
+        ([("labels.it's", "=", "x")], []),
+        ([("created_at", "<", TOMORROW)], [0, 1, 2, 3]),
+        ([("created_at", ">=", TOMORROW)], []),
+        ([("finished_at", "<", TOMORROW)], [2]),
+        ([("started_at", "!=", TOMORROW)], [0, 1, 2, 3]),
+        ([("finished_at", ":", "*")], [2]),
+    ],
+)
+def test_all_conditions_hold_for_what_is_listed(
+    store: JobStore, jobs: list[Job], conditions: list[tuple[str, str, object]], numbers: list[int]
+) -> None:
+    asked = [Condition(*condition) for condition in conditions]
+    found = store.list_jobs(KIND, limit=10, conditions=asked, order=[Order("id")])
+    assert [job.id for job in found] == [jobs[number].id for number in numbers]
+
+
+def test_times_are_compared_to_the_microsecond(store: JobStore, jobs: list[Job]) -> None:
+    at = jobs[1].created_at
+    equal = store.list_jobs(KIND, limit=9, conditions=[Condition("created_at", "=", at)])
+    later = store.list_jobs(KIND, limit=9, conditions=[Condition("created_at", ">", at)])
+
+    assert jobs[1].id in [job.id for job in equal]
+    assert {job.id for job in later} == {job.id for job in jobs if job.created_at > at}
+
+
+def test_changed_labels_are_what_is_looked_for(store: JobStore, jobs: list[Job]) -> None:
+    store.change(jobs[0].id, actor="ann", what="changed", options={"labels": {"env": "test"}})
+
+    found = store.list_jobs(KIND, limit=9, conditions=[Condition("labels.env", "=", "test")])
+
+    assert {job.id for job in found} == {jobs[0].id, jobs[1].id}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [],
+        [Order("id")],
+        [Order("topic")],
+        [Order("topic", descending=True), Order("created_by")],
+        [Order("state"), Order("created_at", descending=True)],
+        [Order("created_by", descending=True), Order("id")],
+    ],
+)
+def test_pages_in_any_order_have_every_job_once(store: JobStore, insert: Insert, order: list[Order]) -> None:
+    for number in range(12):
+        insert({"topic": "ab"[number % 2]}, actor="xyz"[number % 3])
+    pages: list[Job] = []
+    after = None
+    while page := store.list_jobs(KIND, limit=5, order=order, after=after):
+        pages += page
+        after = sort_key(page[-1], order)
+
+    assert pages == store.list_jobs(KIND, limit=100, order=order)
+    assert len({job.id for job in pages}) == 12
+    keys = [sort_key(job, order) for job in pages]
+    for place, part in reversed(list(enumerate(order or [Order("id", descending=True)]))):
+        keys.sort(key=lambda key, place=place: key[place], reverse=part.descending)
+    assert [sort_key(job, order) for job in pages] == keys
+
+
+def test_a_page_goes_on_behind_its_last_job_whatever_is_made_meanwhile(store: JobStore, insert: Insert) -> None:
+    made = sorted(insert() for _ in range(4))
+    first = store.list_jobs(KIND, limit=2)
+    insert()
+
+    rest = store.list_jobs(KIND, limit=9, after=sort_key(first[-1], []))
+
+    assert [job.id for job in first + rest] == made[::-1]
+
+
+@pytest.mark.parametrize(
+    ("field", "sign", "value"),
+    [
+        ("request", "=", "x"),
+        ("labels.", "=", "x"),
+        ('labels.a"b', "=", "x"),
+        ("topic", "~", "x"),
+        ("topic", ":", "x"),
+        ("topic", "=", 5),
+        ("created_at", "=", "2026-01-01"),
+        ("topic", "=", ()),
+    ],
+)
+def test_a_condition_that_makes_no_sense_is_refused(store: JobStore, field: str, sign: str, value: object) -> None:
+    with pytest.raises(RequestInvalidError):
+        store.list_jobs(KIND, limit=1, conditions=[Condition(field, sign, value)])
+
+
+def test_an_order_or_a_page_that_makes_no_sense_is_refused(store: JobStore) -> None:
+    with pytest.raises(RequestInvalidError):
+        store.list_jobs(KIND, limit=1, order=[Order("progress")])
+    with pytest.raises(RequestInvalidError):
+        store.list_jobs(KIND, limit=1, order=[Order("topic")], after=("x",))

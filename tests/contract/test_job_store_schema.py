@@ -1,0 +1,204 @@
+"""How a job store is opened: its schema, what an earlier Refeed left, and what can't be opened."""
+
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from jobs.store import Condition, Idempotency, JobError, JobStore, open_store
+from jobs.store.tables import METADATA, SCHEMA_REVISION
+from model.errors import SettingsError, StoreError, StoreUnavailableError
+from model.job import JobState
+
+ROOT = Path(__file__).parents[2]
+KIND = "backfill"
+
+# What Refeed made before it had migrations, word for word.
+EARLIER = """
+CREATE TABLE jobs (
+    id TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, request TEXT NOT NULL, created_by TEXT NOT NULL,
+    created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT, progress TEXT NOT NULL, error TEXT,
+    epoch INTEGER NOT NULL, driver TEXT, idempotency_key TEXT, fingerprint TEXT, version INTEGER NOT NULL,
+    PRIMARY KEY (id), UNIQUE (idempotency_key)
+);
+CREATE INDEX jobs_by_state ON jobs (kind, state);
+CREATE TABLE events (
+    number INTEGER NOT NULL, job_id TEXT NOT NULL, at TEXT NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
+    why TEXT,
+    PRIMARY KEY (number), FOREIGN KEY(job_id) REFERENCES jobs (id)
+);
+CREATE INDEX ix_events_job_id ON events (job_id);
+INSERT INTO jobs VALUES (
+    'bf_1', 'backfill', 'FAILED', '{"query": "SELECT 1", "topic": "orders", "labels": {"env": "prod"}}', 'ann',
+    '2026-01-02T03:04:05.000006+00:00', '2026-01-02T03:04:06+00:00', '2026-01-02T03:05:00.5+00:00',
+    '{"selected": 5, "published": 3}', '{"code": "driver_died", "message": "Died."}', 2,
+    '{"pid": 1, "start_ticks": 2, "boot_id": "b"}', 'key', 'digest', 7
+);
+INSERT INTO jobs VALUES (
+    'bf_2', 'backfill', 'PENDING', '{"query": "SELECT 2", "topic": "pays", "labels": {}}', 'bob',
+    '2026-01-02T03:04:05+00:00', NULL, NULL, '{}', NULL, 0, NULL, NULL, NULL, 1
+);
+INSERT INTO events VALUES (1, 'bf_1', '2026-01-02T03:04:05.000006+00:00', 'ann', 'created', NULL);
+INSERT INTO events VALUES (2, 'bf_1', '2026-01-02T03:05:00+00:00', 'refeed', 'RUNNING -> FAILED', 'Died.');
+"""
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(EARLIER)
+    connection.close()
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the url of a database without any table."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    made: str = request.getfixturevalue("postgresql").make_database()
+    return made
+
+
+def test_the_migrations_make_the_tables_that_the_store_uses(empty: str) -> None:
+    open_store(empty).close()
+    engine = sa.create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), METADATA)
+    engine.dispose()
+
+    assert differences == []
+
+
+def test_the_newest_migration_is_the_one_that_the_store_asks_for() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "jobs" / "migrations"))
+    assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA_REVISION]
+
+
+def test_what_an_earlier_refeed_left_is_all_there(earlier: Path) -> None:
+    store = JobStore(earlier)
+    try:
+        ended, waiting = store.get("bf_1"), store.get("bf_2")
+        assert (ended.state, ended.error, ended.epoch, ended.version) == (
+            JobState.FAILED,
+            JobError("driver_died", "Died."),
+            2,
+            7,
+        )
+        assert (ended.progress.selected, ended.progress.published, ended.labels) == (5, 3, {"env": "prod"})
+        assert [(e.number, e.what) for e in store.list_events("bf_1")] == [
+            (1, "created"),
+            (2, "RUNNING -> FAILED"),
+        ]
+        assert [job.id for job in store.claim(KIND, "a", limit=5, lease_seconds=60)] == [waiting.id]
+        assert store.move("bf_1", JobState.PENDING, actor="ann").version == 8
+    finally:
+        store.close()
+
+
+def test_an_earlier_job_is_found_by_its_key_its_topic_and_its_labels(earlier: Path) -> None:
+    store = JobStore(earlier)
+    try:
+        again = store.insert("bf_3", KIND, {}, actor="ann", idempotency=Idempotency("key", "digest"))
+        assert again.id == "bf_1"
+        for condition in (Condition("topic", "=", "orders"), Condition("labels.env", "=", "prod")):
+            assert [job.id for job in store.list_jobs(KIND, limit=9, conditions=[condition])] == ["bf_1"]
+        # Nobody wants to be told of ends before anybody could be told.
+        assert store.list_unnotified(KIND, 9) == []
+    finally:
+        store.close()
+
+
+def test_an_earlier_store_that_many_open_at_once_is_brought_up_to_date_once(earlier: Path) -> None:
+    open_at_once(f"sqlite:///{earlier}")
+    store = JobStore(earlier)
+    assert store.get("bf_1").version == 7
+    store.close()
+
+
+def test_many_that_open_an_empty_database_at_once_all_get_a_store(empty: str) -> None:
+    open_at_once(empty)
+
+
+def open_at_once(url: str) -> None:
+    start = threading.Barrier(6)
+
+    def open_and_look(_: int) -> None:
+        start.wait(20)
+        store = open_store(url)
+        try:
+            store.list_jobs(KIND, limit=1)
+        finally:
+            store.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(open_and_look, range(6)))
+
+
+def test_a_store_of_a_newer_refeed_is_left_alone(empty: str) -> None:
+    open_store(empty).close()
+    engine = sa.create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    engine.dispose()
+
+    with pytest.raises(StoreUnavailableError, match="newer"):
+        open_store(empty)
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "mysql://u:secret@h/d", "jobs.db", "postgresql+psycopg2://h/d"])
+def test_a_url_of_something_else_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        open_store(url)
+    assert "secret" not in refused.value.message
+
+
+def test_a_server_that_does_not_answer_is_named_as_such() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        # Bound and not listening: nobody else can take the port, and nobody answers.
+        url = f"postgresql://refeed:secret@127.0.0.1:{bound.getsockname()[1]}/refeed"
+        with pytest.raises(StoreUnavailableError) as refused:
+            open_store(url)
+    assert "secret" not in refused.value.message
+
+
+def test_a_file_that_is_no_database_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").write_text("no database at all, and long enough to be taken for one" * 20)
+
+    with pytest.raises(StoreError):
+        JobStore(tmp_path / "jobs.db")
+
+
+def test_a_database_that_goes_away_is_an_error_of_ours_and_comes_back(
+    make_postgresql_store: Callable[[], str], postgresql: Any
+) -> None:
+    url = make_postgresql_store()
+    store = open_store(url)
+    name = url.rpartition("/")[2]
+    admin = psycopg.connect(postgresql.url("postgres"), autocommit=True)
+    try:
+        store.insert("bf_1", KIND, {}, actor="ann")
+        admin.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name])
+        admin.execute(f"ALTER DATABASE {name} RENAME TO {name}_away")
+        with pytest.raises(StoreUnavailableError):
+            store.get("bf_1")
+
+        admin.execute(f"ALTER DATABASE {name}_away RENAME TO {name}")
+        assert store.get("bf_1").id == "bf_1"
+    finally:
+        admin.close()
+        store.close()
