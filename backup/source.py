@@ -12,10 +12,11 @@ import pyarrow.ipc
 
 from connectors.lake.files import ArchiveWriter, WrittenFile
 from connectors.pubsub.pull import PulledBatch
+from connectors.pubsub.replays import find_replays
 from connectors.pubsub.source import PullSource
 from jobs.stream.journal import IDS_SCHEMA
 from model import failpoint
-from model.message import REPLAY_ATTRIBUTE, replay_token
+from model.message import replay_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +95,6 @@ class BackupSource(PullSource):
         """Return what a task does with the messages."""
         options: dict[str, Any] = json.loads(self.options["task"])
         return ArchiveTask(ArchiveWriter(options["table_uri"], options["partitioning"]), self.options["secret"])
-
-
-def find_replays(rows: pa.RecordBatch, token: str) -> pa.BooleanArray | None:
-    """Say of each message whether it is a replay tagged with ``token``; None when none is, the usual case."""
-    attributes = rows.column("attributes")
-    pairs = attributes.flatten()
-    is_tag = pc.and_(pc.equal(pairs.field("key"), REPLAY_ATTRIBUTE), pc.equal(pairs.field("value"), token))
-    if not pc.any(is_tag).as_py():
-        return None
-    tagged_rows = pc.list_parent_indices(attributes).filter(is_tag)
-    return pc.is_in(pa.array(range(rows.num_rows), tagged_rows.type), value_set=tagged_rows)
 
 
 def _ids(topic: str, subscription: str, rows: pa.RecordBatch) -> pa.Table:

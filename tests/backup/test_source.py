@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from backup.source import ArchiveTask, PulledFile, find_replays
+from backup.source import ArchiveTask, PulledFile
+from connectors.pubsub.replays import find_replays
 from model.message import REPLAY_ATTRIBUTE, replay_token
 
 

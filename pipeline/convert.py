@@ -1,0 +1,330 @@
+"""From one message's JSON object to one row of values, by functions that are built once a schema."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+from pipeline.mapping import FieldPlan, listed
+from pipeline.transforms import compile_transforms
+from pipeline.values import (
+    Convert,
+    UnknownValueError,
+    enum_name,
+    enum_number,
+    from_text,
+    name_of,
+    to_bool,
+    to_bytes,
+    to_float,
+    to_json,
+    to_numeric,
+    to_seconds,
+    to_text,
+    to_timestamp,
+    whole_number,
+)
+
+# What some databases write for "no date": a coalesce passes it over.
+_NO_DATE: Final = "0001-01-01"
+_FAULTS: Final = (ValueError, TypeError, ArithmeticError, AttributeError)
+
+
+class WrongTypeError(Exception):
+    """A value is not what its field takes; the text begins with its path."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a message holds beside its row: unknown parts by their path, and required fields that it lacks."""
+
+    unknown: dict[str, Any] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+Record = Callable[[Mapping[str, Any], str, Findings], list[Any]]
+_Nested = Callable[[Any, str, Findings], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Where the value of one JSON name goes; ``twin`` is the field's other name."""
+
+    index: int
+    convert: Convert | None
+    nested: _Nested | None
+    twin: str | None
+    plan: FieldPlan
+
+
+def visible(plans: Sequence[FieldPlan]) -> list[FieldPlan]:
+    """Return the plans that have a column."""
+    return [plan for plan in plans if not plan.options.is_hidden]
+
+
+def compile_record(plans: Sequence[FieldPlan]) -> Record:  # noqa: C901  the inner loop runs for every field
+    """Return what makes a list of values, one for each visible plan, of a JSON object.
+
+    Raises:
+        WrongTypeError: (the returned function) a value can't be what its field is.
+    """
+    shown = visible(plans)
+    template = [_default(plan) for plan in shown]
+    slots = _slots(plans, shown)
+    coalesced = [
+        (index, _coalesce(plan, plans), _value(plan)) for index, plan in enumerate(shown) if _coalesces(plan)
+    ]
+    required = [plan for plan in plans if plan.options.is_required]
+
+    def convert(source: Mapping[str, Any], prefix: str, findings: Findings) -> list[Any]:  # noqa: C901  the same
+        values = template.copy()
+        for key, value in source.items():
+            slot = slots.get(key)
+            if slot is None:
+                findings.unknown[prefix + key] = value
+                continue
+            if value is None or slot.index < 0:
+                continue
+            if slot.twin is not None and slot.twin in source:
+                raise WrongTypeError(f"{prefix}{key}: comes as {slot.twin} too")
+            try:
+                if slot.nested is not None:
+                    values[slot.index] = slot.nested(value, prefix + key, findings)
+                else:
+                    values[slot.index] = slot.convert(value)  # type: ignore[misc]
+            except UnknownValueError:
+                values[slot.index] = _keep_known(slot, value, prefix + key, findings)
+            except _FAULTS as exc:
+                raise WrongTypeError(f"{prefix}{key}: {exc}") from exc
+        for index, choose, read in coalesced:
+            _take_coalesced(values, index, choose(source), read, f"{prefix}{shown[index].proto_name}")
+        for plan in required:
+            if all(source.get(name) is None for name in plan.names):
+                findings.missing.append(prefix + plan.proto_name)
+        return values
+
+    return convert
+
+
+def _slots(plans: Sequence[FieldPlan], shown: Sequence[FieldPlan]) -> dict[str, _Slot]:
+    places = {id(plan): index for index, plan in enumerate(shown)}
+    slots: dict[str, _Slot] = {}
+    for plan in plans:
+        if plan.kind == "attributes":
+            continue
+        index = places.get(id(plan), -1)
+        nested = convert = None
+        if index >= 0:
+            nested = _nested(plan)
+            convert = None if nested is not None else _value(plan)
+        for name in plan.names:
+            twin = next((other for other in plan.names if other != name), None)
+            slots[name] = _Slot(index, convert, nested, twin, plan)
+    return slots
+
+
+def _default(plan: FieldPlan) -> Any:
+    if plan.is_repeated or plan.kind in ("map", "attributes"):
+        return None if plan.type in ("JSON", "STRING") and plan.kind == "map" else []
+    if not plan.uses_default:
+        return None
+    defaults = {"text": "", "int": 0, "float": 0.0, "bool": False, "enum": 0, "bytes": ""}
+    try:
+        return _scalar(plan)(defaults[plan.kind])
+    except (UnknownValueError, *_FAULTS):
+        # An empty text is no time and no number.
+        return None
+
+
+def _value(plan: FieldPlan) -> Convert:
+    """Return what reads the field's value, a list where it is repeated."""
+    scalar = _scalar(plan)
+    if not plan.is_repeated:
+        return scalar
+
+    def convert(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise ValueError(f"is {name_of(value)}, not a list")
+        if None in value:
+            raise ValueError("has null in its list")
+        found = [scalar(element) for element in value]
+        # What a filter leaves out, or an empty text that is no time, has no place in a list.
+        return [element for element in found if element is not None] if None in found else found
+
+    return convert
+
+
+def _scalar(plan: FieldPlan) -> Convert:
+    if plan.kind == "text":
+        return _text(plan)
+    low, high = plan.bounds or (-(1 << 63), (1 << 63) - 1)
+    if plan.type == "INT64":
+        # An unsigned number beyond what INT64 holds has no cell.
+        high = min(high, (1 << 63) - 1)
+    readers: dict[str, Convert] = {
+        "bytes": to_bytes,
+        "int": whole_number(low, high),
+        "float": to_float,
+        "bool": to_bool,
+        "enum": enum_name(plan.enum) if plan.type == "STRING" else enum_number(plan.enum),
+        "timestamp": to_timestamp,
+        "duration": to_seconds,
+        "json": to_json,
+        "record": to_json,
+        "map": to_json,
+    }
+    read = readers[plan.kind]
+    finish = _finish(plan)
+    if finish is None:
+        return read
+    return lambda value: finish(read(value))
+
+
+def _text(plan: FieldPlan) -> Convert:
+    transform = compile_transforms(plan.options)
+    to_type = from_text(plan.type)
+    divide = _divide(plan)
+    if transform is None and to_type is None:
+        return to_text
+
+    def convert(value: Any) -> Any:
+        text: str | None = to_text(value)
+        if transform is not None:
+            text = transform(to_text(value))
+        if text is None or to_type is None:
+            return text
+        cell = to_type(text)
+        return cell if divide is None or cell is None else divide(cell)
+
+    return convert
+
+
+def _finish(plan: FieldPlan) -> Convert | None:
+    """Return what makes the column's type of the field's own, None where they are the same."""
+    divide = _divide(plan)
+    if plan.kind in ("int", "float", "duration"):
+        by_type: dict[str, Convert] = {
+            "FLOAT64": float,
+            "NUMERIC": to_numeric,
+            "STRING": lambda value: f"{value}s" if plan.kind == "duration" else to_json(value),
+        }
+        to_type = by_type.get(plan.type)
+        if divide is None or to_type is None:
+            return None if (plan.kind, plan.type) == ("float", "FLOAT64") else to_type
+        return lambda value: divide(to_type(value))
+    if plan.type == "STRING":
+        strings: dict[str, Convert] = {
+            "bool": lambda value: "true" if value else "false",
+            "bytes": lambda value: value.decode(),
+            "timestamp": lambda value: value.isoformat().replace("+00:00", "Z"),
+        }
+        return strings.get(plan.kind)
+    return None
+
+
+def _divide(plan: FieldPlan) -> Convert | None:
+    if not plan.options.divide:
+        return None
+    if plan.type == "NUMERIC":
+        exact = Decimal(plan.options.divide)
+        return lambda value: to_numeric(value / exact)
+    divisor = float(plan.options.divide)
+    return lambda value: value / divisor
+
+
+def _nested(plan: FieldPlan) -> _Nested | None:
+    if plan.type != "RECORD":
+        return None
+    if plan.kind == "map":
+        return _map(plan)
+    columns = [child.column for child in visible(plan.fields)]
+    record = compile_record(plan.fields)
+
+    def convert_one(value: Any, path: str, findings: Findings) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise WrongTypeError(f"{path}: is {name_of(value)}, not an object")
+        return dict(zip(columns, record(value, f"{path}.", findings), strict=True))
+
+    if not plan.is_repeated:
+        return convert_one
+
+    def convert_all(value: Any, path: str, findings: Findings) -> list[dict[str, Any]]:
+        if type(value) is not list:
+            raise WrongTypeError(f"{path}: is {name_of(value)}, not a list")
+        return [convert_one(element, f"{path}[{at}]", findings) for at, element in enumerate(value)]
+
+    return convert_all
+
+
+def _map(plan: FieldPlan) -> _Nested:
+    key_plan, value_plan = plan.fields
+    read_key = {"bool": to_bool, "text": to_text}.get(key_plan.kind) or _scalar(key_plan)
+    nested = _nested(value_plan)
+    read_value = None if nested is not None else _value(value_plan)
+
+    def convert(value: Any, path: str, findings: Findings) -> list[dict[str, Any]]:
+        if type(value) is not dict:
+            raise WrongTypeError(f"{path}: is {name_of(value)}, not an object")
+        pairs = []
+        for key, element in value.items():
+            place = f"{path}.{key}"
+            if element is None and value_plan.kind != "json":
+                raise WrongTypeError(f"{place}: is null in a map")
+            try:
+                cell = read_value(element) if read_value else nested(element, place, findings)  # type: ignore[misc]
+                pairs.append({"key": read_key(key), "value": cell})
+            except UnknownValueError:
+                findings.unknown[place] = element
+            except _FAULTS as exc:
+                raise WrongTypeError(f"{place}: {exc}") from exc
+        return pairs
+
+    return convert
+
+
+def _keep_known(slot: _Slot, value: Any, path: str, findings: Findings) -> Any:
+    """Return the cell of an enum with names that the schema does not know, which are kept as unknown parts."""
+    if not slot.plan.is_repeated:
+        findings.unknown[path] = value
+        return None
+    scalar = _scalar(slot.plan)
+    known = []
+    for at, element in enumerate(value):
+        try:
+            known.append(scalar(element))
+        except UnknownValueError:
+            findings.unknown[f"{path}[{at}]"] = element
+    return known
+
+
+def _coalesces(plan: FieldPlan) -> bool:
+    return bool(plan.options.coalesce) and plan.kind != "attributes"
+
+
+def _coalesce(plan: FieldPlan, plans: Sequence[FieldPlan]) -> Callable[[Mapping[str, Any]], Any]:
+    """Return what finds the first value that counts: not null, not empty, not a default, no year-one date."""
+    by_name = {other.proto_name: other for other in plans}
+    sources = [by_name[name] for name in listed(plan.options.coalesce)]
+
+    def choose(source: Mapping[str, Any]) -> Any:
+        for other in sources:
+            for name in other.names:
+                value = source.get(name)
+                if value is None or value in ("", [], {}) or (not other.has_presence and value in (0, False)):
+                    continue
+                if not (type(value) is str and value.startswith(_NO_DATE)):
+                    return value
+        return None
+
+    return choose
+
+
+def _take_coalesced(values: list[Any], index: int, chosen: Any, read: Convert, path: str) -> None:
+    if chosen is None:
+        return
+    try:
+        values[index] = read(chosen)
+    except UnknownValueError:
+        return
+    except _FAULTS as exc:
+        raise WrongTypeError(f"{path}: the value that coalesce chose {exc}") from exc

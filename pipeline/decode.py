@@ -1,0 +1,266 @@
+"""A batch of messages to a batch of rows, and what became of those that are no row."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connectors.pubsub.replays import find_replays, split_tags
+from model.message import (
+    BACKFILL_ID_ATTRIBUTE,
+    MESSAGE_ID_ATTRIBUTE,
+    PUBLISH_TIME_ATTRIBUTE,
+    ROW_ATTRIBUTE,
+    TOPIC_ATTRIBUTE,
+)
+from pipeline.convert import Findings, WrongTypeError, compile_record, visible
+from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan
+from pipeline.schema import INGEST_TIME, Variant, row_columns
+from pipeline.values import name_of, to_json, to_timestamp
+
+_INDEX: Final = re.compile(r"\[\d+\]")
+_INSERT, _MODIFY, _REMOVE = "INSERT", "MODIFY", "REMOVE"
+_CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A message that is no row: its place in the batch, a stable code and a sentence."""
+
+    index: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class DecodedBatch:
+    """The rows of a batch, the places of their messages in it, the refused ones, and counts of what was found.
+
+    ``unknown`` counts fields that the schema does not know by path, ``missing`` required fields that were
+    lacking.
+    """
+
+    rows: pa.RecordBatch
+    indices: list[int]
+    refused: list[Refusal]
+    unknown: Counter[str] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One message's values, its findings, and its change where the source sends changes."""
+
+    index: int
+    values: list[Any]
+    findings: Findings
+    change: tuple[str, datetime | None, str | None] | None
+
+
+class Decoder:
+    """Turns messages with JSON into rows of one schema; built once, used for batch after batch.
+
+    ``columns`` has the Arrow type of each column of the table, ``keys`` names the fields that an image of a
+    change must have to count as one. A replay of ``topic`` is told by ``token``, and by that alone, so that a
+    producer's own ``refeed_*`` attributes are attributes.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[FieldPlan],
+        columns: pa.Schema,
+        *,
+        version: str,
+        topic: str,
+        token: str,
+        variant: Variant = "plain",
+        keys: Sequence[str] = (),
+        max_bytes: int = 10_000_000,
+    ) -> None:
+        self._plans = visible(plans)
+        self._record = compile_record(plans)
+        self._columns = columns
+        self._meta = [column.name for column in row_columns(plans, variant)]
+        self._version = version
+        self._topic = topic
+        self._token = token
+        self._variant = variant
+        self._keys = tuple(keys)
+        self._max_bytes = max_bytes
+        self._parse = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+    def decode(self, messages: pa.RecordBatch) -> DecodedBatch:
+        """Return the rows of ``messages`` (in the columns that a Pull brings) and the messages that are none."""
+        rows: list[_Row] = []
+        refused: list[Refusal] = []
+        for index, data in enumerate(messages.column("data").to_pylist()):
+            row = self._decode_one(index, data or b"")
+            (refused if isinstance(row, Refusal) else rows).append(row)  # type: ignore[arg-type]
+        try:
+            columns = self._own_columns(rows)
+        except _ARROW_FAULTS:
+            rows = self._without_unfit(rows, refused)
+            columns = self._own_columns(rows)
+        decoded = DecodedBatch(columns, [row.index for row in rows], sorted(refused, key=lambda r: r.index))
+        for row in rows:
+            for path in row.findings.unknown:
+                decoded.unknown[_INDEX.sub("[]", path)] += 1
+            for path in row.findings.missing:
+                decoded.missing[_INDEX.sub("[]", path)] += 1
+        decoded.rows = self._with_meta(columns, rows, messages)
+        return decoded
+
+    def _decode_one(self, index: int, data: bytes) -> _Row | Refusal:
+        if len(data) > self._max_bytes:
+            return Refusal(index, "too_large", f"{len(data)} bytes are more than {self._max_bytes}.")
+        try:
+            source = self._parse(str(data, "utf-8"))
+        except UnicodeDecodeError as exc:
+            return Refusal(index, "not_json", f"It is no UTF-8: {exc}.")
+        except (ValueError, RecursionError) as exc:
+            return Refusal(index, "not_json", f"It is no JSON: {str(exc) or 'nested too deep'}.")
+        if type(source) is not dict:
+            return Refusal(index, "wrong_type", f"The message is {name_of(source)}, not an object.")
+        findings = Findings()
+        try:
+            change = None
+            if self._variant == "change_data":
+                source, change = self._read_change(source, findings)
+            return _Row(index, self._record(source, "", findings), findings, change)
+        except (WrongTypeError, RecursionError) as exc:
+            return Refusal(index, "wrong_type", f"{str(exc) or 'Nested too deep'}.")
+
+    def _read_change(
+        self, source: Mapping[str, Any], findings: Findings
+    ) -> tuple[Mapping[str, Any], tuple[str, datetime | None, str | None]]:
+        """Return the image that counts, and the change: its operation, time and id."""
+        new, old = (self._image(source, name) for name in ("NewImage", "OldImage"))
+        if new is None and old is None:
+            raise WrongTypeError("The message has neither a NewImage nor an OldImage with its key")
+        operation = _REMOVE if new is None else _INSERT if old is None else _MODIFY
+        findings.unknown.update({key: value for key, value in source.items() if key not in _CHANGE_KEYS})
+        published, event_id = source.get("Published"), source.get("EventId")
+        moment = None
+        try:
+            moment = None if published is None else _moment(published)
+        except (ValueError, OverflowError, OSError):
+            findings.unknown["Published"] = published
+        image = old if new is None else new
+        return image or {}, (operation, moment, None if event_id is None else str(event_id))
+
+    def _image(self, source: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+        image = source.get(name)
+        if image is None or image == {}:
+            return None
+        if type(image) is not dict:
+            raise WrongTypeError(f"{name}: is {name_of(image)}, not an object")
+        return None if self._keys and all(image.get(key) is None for key in self._keys) else image
+
+    def _own_columns(self, rows: Sequence[_Row]) -> pa.RecordBatch:
+        """Return the message's own columns; Arrow's errors come through where a value has no cell."""
+        fields = [self._columns.field(plan.column) for plan in self._plans]
+        by_column = list(zip(*(row.values for row in rows), strict=True)) or [()] * len(fields)
+        arrays = [pa.array(values, kind.type) for values, kind in zip(by_column, fields, strict=True)]
+        unknown = [to_json(row.findings.unknown) if row.findings.unknown else None for row in rows]
+        return pa.RecordBatch.from_arrays(
+            [*arrays, pa.array(unknown, pa.string())], schema=pa.schema([*fields, ("_unknown", pa.string())])
+        )
+
+    def _without_unfit(self, rows: Sequence[_Row], refused: list[Refusal]) -> list[_Row]:
+        """Return the rows that have a cell for every value; the others are refused one by one."""
+        fit = []
+        for row in rows:
+            try:
+                self._own_columns([row])
+            except _ARROW_FAULTS as exc:
+                refused.append(Refusal(row.index, "wrong_type", f"A value has no cell: {exc}."))
+            else:
+                fit.append(row)
+        return fit
+
+    def _with_meta(self, own: pa.RecordBatch, rows: Sequence[_Row], messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the whole rows, in the table's order of columns."""
+        taken = messages.take(pa.array([row.index for row in rows], pa.int32()))
+        meta = self._meta_columns(taken)
+        pairs = meta.pop("attributes")
+        if self._variant == "change_data":
+            changes = [row.change or (None, None, None) for row in rows]
+            for at, name in enumerate(("_operation", "_stream_time", "_stream_event_id")):
+                meta[name] = pa.array([change[at] for change in changes], self._columns.field(name).type)
+        attributes = next((plan.column for plan in self._plans if plan.kind == "attributes"), ATTRIBUTES_FIELD)
+        found = dict(zip(own.schema.names, own.columns, strict=True))
+        # A declared field of attributes may be hidden: then no column has them.
+        if attributes in found or ATTRIBUTES_FIELD in self._meta:
+            found[attributes] = pairs
+        found |= meta
+        schema = pa.schema([kind for kind in self._columns if kind.name in found])
+        return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+
+    def _meta_columns(self, taken: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return what rows say of their messages; of a replay it is what its tags say of the original."""
+        count = taken.num_rows
+
+        def constant(value: Any, kind: pa.DataType) -> pa.Array:
+            return pa.repeat(pa.scalar(value, kind), count)
+
+        found = {
+            "attributes": taken.column("attributes"),
+            "_topic": constant(self._topic, pa.string()),
+            "_message_id": taken.column("message_id"),
+            "_publish_time": taken.column("publish_time"),
+            "_backfill_id": pa.nulls(count, pa.string()),
+            "_backfill_row": pa.nulls(count, pa.int64()),
+            "_schema_version": constant(self._version, pa.string()),
+            INGEST_TIME: constant(datetime.now(UTC), pa.timestamp("us", tz="UTC")),
+        }
+        is_replay = find_replays(taken, self._token) if count else None
+        if is_replay is None:
+            return found
+        return found | _original_columns(found, is_replay)
+
+
+def _original_columns(found: Mapping[str, pa.Array], is_replay: pa.BooleanArray) -> dict[str, pa.Array]:
+    """Return the columns in which replays have their original's values; a tag that is missing changes nothing."""
+    names = ("_topic", "_message_id", "_publish_time", "_backfill_id", "_backfill_row", "attributes")
+    values = {name: found[name].to_pylist() for name in names}
+    tags_of: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
+        ("_topic", TOPIC_ATTRIBUTE, str),
+        ("_message_id", MESSAGE_ID_ATTRIBUTE, str),
+        ("_publish_time", PUBLISH_TIME_ATTRIBUTE, to_timestamp),
+        ("_backfill_id", BACKFILL_ID_ATTRIBUTE, str),
+        ("_backfill_row", ROW_ATTRIBUTE, int),
+    )
+    for at, flag in enumerate(is_replay.to_pylist()):
+        if not flag:
+            continue
+        values["attributes"][at], tags = split_tags(values["attributes"][at])
+        for name, tag, parse in tags_of:
+            # Tags are written by us; one that is damaged on its way must not end a stream.
+            with suppress(ValueError):
+                if tag in tags:
+                    values[name][at] = parse(tags[tag])
+    return {name: pa.array(values[name], found[name].type) for name in names}
+
+
+def _moment(published: Any) -> datetime:
+    """Return the time of a change: RFC 3339, or seconds or milliseconds since 1970."""
+    if type(published) in (int, float):
+        seconds = published / 1000 if published > _LAST_SECOND else published
+        return datetime.fromtimestamp(seconds, UTC)
+    return to_timestamp(published)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+# What Arrow raises for a value that the column's type can't hold; a text with half a surrogate pair is one.
+_ARROW_FAULTS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError)
+# Seconds beyond this are milliseconds: the year 5138.
+_LAST_SECOND: Final = 100_000_000_000

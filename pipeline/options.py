@@ -1,0 +1,119 @@
+"""The options of our ``.proto``: read from any descriptor by their numbers, whatever file gave them names."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+# What people import; its descriptor set lies beside it.
+OPTIONS_PROTO: Final = Path(__file__).parent / "proto" / "refeed" / "options.proto"
+
+_MESSAGE_OPTIONS: Final = {"table_reference": 66666667, "table_description": 66666668}
+_FIELD_OPTIONS: Final = {
+    "description": 66666667,
+    "categories": 66666668,
+    "type": 66666669,
+    "rename": 66666670,
+    "append": 66666671,
+    "regex_extract": 66666672,
+    "regex_replace": 66666673,
+    "local_to_utc": 66666674,
+    "hidden": 66666675,
+    "use_default_value": 66666676,
+    "coalesce": 66666677,
+    "divide": 66666678,
+    "filter": 66666679,
+    "policy_tags": 66666680,
+}
+# google.api.field_behavior, a repeated enum in which REQUIRED is 2.
+_FIELD_BEHAVIOR: Final = 1052
+_REQUIRED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOptions:
+    """What a message says of its table."""
+
+    table_reference: str
+    table_description: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOptions:
+    """What a field says of its column, as written; empty means that it says nothing."""
+
+    description: str = ""
+    categories: str = ""
+    type: str = ""
+    rename: str = ""
+    append: str = ""
+    regex_extract: str = ""
+    regex_replace: str = ""
+    local_to_utc: str = ""
+    hidden: str = ""
+    use_default_value: str = ""
+    coalesce: str = ""
+    divide: str = ""
+    filter: str = ""
+    policy_tags: str = ""
+    is_required: bool = False
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the field gets no column."""
+        return self.hidden.lower() == "true"
+
+    def tags(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
+        """Return the policy tags in which ``pattern`` is found, each once."""
+        listed = [tag.strip() for text in (self.categories, self.policy_tags) for tag in text.split(",")]
+        return tuple(dict.fromkeys(tag for tag in listed if tag and pattern.search(tag)))
+
+
+def read_message_options(message: Descriptor) -> MessageOptions:
+    """Return the options of ``message``."""
+    values = _VALUES["MessageOptions"].FromString(message.GetOptions().SerializeToString())
+    return MessageOptions(**{name: getattr(values, name) for name in _MESSAGE_OPTIONS})
+
+
+def read_field_options(field: FieldDescriptor) -> FieldOptions:
+    """Return the options of ``field``; proto2's ``required`` and google.api.field_behavior's REQUIRED are one."""
+    serialized = field.GetOptions().SerializeToString()
+    if not serialized:
+        return FieldOptions(is_required=field.is_required)
+    values = _VALUES["FieldOptions"].FromString(serialized)
+    is_required = field.is_required or _REQUIRED in values.field_behavior
+    return FieldOptions(**{name: getattr(values, name) for name in _FIELD_OPTIONS}, is_required=is_required)
+
+
+def _build_values() -> dict[str, Any]:
+    """Return messages whose fields have the options' numbers: parsing options as one of them reads the options."""
+    file = FileDescriptorProto(name="refeed/option_values.proto", package="refeed.values", syntax="proto3")
+    for name, numbers in (("MessageOptions", _MESSAGE_OPTIONS), ("FieldOptions", _FIELD_OPTIONS)):
+        message = file.message_type.add(name=name)
+        for field, number in numbers.items():
+            message.field.add(
+                name=field,
+                number=number,
+                type=FieldDescriptorProto.TYPE_STRING,
+                label=FieldDescriptorProto.LABEL_OPTIONAL,
+            )
+    file.message_type[1].field.add(
+        name="field_behavior",
+        number=_FIELD_BEHAVIOR,
+        type=FieldDescriptorProto.TYPE_INT32,
+        label=FieldDescriptorProto.LABEL_REPEATED,
+    )
+    pool = DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return {
+        name: GetMessageClass(pool.FindMessageTypeByName(f"refeed.values.{name}"))
+        for name in ("MessageOptions", "FieldOptions")
+    }
+
+
+_VALUES: Final = _build_values()

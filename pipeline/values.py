@@ -1,0 +1,252 @@
+"""One JSON value to one cell: protobuf's JSON mapping, BigQuery's texts of times and numbers."""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from model.schema import FieldType
+
+NUMERIC_SCALE: Final = 9
+_NUMERIC_LIMIT: Final = Decimal(10) ** 29
+_NUMERIC_STEP: Final = Decimal(1).scaleb(-NUMERIC_SCALE)
+_WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
+_NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_MAX_DURATION_SECONDS: Final = 315_576_000_000
+_DURATION: Final = re.compile(r"(-?[0-9]{1,12}(?:\.[0-9]{1,9})?)s")
+_RFC_3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))")
+# BigQuery's canonical texts: 2024-3-1 22:05:00.5 Europe/Stockholm.
+_DATE: Final = r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
+_TIME: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?"
+_ZONE: Final = r"(?P<zone> ?[Zz]|[+-]\d{1,2}(?::?\d{2})?| ?(?:UTC|[A-Za-z_]+/[A-Za-z_+\-0-9/]+))"
+_DATE_TEXT: Final = re.compile(_DATE)
+_TIME_TEXT: Final = re.compile(_TIME)
+_DATETIME_TEXT: Final = re.compile(rf"{_DATE}(?:[Tt ]{_TIME})?")
+_TIMESTAMP_TEXT: Final = re.compile(rf"{_DATE}(?:[Tt ]{_TIME})?{_ZONE}?")
+_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
+
+Convert = Callable[[Any], Any]
+
+_encode_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class UnknownValueError(Exception):
+    """An enum's name that the schema does not know: kept beside the row, as an unknown field is."""
+
+
+def to_text(value: Any) -> str:
+    """Return a JSON string."""
+    if type(value) is not str:
+        raise ValueError(f"is {name_of(value)}, not a string")
+    return value
+
+
+def to_bool(value: Any) -> bool:
+    """Return a JSON boolean; the strings "true" and "false" are taken too."""
+    if value is True or value is False:
+        return bool(value)
+    if value in ("true", "false"):
+        return bool(value == "true")
+    raise ValueError(f"is {name_of(value)}, not a boolean")
+
+
+def whole_number(low: int, high: int) -> Convert:
+    """Return what reads an integer from ``low`` to ``high``, as a number or a string of digits."""
+
+    def convert(value: Any) -> int:
+        if (type(value) is str and _WHOLE.fullmatch(value)) or (type(value) is float and value.is_integer()):
+            value = int(value)
+        if type(value) is not int:
+            raise ValueError(f"is {name_of(value)}, not an integer")
+        if not low <= value <= high:
+            raise ValueError(f"{value} is not from {low} to {high}")
+        return value
+
+    return convert
+
+
+def to_float(value: Any) -> float:
+    """Return a number, or one of the strings "NaN", "Infinity", "-Infinity", or a number in a string."""
+    kind = type(value)
+    if kind is float or kind is int:
+        return float(value)
+    if kind is str:
+        if value in _NON_FINITE:
+            return _NON_FINITE[value]
+        number = float(value) if value[:1] in "-0123456789" and value.strip() == value else float("nan")
+        if number == number and abs(number) != float("inf"):  # noqa: PLR0124  NaN is not itself
+            return number
+    raise ValueError(f"is {name_of(value)}, not a number")
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return the bytes of a base64 text, of either alphabet, padded or not."""
+    text = to_text(value).rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except binascii.Error as exc:
+        raise ValueError(f"is no base64: {exc}") from exc
+
+
+def enum_number(numbers: Mapping[str, int]) -> Convert:
+    """Return what reads an enum's name or number as its number."""
+
+    def convert(value: Any) -> int:
+        if type(value) is int:
+            return value
+        number = numbers.get(to_text(value))
+        if number is None:
+            raise UnknownValueError
+        return number
+
+    return convert
+
+
+def enum_name(numbers: Mapping[str, int]) -> Convert:
+    """Return what reads an enum's name or number as its name."""
+    names = {number: name for name, number in reversed(list(numbers.items()))}
+
+    def convert(value: Any) -> str:
+        name = names.get(value) if type(value) is int else to_text(value)
+        if name is None or name not in numbers:
+            raise UnknownValueError
+        return name
+
+    return convert
+
+
+def to_timestamp(value: Any) -> datetime:
+    """Return the instant of an RFC 3339 text; digits beyond microseconds are cut off."""
+    match = _RFC_3339.fullmatch(to_text(value))
+    if match is None:
+        raise ValueError(f"{value[:60]!r} is no RFC 3339 time")
+    day, clock, fraction, sign, hours, minutes = match.groups()
+    moment = datetime.fromisoformat(f"{day}T{clock}").replace(
+        microsecond=int(fraction.ljust(6, "0")[:6]) if fraction else 0, tzinfo=UTC
+    )
+    if sign:
+        offset = timedelta(hours=int(hours), minutes=int(minutes))
+        moment = moment - offset if sign == "+" else moment + offset
+    return moment
+
+
+def to_seconds(value: Any) -> Decimal:
+    """Return the seconds of a Duration's text, such as "1.5s"."""
+    match = _DURATION.fullmatch(to_text(value))
+    if match is None or abs(Decimal(match[1])) > _MAX_DURATION_SECONDS:
+        raise ValueError(f"{value[:60]!r} is no duration in seconds, such as '1.5s'")
+    return Decimal(match[1])
+
+
+def to_json(value: Any) -> str:
+    """Return the JSON text of any value."""
+    return _encode_json(value)
+
+
+def from_text(wanted: FieldType) -> Convert | None:
+    """Return what makes a cell of type ``wanted`` of a text, None where the text is the cell.
+
+    An empty text is null for every type but STRING.
+    """
+    readers: Mapping[str, Convert] = {
+        "BYTES": to_bytes,
+        "INT64": whole_number(-(1 << 63), (1 << 63) - 1),
+        "FLOAT64": to_float,
+        "NUMERIC": to_numeric,
+        "BOOL": lambda text: to_bool(text.lower()),
+        "DATE": _date_of,
+        "TIME": _time_of,
+        "DATETIME": _datetime_of,
+        "TIMESTAMP": _timestamp_of,
+        "JSON": _checked_json,
+        "GEOGRAPHY": str,
+    }
+    reader = readers.get(wanted)
+    if reader is None:
+        return None
+    return lambda text: None if text == "" else reader(text)
+
+
+def to_numeric(value: Any) -> Decimal:
+    """Return a NUMERIC: 29 digits before the point, 9 behind it."""
+    try:
+        number = Decimal(str(value)) if type(value) in (int, float, str, Decimal) else None
+    except InvalidOperation:
+        number = None
+    if number is None or not number.is_finite():
+        raise ValueError(f"is {name_of(value)}, not a number")
+    if abs(number) >= _NUMERIC_LIMIT:
+        raise ValueError(f"{value} has more than 29 digits before the point")
+    return number.quantize(_NUMERIC_STEP) if -number.as_tuple().exponent > NUMERIC_SCALE else number  # type: ignore[operator]
+
+
+def name_of(value: Any) -> str:
+    """Return what kind of JSON value it is, in a message for people."""
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}"
+    names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), "null")
+
+
+def _date_of(text: str) -> date:
+    parts = _parts(_DATE_TEXT, text, "date")
+    return date(int(parts["year"]), int(parts["month"]), int(parts["day"]))
+
+
+def _time_of(text: str) -> str:
+    parts = _parts(_TIME_TEXT, text, "time")
+    return time(*_clock(parts)).isoformat(timespec="microseconds")
+
+
+def _datetime_of(text: str) -> datetime:
+    parts = _parts(_DATETIME_TEXT, text, "date and time")
+    day = (int(parts["year"]), int(parts["month"]), int(parts["day"]))
+    return datetime(*day, *_clock(parts))  # noqa: DTZ001  DATETIME has no zone
+
+
+def _timestamp_of(text: str) -> datetime:
+    parts = _parts(_TIMESTAMP_TEXT, text, "time")
+    day = (int(parts["year"]), int(parts["month"]), int(parts["day"]))
+    zone = _zone((parts["zone"] or "UTC").strip())
+    return datetime(*day, *_clock(parts), tzinfo=zone).astimezone(UTC)
+
+
+def _parts(pattern: re.Pattern[str], text: str, what: str) -> dict[str, str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:60]!r} is no {what}")
+    return match.groupdict()
+
+
+def _clock(parts: Mapping[str, str]) -> tuple[int, int, int, int]:
+    return (
+        int(parts["hour"] or 0),
+        int(parts["minute"] or 0),
+        int(parts["second"] or 0),
+        int((parts["fraction"] or "0").ljust(6, "0")[:6]),
+    )
+
+
+@lru_cache(maxsize=1000)
+def _zone(text: str) -> ZoneInfo | timezone:
+    if text in ("Z", "z", "UTC"):
+        return UTC
+    match = _OFFSET.fullmatch(text)
+    if match is not None:
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+        return timezone(offset if match[1] == "+" else -offset)
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, OSError) as exc:
+        raise ValueError(f"{text!r} is no time zone") from exc
+
+
+def _checked_json(text: str) -> str:
+    json.loads(text)
+    return text

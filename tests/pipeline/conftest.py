@@ -1,0 +1,55 @@
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from google.api import field_behavior_pb2
+from grpc_tools import protoc
+
+from connectors.pubsub.pull import PULLED_SCHEMA
+from pipeline.descriptors import DescriptorSet
+from pipeline.options import OPTIONS_PROTO
+
+PROTOS = Path(__file__).parent / "protos"
+# Where protoc finds google/protobuf and google/api.
+INCLUDED = (Path(protoc.__file__).parent / "_proto", Path(field_behavior_pb2.__file__).parents[2])
+
+
+def compile_protos(folder: Path, *files: str) -> bytes:
+    """Return the descriptor set of ``files``, as protoc makes it."""
+    target = folder / "compiled.desc"
+    arguments = [f"-I{path}" for path in (folder, PROTOS, OPTIONS_PROTO.parents[1], *INCLUDED)]
+    ended = protoc.main([sys.argv[0], *arguments, "--include_imports", f"--descriptor_set_out={target}", *files])
+    assert ended == 0
+    return target.read_bytes()
+
+
+@pytest.fixture
+def describe(tmp_path) -> Callable[[str], DescriptorSet]:
+    """Return the descriptor set of the text of a proto3 file."""
+
+    def make(text: str) -> DescriptorSet:
+        (tmp_path / "given.proto").write_text(f'syntax = "proto3";\nimport "refeed/options.proto";\n{text}')
+        return DescriptorSet([compile_protos(tmp_path, "given.proto")])
+
+    return make
+
+
+def messages(*payloads: bytes, attributes: Mapping[str, str] | None = None, first: int = 1) -> pa.RecordBatch:
+    """Return a batch as a Pull brings it."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "data": payload,
+                "attributes": [{"key": k, "value": v} for k, v in (attributes or {}).items()],
+                "message_id": str(number),
+                "publish_time": datetime(2024, 3, 1, 12, tzinfo=UTC),
+                "ordering_key": "",
+                "ack_id": f"ack-{number}",
+            }
+            for number, payload in enumerate(payloads, first)
+        ],
+        schema=PULLED_SCHEMA,
+    )

@@ -1,0 +1,59 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from model.errors import DescriptorError
+from pipeline.javatime import LocalToUtc, TimePattern
+
+# What java.time prints for 2024-03-01T09:05:07.012345Z.
+MOMENT = datetime(2024, 3, 1, 9, 5, 7, 12345, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "2024-03-01T09:05:07.012Z"),
+        ("uuuu/M/d H:m:s", "2024/3/1 9:5:7"),
+        ("dd MMM yy hh:mm a", "01 Mar 24 09:05 AM"),
+        ("yyyyMMdd HHmmss Z", "20240301 090507 +0000"),
+        ("yyyy-MM-dd HH:mm:ssxxx VV", "2024-03-01 09:05:07+00:00 UTC"),
+        ("yyyy 'o''clock' HH", "2024 o'clock 09"),
+        ("yyyy-MM-dd HH:mm:ss.SSSSSSSSS", "2024-03-01 09:05:07.012345000"),
+    ],
+)
+def test_a_pattern_writes_what_java_writes_and_reads_it_again(pattern, text):
+    assert TimePattern(pattern).format(MOMENT) == text
+    read = TimePattern(pattern).parse(text)
+    assert TimePattern(pattern).format(read.replace(tzinfo=UTC)) == text
+
+
+def test_what_is_in_brackets_may_be_missing():
+    pattern = TimePattern("yyyy-MM-dd HH:mm[:ss][ XXX]")
+    assert pattern.parse("2024-03-01 09:05").isoformat() == "2024-03-01T09:05:00"
+    assert pattern.parse("2024-03-01 09:05:07 +02:00").isoformat() == "2024-03-01T09:05:07"
+
+
+@pytest.mark.parametrize("text", ["2024-02-30T00:00:00", "x", "2024-02-03 00:00:00", "2024-02-03T00:00:00Z"])
+def test_what_is_no_time_of_the_pattern_is_a_fault(text):
+    with pytest.raises(ValueError, match=r"is no yyyy|day"):
+        TimePattern("yyyy-MM-dd'T'HH:mm:ss").parse(text)
+
+
+@pytest.mark.parametrize("pattern", ["QQQ yyyy", "'open", "yyyy GGG"])
+def test_a_pattern_that_is_not_supported_is_named(pattern):
+    with pytest.raises(DescriptorError, match="time pattern"):
+        TimePattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("local", "utc"),
+    [
+        # Clocks go forward at 02:00: 02:30 never comes and counts as 03:30.
+        ("2024-03-31T02:30:00", "2024-03-31T01:30:00Z"),
+        # Clocks go back at 03:00: 02:30 comes twice and the first counts.
+        ("2024-10-27T02:30:00", "2024-10-27T00:30:00Z"),
+        ("2024-07-01T12:00:00.5", "2024-07-01T10:00:00.500000Z"),
+    ],
+)
+def test_a_local_time_that_never_comes_or_comes_twice_is_what_java_makes_of_it(local, utc):
+    assert LocalToUtc("Europe/Stockholm").convert(local) == utc
