@@ -1,0 +1,96 @@
+"""A stream's hold on what it pulled: leases that are extended while it works, acknowledgements when it is done."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from connectors.pubsub.acks import acknowledge, extend_leases
+from model import failpoint
+from model.errors import PubSubError, PubSubUnavailableError, RefeedError, StorageFullError
+
+_log = structlog.get_logger(__name__)
+
+# Leases are at least ten seconds long (Pub/Sub's smallest ack deadline).
+_EXTEND_EVERY_SECONDS: Final = 3.0
+_EXTEND_BY_SECONDS: Final = 60
+
+
+class Hold:
+    """The leases and acknowledgements of one project's subscriptions; ids are in the journal's columns."""
+
+    def __init__(self, channel: Any, project: str) -> None:
+        self._channel = channel
+        self._project = project
+
+    def acknowledge(self, ids: pa.Table) -> int:
+        """Acknowledge ``ids`` and return how many subscriptions failed: theirs come again and are known by id."""
+        failed = 0
+        for position, (subscription, ack_ids) in enumerate(_by_subscription(ids)):
+            if position == 1:
+                failpoint.hit("ack.between")
+            try:
+                acknowledge(self._channel, self._path(subscription), ack_ids)
+            except PubSubError as exc:
+                failed += 1
+                _log.warning("ack_failed", subscription=subscription, error=exc.message)
+        return failed
+
+    @contextmanager
+    def extended(self, ids: pa.Table) -> Iterator[None]:
+        """Extend the leases of ``ids`` from a thread for as long as the block runs."""
+        over = threading.Event()
+
+        def extend() -> None:
+            while not over.wait(_EXTEND_EVERY_SECONDS):
+                for subscription, ack_ids in _by_subscription(ids):
+                    try:
+                        extend_leases(self._channel, self._path(subscription), ack_ids, _EXTEND_BY_SECONDS)
+                    except PubSubError as exc:
+                        _log.warning("lease_not_extended", subscription=subscription, error=exc.message)
+
+        thread = threading.Thread(target=extend, name="extend-leases", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _path(self, subscription: str) -> str:
+        return f"projects/{self._project}/subscriptions/{subscription}"
+
+
+def read_faults(rows: Sequence[Any]) -> dict[str, str]:
+    """Return the subscriptions that the tasks could not pull from, and why; each is logged."""
+    found: dict[str, str] = {}
+    for row in rows:
+        for subscription, fault in json.loads(row.faults).items():
+            _log.warning("pull_failed", subscription=subscription, error=fault)
+            found[subscription] = fault
+    return found
+
+
+def raise_reported(rows: Sequence[Any]) -> None:
+    """Raise the first error that a task reported in its row.
+
+    Raises:
+        RefeedError: one did; of its own class where the stream can wait for it to pass.
+    """
+    for row in rows:
+        if row.error is not None:
+            error = json.loads(row.error)
+            known = {cls.code: cls for cls in (StorageFullError, PubSubUnavailableError)}
+            raise known.get(error["code"], RefeedError)(error["message"])
+
+
+def _by_subscription(ids: pa.Table) -> Iterator[tuple[str, pa.Array]]:
+    """Yield each subscription of ``ids`` with its ack ids."""
+    column = ids.column("subscription").cast(pa.string())
+    for name in pc.unique(column).to_pylist():
+        yield name, ids.column("ack_id").filter(pc.equal(column, name)).combine_chunks()
