@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,12 +16,12 @@ import structlog
 
 from backfill.publish import CHECKPOINT_DDL, Target, publish_slices
 from backfill.selection import Selection, read_selection, write_selection
-from connectors.lake.archive import LakeArchive
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
+from connectors.lake.query import QueryLimits, open_query, read_snapshot
 from jobs.folder import JobFolder, Outcome
 from jobs.progress import CheckpointFolder
 from model.errors import MessagesFailedError, QueryStoppedError, RefeedError
 from model.job import JobState
+from model.table import TableRead
 from model.window import Window
 
 _LOG: Final = structlog.get_logger()
@@ -54,9 +54,17 @@ def run_backfill(folder: JobFolder, epoch: int) -> Outcome:
 def select(folder: JobFolder, epoch: int, specification: dict[str, Any]) -> Selection:
     """Run the query over the archive as it is now and keep its rows."""
     query, source = specification["query"], specification["archive"]
-    window = Window(*map(datetime.fromisoformat, query["window"]))
-    archive = LakeArchive(source["lake"], source["table"], source["partitioning"])
-    snapshot = ArchiveSnapshot(archive.data_files(window), source["partitioning"])
+    snapshot = read_snapshot(
+        source["lake"],
+        source["table"],
+        source["partitioning"],
+        window=_read_window(query["window"]),
+        reads_archive=query.get("reads_archive", True),
+        extra_reads=[
+            TableRead(read["table"], read["view"], read["window"] and _read_window(read["window"]))
+            for read in query.get("extra_reads", ())
+        ],
+    )
     limits = QueryLimits(query["memory"], folder.path / "spill")
     _LOG.info("selecting", files=len(snapshot.files), bytes=snapshot.size_bytes)
 
@@ -65,6 +73,10 @@ def select(folder: JobFolder, epoch: int, specification: dict[str, Any]) -> Sele
 
     with open_query(snapshot, query["sql"], query["parameters"], limits, should_stop=should_stop) as batches:
         return write_selection(batches, folder.selection)
+
+
+def _read_window(bounds: Sequence[str]) -> Window:
+    return Window(*map(datetime.fromisoformat, bounds))
 
 
 def publish(spark: Callable[[], Any], folder: JobFolder, epoch: int, selection: Selection, target: Target) -> None:
