@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 import structlog
 
 from backup.source import PulledFile
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.files import WrittenFile
 from jobs.stream.hold import Hold, raise_reported, read_faults
 from jobs.stream.journal import EntryState, Journal, concat_ids
 from jobs.stream.status import StatusFile
 from model import failpoint
+from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, RefeedError
 
 _log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli import attach, backfill, backup, doctor, gate, keys, lake, publish, query, services, up
+from cli import attach, backfill, backup, doctor, gate, init, keys, lake, publish, query, services, up
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, use_home
 from cli.terminal import ExitCode, err, exit_code_of, out, print_error
@@ -46,6 +46,7 @@ def refeed(
 app.command("demo")(demo.demo)
 app.command("up")(up.up)
 app.command("doctor")(doctor.doctor)
+app.command("init")(init.init)
 app.command("attach")(attach.attach)
 app.command("detach")(attach.detach)
 app.command("publish")(publish.publish)

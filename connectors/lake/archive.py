@@ -23,6 +23,7 @@ from connectors.lake.files import (
     sync_file,
 )
 from model import failpoint
+from model.archive import Attempt, Change
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError, WarehouseError
 from model.table import Partitioning
 from model.window import Window
@@ -49,16 +50,6 @@ class DataFile:
     size_bytes: int
     rows: int
     partition: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One try to add files: its stream, its number in the stream, and the lease it is made under."""
-
-    stream: str
-    number: int
-    lease: str
-    lease_epoch: int
 
 
 class LakeArchive:
@@ -109,6 +100,34 @@ class LakeArchive:
         uri = self.uri if "://" in self.uri else Path(self.uri).absolute().as_uri()
         return ArchiveWriter(uri, self.partitioning)
 
+    def differences(self) -> list[Change]:
+        """Return what :meth:`create` would do, and what it can't: change the partitioning."""
+        if not DeltaTable.is_deltatable(self.uri):
+            return [Change(self.uri, "table", "missing", "created")]
+        found, wanted = self._table().metadata().partition_columns, PARTITION_COLUMNS[self.partitioning].name
+        if found != [wanted]:
+            return [Change(self.uri, "partitioning", ", ".join(found), wanted, is_compatible=False)]
+        return []
+
+    def check(self) -> None:
+        """Create the table when it is missing: a folder needs nobody's leave."""
+        self.create()
+
+    def parse_part(self, fields: Mapping[str, Any]) -> WrittenFile:
+        """Return the file that its ``as_json`` described."""
+        return WrittenFile.from_json(fields)
+
+    def without(self, part: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
+        """Write a file again without some of its rows and return it instead; None when none are left."""
+        writer = self.writer()
+        kept = writer.write_without(part, is_unwanted)
+        writer.delete(part)
+        return kept
+
+    def drop(self, part: WrittenFile) -> None:
+        """Delete a file that will not be committed."""
+        self.writer().delete(part)
+
     def version(self) -> int:
         """Return the number of the newest commit."""
         return int(self._table().version())
@@ -141,6 +160,19 @@ class LakeArchive:
         """Return the number of the stream's newest attempt that is in the archive, 0 when there is none."""
         return self._transaction(f"stream:{stream}")
 
+    def settle(self, attempt: Attempt) -> bool:
+        """Say whether an attempt that a crash left open is in the archive.
+
+        Only the newest attempt can be open, so the number in the log is compared as it is: where the two do
+        not tell one story, a message that comes twice is better than one that is lost. That the commit does not
+        come later is what taking the lease saw to.
+        """
+        return self.committed_attempt(attempt.stream) == attempt.number
+
+    def inherited_ids(self, stream: str) -> pa.Table:  # noqa: ARG002
+        """Return nothing: the log holds no ids; what another home left unacknowledged is archived again."""
+        return FILE_SCHEMA.empty_table().select(["topic", "message_id", "publish_time"])
+
     def lease_epoch(self, lease: str) -> int:
         """Return how many times the lease has been taken."""
         return self._transaction(f"lease:{lease}")
@@ -159,8 +191,13 @@ class LakeArchive:
             raise LeaseLostError(f"Another stream took the lease {lease} at this moment.", lease=lease) from exc
         return epoch
 
-    def commit(self, files: Sequence[WrittenFile], attempt: Attempt) -> None:
-        """Add ``files`` in one commit: all of them and the attempt's number, or nothing.
+    def commit(
+        self,
+        files: Sequence[WrittenFile],
+        attempt: Attempt,
+        ids: pa.Table | None = None,  # noqa: ARG002
+    ) -> None:
+        """Add ``files`` in one commit: all of them and the attempt's number, or nothing; ``ids`` are not kept.
 
         Raises:
             LeaseLostError: another stream holds the lease; nothing was added and nothing ever will be.
@@ -208,6 +245,19 @@ class LakeArchive:
             failpoint.hit("compact.after")
             removed += int(metrics["numFilesRemoved"]) - int(metrics["numFilesAdded"])
         return removed
+
+    def batch_seconds(self, wanted_seconds: float, slots: int) -> float:  # noqa: ARG002
+        """Return ``wanted_seconds``: a disk has no quota of files."""
+        return wanted_seconds
+
+    def leases(self) -> Any:
+        """Return the leases beside the table (:class:`connectors.lake.leases.LakeLeases`)."""
+        from connectors.lake.leases import LakeLeases
+
+        return LakeLeases(self)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
 
     def vacuum(self, *, keep_hours: int = 24, dry_run: bool = False) -> list[str]:
         """Delete files that no snapshot of the last ``keep_hours`` names, and return them.

@@ -50,6 +50,11 @@ class WrittenFile:
     modified_at_ms: int
     stats: str
 
+    @property
+    def dead_letters(self) -> int:
+        """How many rows were refused: none, Parquet takes every message."""
+        return 0
+
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return asdict(self)
@@ -77,6 +82,15 @@ class ArchiveWriter:
 
     table_uri: str
     partitioning: Partitioning
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the writer that :meth:`as_json` described."""
+        return cls(**fields)
 
     def write(self, parts: Sequence[tuple[str, str, pa.RecordBatch]]) -> WrittenFile:
         """Write one durable file and return what a commit needs of it; the rows keep the order of ``parts``.

@@ -1,0 +1,152 @@
+"""What a backup needs of an archive, and the archive that the settings choose."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from model.archive import Attempt, Change
+from model.errors import SettingsError
+from model.settings import Settings
+
+
+class Part(Protocol):
+    """What one task wrote and nobody sees yet; small, and JSON-ready. ``dead_letters`` are among its ``rows``."""
+
+    @property
+    def rows(self) -> int:
+        """How many messages it holds."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes it takes, as the warehouse counts them."""
+
+    @property
+    def dead_letters(self) -> int:
+        """How many of its messages the warehouse refuses for good; they wait with their reason."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the archive's ``parse_part`` takes."""
+
+
+class Writer(Protocol):
+    """What a task writes with; picklable."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :func:`open_writer` takes."""
+
+    def write(self, parts: Sequence[tuple[str, str, pa.RecordBatch]]) -> Part:
+        """Write (topic, subscription, rows) durably and invisibly.
+
+        Raises:
+            WarehouseError: it can't; nothing of it will ever be seen.
+        """
+
+
+class Archive(Protocol):
+    """Where messages are kept: parts are committed once, all or none, by whoever holds the lease.
+
+    One object per thread. An attempt is its stream, its number and its lease's epoch; ``commit`` of one raises
+    before anything is added, or CommitOutcomeUnknownError, and then :meth:`settle` alone may say what is true.
+    Once :meth:`take_lease` has returned nothing is committed under an older epoch any more.
+    """
+
+    uri: str
+
+    def another(self) -> "Archive":
+        """Return another object for the same table, for another thread."""
+
+    def create(self) -> None:
+        """Create what is missing and change what may be changed."""
+
+    def differences(self) -> list[Change]:
+        """Return what :meth:`create` would do."""
+
+    def check(self) -> None:
+        """Say what keeps a stream from beginning."""
+
+    def writer(self) -> Writer:
+        """Return what tasks write with."""
+
+    def parse_part(self, fields: Mapping[str, Any]) -> Any:
+        """Return the part that its ``as_json`` described."""
+
+    def without(self, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
+        """Return ``part`` without some of its rows; None when it has none left, or is taken whole or not at all.
+
+        In both cases the part as it was may not be committed any more.
+        """
+
+    def drop(self, part: Any) -> None:
+        """Give up a part that will not be committed."""
+
+    def take_lease(self, lease: str) -> int:
+        """Take the lease, settle what the stream before it left, and return the new epoch."""
+
+    def lease_epoch(self, lease: str) -> int:
+        """Return how many times the lease has been taken."""
+
+    def committed_attempt(self, stream: str) -> int:
+        """Return the number of the newest attempt that the archive knows of, 0 when there is none."""
+
+    def settle(self, attempt: Attempt) -> bool:
+        """Say for good whether an attempt that a crash left open is in the archive."""
+
+    def inherited_ids(self, stream: str) -> pa.Table:
+        """Return topic, message_id and publish_time of what another home archived last and maybe did not ack."""
+
+    def commit(self, parts: Sequence[Any], attempt: Attempt, ids: pa.Table | None = None) -> None:
+        """Add ``parts``, all or none."""
+
+    def compact(self, *, max_small_files: int = 0) -> int:
+        """Merge small files where there are any, and return how many went away."""
+
+    def leases(self) -> "Leases":
+        """Return the leases that lie beside the tables."""
+
+    def batch_seconds(self, wanted_seconds: float, slots: int) -> float:
+        """Return how long a batch has to be for ``slots`` tasks to stay within the warehouse's quotas."""
+
+    def close(self) -> None:
+        """End its connections."""
+
+
+class Leases(Protocol):
+    """Where leases are kept: with the tables, so that streams of other homes and machines see them."""
+
+    def read_lease(self, name: str) -> bytes | None:
+        """Return what was written last, None when nothing was."""
+
+    def write_lease(self, name: str, content: bytes) -> None:
+        """Replace what is there, all at once."""
+
+    def take_lease(self, name: str) -> int:
+        """Return a new epoch; commits under an older one are refused from now on."""
+
+
+def open_archive(settings: Settings) -> Archive:
+    """Return the archive of REFEED_WAREHOUSE; nothing is created or read yet."""
+    if settings.warehouse == "bigquery":
+        from connectors.bigquery.archive import BigQueryArchive
+
+        bigquery = settings.bigquery
+        if (bigquery.host is None) != (bigquery.storage_host is None):
+            raise SettingsError(
+                "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST belong together: set both for a "
+                "stand-in, neither for Google BigQuery."
+            )
+        return BigQueryArchive(settings.project, settings.archive_table, bigquery, settings.archive_partitioning)
+    from connectors.lake.archive import LakeArchive
+
+    return LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
+
+
+def open_writer(warehouse: str, fields: Mapping[str, Any]) -> Writer:
+    """Return the writer that its ``as_json`` described, in a task."""
+    if warehouse == "bigquery":
+        from connectors.bigquery.writer import BigQueryWriter
+
+        return BigQueryWriter.from_json(fields)
+    from connectors.lake.files import ArchiveWriter
+
+    return ArchiveWriter.from_json(fields)

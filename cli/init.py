@@ -1,0 +1,93 @@
+"""``refeed init``: create the tables, or show what differs."""
+
+from dataclasses import asdict, replace
+from typing import Annotated
+
+import typer
+
+from cli.invocation import command_settings
+from cli.terminal import ExitCode, out, print_json
+from model.archive import Change
+from model.errors import InputError
+from model.settings import Settings, read_settings
+
+
+def init(
+    project: Annotated[str | None, typer.Option(help="Google Cloud project; else REFEED_PROJECT.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Dataset of the archive; else that of REFEED_ARCHIVE_TABLE.")
+    ] = None,
+    location: Annotated[
+        str | None, typer.Option(help="The dataset's location; else REFEED_BIGQUERY_LOCATION.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, print what would be.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Create the archive and what belongs to it, in the warehouse that REFEED_WAREHOUSE names.
+
+    What exists is compared: new columns, descriptions, labels, clustering, expiration and keys are changed in
+    place; a difference that can't be is shown, and then nothing is changed at all. Running it again is fine.
+    """
+    from backup.warehouse import open_archive
+
+    settings = _choose(command_settings(), project, dataset, location)
+    archive = open_archive(settings)
+    try:
+        changes = archive.differences()
+        if not as_json:
+            _print_changes(changes)
+        is_possible = all(change.is_compatible for change in changes)
+        if not dry_run:
+            archive.create()
+    finally:
+        archive.close()
+    if as_json:
+        print_json({"archive": archive.uri, "dry_run": dry_run, "changes": [asdict(change) for change in changes]})
+    elif not changes:
+        out.print(f"{archive.uri} is as it should be", markup=False)
+    else:
+        out.print(f"{len(changes)} differences; {'nothing was changed' if dry_run else 'all are mended'}")
+    if settings.warehouse == "bigquery" and not dry_run and not as_json:
+        _print_exports(settings)
+    raise typer.Exit(ExitCode.OK if is_possible else ExitCode.FAILED)
+
+
+def _choose(settings: Settings, project: str | None, dataset: str | None, location: str | None) -> Settings:
+    """Return ``settings`` with what the command line names, checked by the rules of the variables."""
+    if settings.warehouse == "lake" and (dataset or location):
+        raise InputError("--dataset and --location are BigQuery's: export REFEED_WAREHOUSE=bigquery first.")
+    checked = read_settings(
+        {
+            "REFEED_PROJECT": project or settings.project,
+            "REFEED_BIGQUERY_LOCATION": location or settings.bigquery.location,
+        },
+        home=settings.home,
+    )
+    *_, found_dataset, table = settings.archive_table.split(".")
+    prefix = settings.archive_table.removesuffix(f"{found_dataset}.{table}")
+    chosen = f"{'' if project else prefix}{dataset or found_dataset}.{table}"
+    return replace(
+        settings,
+        project=checked.project,
+        archive_table=read_settings({"REFEED_ARCHIVE_TABLE": chosen}, home=settings.home).archive_table,
+        bigquery=replace(settings.bigquery, location=checked.bigquery.location),
+    )
+
+
+def _print_changes(changes: list[Change]) -> None:
+    for change in changes:
+        mark = "+" if change.found == "missing" else "~"
+        mark = mark if change.is_compatible else "!"
+        text = f"{mark} {change.resource}  {change.field}: {change.found or 'none'} -> {change.wanted or 'none'}"
+        out.print(text if change.is_compatible else f"{text}  (can't be changed)", markup=False)
+
+
+def _print_exports(settings: Settings) -> None:
+    """Print what every other command has to know, ready to be copied."""
+    for name, value in (
+        ("REFEED_WAREHOUSE", settings.warehouse),
+        ("REFEED_PROJECT", settings.project),
+        ("REFEED_ARCHIVE_TABLE", settings.archive_table),
+        ("REFEED_BIGQUERY_LOCATION", settings.bigquery.location),
+    ):
+        out.print(f"export {name}={value}", markup=False)

@@ -1,0 +1,138 @@
+"""Google's own BigQuery clients: where they connect, who asks, and how large an answer may be."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from model.settings import BigQuerySettings
+
+# The Read API's responses come near 128 MB at most, append requests near 20 MB.
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 129 * 1024 * 1024),
+    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+_STORAGE_ENDPOINT: Final = "bigquerystorage.googleapis.com"
+# A call that is answered at all is answered within this; what lasts longer is asked again.
+CALL_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What it takes to reach BigQuery from any process; picklable, and JSON-ready."""
+
+    project: str
+    location: str
+    host: str | None
+    storage_host: str | None
+    is_regional: bool
+    labels: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, project: str, settings: BigQuerySettings) -> Self:
+        """Return the connection that ``settings`` describe."""
+        return cls(
+            project, settings.location, settings.host, settings.storage_host, settings.is_regional, settings.labels
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the connection that :meth:`as_json` described."""
+        return cls(**{**fields, "labels": tuple((key, value) for key, value in fields["labels"])})
+
+    @property
+    def endpoint(self) -> str | None:
+        """The REST endpoint, None for Google's global one."""
+        if self.host is not None:
+            return self.host
+        # Google's "Regional endpoints": requests to them are handled in their location and leave it never.
+        return f"https://bigquery.{self.location.lower()}.rep.googleapis.com" if self.is_regional else None
+
+    @property
+    def storage_endpoint(self) -> str | None:
+        """The endpoint of the Storage APIs, None for Google's global one."""
+        if self.storage_host is not None:
+            return self.storage_host
+        return f"bigquerystorage.{self.location.lower()}.rep.googleapis.com" if self.is_regional else None
+
+
+class Clients:
+    """The clients of one process, made when they are first asked for, because each costs imports and threads.
+
+    Credentials are Application Default Credentials; with a stand-in's host there are none. What the clients
+    raise is for :mod:`connectors.bigquery.errors`, also what is missing when they are made.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._rest: Any = None
+        self._write: Any = None
+
+    def rest(self) -> Any:
+        """Return google-cloud-bigquery's client."""
+        if self._rest is None:
+            from google.api_core.client_options import ClientOptions
+            from google.cloud import bigquery
+
+            connection = self.connection
+            endpoint = connection.endpoint
+            self._rest = bigquery.Client(
+                project=connection.project,
+                location=connection.location,
+                credentials=_no_credentials() if connection.host else None,
+                client_options=ClientOptions(api_endpoint=endpoint) if endpoint else None,
+            )
+        return self._rest
+
+    def write(self) -> Any:
+        """Return google-cloud-bigquery-storage's client of the Storage Write API."""
+        if self._write is None:
+            from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
+            from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
+                BigQueryWriteGrpcTransport,
+            )
+
+            host = self.connection.storage_host
+            if host is not None:
+                import grpc
+
+                channel = grpc.insecure_channel(host, options=_CHANNEL_OPTIONS)
+            else:
+                channel = BigQueryWriteGrpcTransport.create_channel(
+                    self.connection.storage_endpoint or _STORAGE_ENDPOINT, options=_CHANNEL_OPTIONS
+                )
+            self._write = BigQueryWriteClient(transport=BigQueryWriteGrpcTransport(channel=channel))
+        return self._write
+
+    def close(self) -> None:
+        """End the connections; the next call makes new ones."""
+        if self._rest is not None:
+            self._rest.close()
+        if self._write is not None:
+            self._write.transport.close()
+        self._rest = self._write = None
+
+
+def process_clients(connection: Connection) -> Clients:
+    """Return this process's clients for ``connection``: Spark uses a worker for one task after the other."""
+    key = json.dumps(connection.as_json(), sort_keys=True)
+    if key not in _CLIENTS:
+        _CLIENTS[key] = Clients(connection)
+    return _CLIENTS[key]
+
+
+_CLIENTS: dict[str, Clients] = {}
+
+
+def _no_credentials() -> Any:
+    from google.auth.credentials import AnonymousCredentials
+
+    return AnonymousCredentials()  # type: ignore[no-untyped-call]

@@ -1,0 +1,153 @@
+"""Commits of attempts: driven to their end by whoever comes across them, as often as it takes."""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+from google.cloud.bigquery_storage_v1 import types
+
+from connectors.bigquery.client import CALL_SECONDS, Clients
+from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.notes import Note, Notes
+from connectors.bigquery.staged import StagedRows, insert_staged
+from connectors.bigquery.tables import DEAD_LETTERS, TableId
+from connectors.bigquery.writer import WrittenPart
+from model import failpoint
+from model.errors import CommitOutcomeUnknownError, WarehouseError, WarehouseUnavailableError
+
+_COMMITTED: Final = types.StorageError.StorageErrorCode.STREAM_ALREADY_COMMITTED
+_GONE: Final = frozenset(
+    {
+        types.StorageError.StorageErrorCode.STREAM_NOT_FOUND,
+        types.StorageError.StorageErrorCode.INVALID_STREAM_STATE,
+    }
+)
+# What a commit is answered with when a stream is committed, expired or unknown; the streams then say which.
+_LOOK_UP: Final = (api.AlreadyExists, api.FailedPrecondition, api.InvalidArgument, api.NotFound)
+# So many ids are looked for; one is proof enough.
+_LOOKED_FOR: Final = 1000
+_QUERY_SECONDS: Final = 120.0
+
+
+def document_of(parts: Sequence[WrittenPart]) -> str:
+    """Return what has to be committed of ``parts``, as a note keeps it."""
+    tables: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for table in part.tables:
+            entry = tables.setdefault(table.table, {"streams": [], "staged": []})
+            if table.stream is not None:
+                entry["streams"].append(table.stream)
+            if table.staged is not None:
+                entry["staged"].append({"table": table.staged.table, "rows": table.staged.rows})
+    dead_first = sorted(tables, key=lambda name: not name.endswith(DEAD_LETTERS))
+    return json.dumps({name: tables[name] for name in dead_first})
+
+
+class Committer:
+    """Drives a noted attempt to its end: every stream committed and every staged row inserted, or none ever.
+
+    Each step can be done again without doing more: BigQuery commits a stream once, and runs a job id once. So
+    an attempt that was noted is never given up because an answer was lost, it is committed again. Only when
+    BigQuery has dropped its streams uncommitted, a day after they were written, is it abandoned.
+    """
+
+    def __init__(self, clients: Clients, notes: Notes) -> None:
+        self._clients = clients
+        self._notes = notes
+
+    def drive(self, note: Note, *, seconds: float) -> bool:
+        """Commit what ``note`` says and return True; False when its rows are gone and never can be.
+
+        Raises:
+            CommitOutcomeUnknownError: BigQuery did not say within the time; call it again.
+            WarehouseError: it is refused; call it again when the reason is removed.
+        """
+        ends_at = time.monotonic() + seconds
+        tables = {TableId.parse(name, ""): entry for name, entry in json.loads(note.document).items()}
+        for table, entry in tables.items():
+            # The archive comes last: where it is in, the dead letters are.
+            if not self._commit_streams(table, entry["streams"], ends_at):
+                if not self._is_archived(note, [*tables][-1]):
+                    return False
+                break
+        failpoint.hit("bigquery.committed")
+        for table, entry in tables.items():
+            for staged in entry["staged"]:
+                insert_staged(
+                    self._clients,
+                    table,
+                    StagedRows(**staged),
+                    job=f"refeed-{note.stream}-{note.attempt}-{staged['table'].rsplit('_', 1)[-1]}",
+                    seconds=max(1.0, ends_at - time.monotonic()),
+                )
+        return True
+
+    def _commit_streams(self, table: TableId, streams: Sequence[str], ends_at: float) -> bool:
+        """Commit ``streams`` in one step; False when BigQuery has dropped them."""
+        if not streams:
+            return True
+
+        def call() -> bool:
+            what = f"committing {len(streams)} streams of {table}"
+            try:
+                answer = self._clients.write().batch_commit_write_streams(
+                    types.BatchCommitWriteStreamsRequest(parent=table.path, write_streams=streams),
+                    retry=None,
+                    timeout=CALL_SECONDS,
+                )
+            except _LOOK_UP as exc:
+                found = self._look_up(streams)
+                if found is None:
+                    raise error_from(exc, what) from exc
+                return found
+            except SDK_ERRORS as exc:
+                raise error_from(exc, what) from exc
+            if not answer.stream_errors:
+                return True
+            codes = {fault.code for fault in answer.stream_errors}
+            if codes == {_COMMITTED} and len(answer.stream_errors) == len(streams):
+                # No other commit names these streams: it was this attempt's own, and its answer was lost.
+                return True
+            if codes <= {_COMMITTED, *_GONE} and (found := self._look_up(streams)) is not None:
+                return found
+            raise WarehouseError(f"{what}: {answer.stream_errors[0].error_message}")
+
+        try:
+            return retry_passing(call, seconds=max(0.0, ends_at - time.monotonic()))
+        except WarehouseUnavailableError as exc:
+            raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc
+
+    def _look_up(self, streams: Sequence[str]) -> bool | None:
+        """Say whether the streams are committed; False when one is gone, None when they wait, uncommitted."""
+        for stream in streams:
+            with our_errors(f"looking up {stream}"):
+                try:
+                    found = self._clients.write().get_write_stream(name=stream, retry=None, timeout=CALL_SECONDS)
+                except api.NotFound:
+                    return False
+            # They are committed all at once, so that the first one speaks for all.
+            return True if "commit_time" in found else None
+        return True
+
+    def _is_archived(self, note: Note, table: TableId) -> bool:
+        """Look for one of the attempt's messages: its streams are gone, committed or not."""
+        ids = self._notes.read_ids(note).slice(0, _LOOKED_FOR).column("message_id").to_pylist()
+        # Rows in the write buffer have no partition yet, and the archive may insist on a filter.
+        sql = (
+            f"SELECT COUNT(*) AS found FROM `{table}` WHERE message_id IN UNNEST(@ids) AND "  # noqa: S608
+            "(_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 31 DAY) OR _PARTITIONTIME IS NULL)"
+        )
+        config = bigquery.QueryJobConfig(
+            query_parameters=[bigquery.ArrayQueryParameter("ids", "STRING", ids)],
+            labels={"app": "refeed", **dict(self._clients.connection.labels)},
+        )
+
+        def call() -> bool:
+            with our_errors("looking for an attempt's messages", JOB_ROLE):
+                job = self._clients.rest().query(sql, job_config=config)
+                return any(int(row["found"]) for row in job.result(timeout=_QUERY_SECONDS))
+
+        return retry_passing(call, seconds=_QUERY_SECONDS)

@@ -1,0 +1,114 @@
+"""Google's errors as ours: which pass by themselves, which need a role, a login or ``refeed init``."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import google.auth.exceptions
+import requests.exceptions
+from google.api_core import exceptions as api
+
+from model.errors import (
+    CredentialsMissingError,
+    QuotaExceededError,
+    TableNotFoundError,
+    WarehouseError,
+    WarehousePermissionError,
+    WarehouseUnavailableError,
+)
+
+Result = TypeVar("Result")
+
+# Predefined roles, see docs/iam.md.
+DATA_ROLE: Final = "roles/bigquery.dataEditor"
+JOB_ROLE: Final = "roles/bigquery.jobUser"
+DATASET_ROLE: Final = "roles/bigquery.user"
+
+# Google's "BigQuery error messages": reasons that a 403 gives for a quota and not for a missing permission.
+_QUOTA_REASONS: Final = frozenset({"quotaExceeded", "rateLimitExceeded", "jobRateLimitExceeded"})
+# The same page: what a client may simply send again.
+_PASSING_REASONS: Final = frozenset({"backendError", "internalError", "jobBackendError", "jobInternalError"})
+# Google's "Storage Write API best practices" names the gRPC codes to retry; CANCELLED and UNKNOWN are what a
+# connection gives that breaks.
+_PASSING: Final = (
+    api.Aborted,
+    api.BadGateway,
+    api.Cancelled,
+    api.DeadlineExceeded,
+    api.GatewayTimeout,
+    api.InternalServerError,
+    api.RetryError,
+    api.ServiceUnavailable,
+    api.Unknown,
+    requests.exceptions.ConnectionError,
+    requests.exceptions.Timeout,
+    google.auth.exceptions.TransportError,
+)
+# What the clients let through of a fault, their own and their transports'.
+SDK_ERRORS: Final = (
+    api.GoogleAPIError,
+    google.auth.exceptions.GoogleAuthError,
+    requests.exceptions.RequestException,
+)
+
+
+def error_from(exc: Exception, what: str, role: str = DATA_ROLE) -> WarehouseError:
+    """Return our error for ``exc``; ``what`` names the call in words, ``role`` is what a refused caller lacks."""
+    text = f"{what}: {getattr(exc, 'message', None) or exc}"
+    if isinstance(exc, google.auth.exceptions.DefaultCredentialsError | google.auth.exceptions.RefreshError):
+        return CredentialsMissingError(
+            "No valid Google credentials were found: run 'gcloud auth application-default login', or set "
+            f"BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST to use a stand-in ({text})."
+        )
+    reason = _reason(exc)
+    if isinstance(exc, api.TooManyRequests) or reason in _QUOTA_REASONS:
+        return QuotaExceededError(text, reason=reason)
+    if isinstance(exc, _PASSING) or reason in _PASSING_REASONS:
+        return WarehouseUnavailableError(text, reason=reason)
+    if isinstance(exc, api.Forbidden | api.Unauthorized):
+        return WarehousePermissionError(
+            f"{text} The account that Refeed runs as needs {role}; docs/iam.md says where.", role=role
+        )
+    if isinstance(exc, api.NotFound):
+        return TableNotFoundError(f"{text} Run 'refeed init' to create what is missing.")
+    return WarehouseError(text, reason=reason)
+
+
+@contextmanager
+def our_errors(what: str, role: str = DATA_ROLE) -> Iterator[None]:
+    """Raise what Google's clients raise in the block as one of our errors."""
+    try:
+        yield
+    except SDK_ERRORS as exc:
+        raise error_from(exc, what, role) from exc
+
+
+def retry_passing(
+    call: Callable[[], Result], *, seconds: float, wait: Callable[[float], Any] = time.sleep
+) -> Result:
+    """Return what ``call`` returns; while it raises an error that passes, call it again for ``seconds``.
+
+    The pauses double from a tenth of a second to ten seconds, a quota's begin at a second, and each is spread
+    by half, so that many tasks do not come back at once.
+    """
+    ends_at = time.monotonic() + seconds
+    pause = 0.1
+    while True:
+        try:
+            return call()
+        except WarehouseUnavailableError as exc:
+            if isinstance(exc, QuotaExceededError):
+                pause = max(pause, 1.0)
+            if time.monotonic() + pause > ends_at:
+                raise
+            wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 spreads load, keeps no secret
+            pause = min(pause * 2, 10.0)
+
+
+def _reason(exc: Exception) -> str | None:
+    for fault in getattr(exc, "errors", None) or ():
+        if isinstance(fault, dict) and fault.get("reason"):
+            return str(fault["reason"])
+    return None

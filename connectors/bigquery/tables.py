@@ -1,0 +1,356 @@
+"""What Refeed's tables have to look like, and what it takes to make them so."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+
+from connectors.bigquery.client import Clients
+from connectors.bigquery.errors import DATASET_ROLE, our_errors
+from model.archive import Change
+from model.errors import TableMismatchError, TableNotFoundError
+from model.settings import BigQuerySettings
+from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
+
+_DAY_MS: Final = 86_400_000
+# Long after Pub/Sub itself has forgotten a message nobody asks what became of its attempt.
+ATTEMPTS_DAYS: Final = 30
+DEAD_LETTERS: Final = "dead_letters"
+ATTEMPTS: Final = "attempts"
+_ATTRIBUTES: Final[ColumnType] = "ATTRIBUTES"
+
+
+@dataclass(frozen=True, slots=True)
+class TableId:
+    """A table's full name; its companions lie in the same dataset and begin with its name."""
+
+    project: str
+    dataset: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str, default_project: str) -> "TableId":
+        """Return the id that ``dataset.table`` or ``project.dataset.table`` names.
+
+        Example:
+            >>> TableId.parse("backup.messages", "shop")
+            TableId(project='shop', dataset='backup', table='messages')
+        """
+        *project, dataset, table = text.rsplit(".", 2)
+        return cls(project[0] if project else default_project, dataset, table)
+
+    def companion(self, name: str) -> "TableId":
+        """Return the table of this name that belongs to this one.
+
+        Example:
+            >>> str(TableId("shop", "backup", "messages").companion("attempts"))
+            'shop.backup.messages_attempts'
+        """
+        return TableId(self.project, self.dataset, f"{self.table}_{name}")
+
+    @property
+    def path(self) -> str:
+        """The name that the Storage APIs use."""
+        return f"projects/{self.project}/datasets/{self.dataset}/tables/{self.table}"
+
+    def __str__(self) -> str:
+        return f"{self.project}.{self.dataset}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table as it should be; ``partitioning`` is by ingestion time, ``expiration_days`` 0 keeps everything."""
+
+    id: TableId
+    description: str
+    schema: tuple[bigquery.SchemaField, ...]
+    partitioning: Partitioning
+    clustering: tuple[str, ...] = ()
+    expiration_days: int = 0
+    require_partition_filter: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+    kms_key: str | None = None
+
+
+def archive_specs(archive: TableId, partitioning: Partitioning, settings: BigQuerySettings) -> list[TableSpec]:
+    """Return the archive, its dead letters and the record of its attempts, in this order."""
+    labels = {"app": "refeed", **dict(settings.labels)}
+    common: dict[str, Any] = {"labels": tuple(sorted(labels.items())), "kms_key": settings.kms_key}
+    return [
+        TableSpec(
+            archive,
+            "Every raw Pub/Sub message, untouched.",
+            tuple(_archive_fields()),
+            partitioning,
+            clustering=("topic", "message_id"),
+            expiration_days=settings.partition_expiration_days,
+            require_partition_filter=settings.require_partition_filter,
+            **common,
+        ),
+        TableSpec(
+            archive.companion(DEAD_LETTERS),
+            "Messages that BigQuery refused for good, whole, with the reason.",
+            tuple(_fields(_DEAD_LETTER_COLUMNS)),
+            "day",
+            clustering=("topic",),
+            **common,
+        ),
+        TableSpec(
+            archive.companion(ATTEMPTS),
+            "What each attempt of a backup stream wrote, noted before its commit.",
+            tuple(_fields(_ATTEMPT_COLUMNS)),
+            "day",
+            clustering=("lease",),
+            expiration_days=ATTEMPTS_DAYS,
+            **common,
+        ),
+    ]
+
+
+_DEAD_LETTER_COLUMNS: Final = (
+    ("topic", "STRING", "The id of the topic it was published to."),
+    ("subscription", "STRING", "The id of the backup subscription it came through."),
+    ("message_id", "STRING", "Pub/Sub's id; unique within its topic only."),
+    ("reason", "STRING", "What BigQuery said against the row."),
+    ("row", "BYTES", "The archive's row as an Arrow IPC stream, bit for bit."),
+    ("failed_at", "TIMESTAMP", "When it was refused."),
+)
+
+_ATTEMPT_COLUMNS: Final = (
+    ("lease", "STRING", "The lease that the attempt was made under."),
+    ("epoch", "INT64", "How many times that lease had been taken."),
+    ("stream", "STRING", "The stream whose attempt it is."),
+    ("attempt", "INT64", "The attempt's number in its stream."),
+    ("kind", "STRING", "attempt, ids (a piece of its message ids) or abandoned."),
+    ("document", "STRING", "What has to be committed, JSON."),
+    ("ids", "BYTES", "Topic, message_id and publish_time of its messages, an Arrow IPC stream."),
+    ("noted_at", "TIMESTAMP", "When it was noted."),
+)
+
+
+def differences(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
+    """Return what is missing or differs; nothing is changed."""
+    found: list[Change] = []
+    first = specs[0].id
+    with our_errors(f"reading dataset {first.dataset}", DATASET_ROLE):
+        try:
+            dataset = clients.rest().get_dataset(f"{first.project}.{first.dataset}")
+        except api.NotFound:
+            dataset = None
+    if dataset is None:
+        found.append(Change(f"{first.project}.{first.dataset}", "dataset", "missing", clients.connection.location))
+    elif dataset.location.lower() != clients.connection.location.lower():
+        found.append(
+            Change(
+                f"{first.project}.{first.dataset}",
+                "location",
+                dataset.location,
+                clients.connection.location,
+                is_compatible=False,
+            )
+        )
+    for spec in specs:
+        table = None if dataset is None else read_table(clients, spec.id)
+        found += [Change(str(spec.id), "table", "missing", "created")] if table is None else _compare(spec, table)
+    return found
+
+
+def apply(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
+    """Create what is missing, patch what differs, and return what was done.
+
+    Raises:
+        TableMismatchError: something differs that can't be changed; nothing was changed at all.
+    """
+    changes = differences(clients, specs)
+    if wrong := [change for change in changes if not change.is_compatible]:
+        texts = [f"{c.resource} {c.field}: is {c.found}, wanted is {c.wanted}" for c in wrong]
+        raise TableMismatchError(
+            f"Nothing was changed, because this can't be: {'; '.join(texts)}.",
+            changes=[asdict(change) for change in wrong],
+        )
+    touched = {change.resource: change for change in changes}
+    first = specs[0].id
+    if f"{first.project}.{first.dataset}" in touched:
+        _create_dataset(clients, specs[0])
+    for spec in specs:
+        change = touched.get(str(spec.id))
+        if change is None:
+            continue
+        with our_errors(f"creating or changing table {spec.id}"):
+            if change.field == "table":
+                clients.rest().create_table(table_resource(spec), exists_ok=True)
+            else:
+                _patch(clients, spec, [c.field for c in changes if c.resource == str(spec.id)])
+    return changes
+
+
+def read_table(clients: Clients, table: TableId) -> Any:
+    """Return the table as BigQuery describes it, None when there is none."""
+    with our_errors(f"reading table {table}"):
+        try:
+            return clients.rest().get_table(str(table))
+        except api.NotFound:
+            return None
+
+
+def check_tables(clients: Clients, specs: Sequence[TableSpec]) -> None:
+    """Say which table a stream would miss before it begins.
+
+    Raises:
+        TableNotFoundError: one is missing; 'refeed init' creates it.
+        TableMismatchError: one has another partitioning or column type.
+    """
+    for spec in specs:
+        table = read_table(clients, spec.id)
+        if table is None:
+            raise TableNotFoundError(f"There is no table {spec.id}: run 'refeed init' to create it.")
+        changes = [c for c in _compare(spec, table) if c.field.startswith("column ") or not c.is_compatible]
+        if wrong := [c for c in changes if c.found == "missing" or not c.is_compatible]:
+            texts = [f"{c.field} is {c.found}, wanted is {c.wanted}" for c in wrong]
+            raise TableMismatchError(f"Table {spec.id}: {'; '.join(texts)}. Run 'refeed init'.")
+
+
+def table_resource(spec: TableSpec) -> Any:
+    """Return the table as Google's client creates it."""
+    table = bigquery.Table(str(spec.id), schema=spec.schema)
+    table.description = spec.description
+    table.labels = dict(spec.labels)
+    table.time_partitioning = bigquery.TimePartitioning(
+        type_=spec.partitioning.upper(), expiration_ms=spec.expiration_days * _DAY_MS or None
+    )
+    table.require_partition_filter = spec.require_partition_filter
+    table.clustering_fields = list(spec.clustering) or None
+    if spec.kms_key:
+        table.encryption_configuration = bigquery.EncryptionConfiguration(kms_key_name=spec.kms_key)
+    return table
+
+
+def _create_dataset(clients: Clients, spec: TableSpec) -> None:
+    dataset = bigquery.Dataset(f"{spec.id.project}.{spec.id.dataset}")
+    dataset.location = clients.connection.location
+    dataset.description = "Refeed's archive of raw Pub/Sub messages and what belongs to it."
+    dataset.labels = dict(spec.labels)
+    if spec.kms_key:
+        dataset.default_encryption_configuration = bigquery.EncryptionConfiguration(kms_key_name=spec.kms_key)
+    with our_errors(f"creating dataset {spec.id.dataset}", DATASET_ROLE):
+        clients.rest().create_dataset(dataset, exists_ok=True)
+
+
+def _compare(spec: TableSpec, table: Any) -> Iterator[Change]:
+    name = str(spec.id)
+    partitioning = table.time_partitioning
+    kind = _partitioning_text(partitioning)
+    if kind != spec.partitioning.upper():
+        yield Change(name, "partitioning", kind, spec.partitioning.upper(), is_compatible=False)
+    else:
+        days = (partitioning.expiration_ms or 0) / _DAY_MS
+        if days != spec.expiration_days:
+            yield Change(name, "partition_expiration_days", f"{days:g}", str(spec.expiration_days))
+    for attribute, wanted in (
+        ("require_partition_filter", spec.require_partition_filter),
+        ("description", spec.description),
+    ):
+        found = getattr(table, attribute) or type(wanted)()
+        if found != wanted:
+            yield Change(name, attribute, str(found), str(wanted))
+    clustering = tuple(table.clustering_fields or ())
+    if clustering != spec.clustering:
+        yield Change(name, "clustering", ", ".join(clustering) or "none", ", ".join(spec.clustering) or "none")
+    missing = {key: value for key, value in spec.labels if table.labels.get(key) != value}
+    if missing:
+        yield Change(name, "labels", _pairs({k: table.labels.get(k, "") for k in missing}), _pairs(missing))
+    key = table.encryption_configuration.kms_key_name if table.encryption_configuration else None
+    # A key that nobody asked for may be the project's own policy: it is left as it is.
+    if spec.kms_key and key != spec.kms_key:
+        yield Change(name, "kms_key", key or "Google's own", spec.kms_key)
+    yield from _compare_fields(name, "", spec.schema, table.schema)
+
+
+def _partitioning_text(partitioning: Any) -> str:
+    if partitioning is None:
+        return "none"
+    return f"{partitioning.type_} on {partitioning.field}" if partitioning.field else str(partitioning.type_)
+
+
+def _compare_fields(
+    table: str, prefix: str, wanted_fields: Sequence[Any], found_fields: Sequence[Any]
+) -> Iterator[Change]:
+    found_by_name = {field.name.lower(): field for field in found_fields}
+    for wanted in wanted_fields:
+        where = f"column {prefix}{wanted.name}"
+        found = found_by_name.get(wanted.name.lower())
+        if found is None:
+            yield Change(table, where, "missing", f"{_type(wanted)} {wanted.mode}")
+            continue
+        if (_type(found), found.mode) != (_type(wanted), wanted.mode):
+            # Google's "Modifying table schemas": REQUIRED may become NULLABLE, nothing else.
+            is_relaxed = _type(found) == _type(wanted) and (found.mode, wanted.mode) == ("REQUIRED", "NULLABLE")
+            yield Change(
+                table,
+                where,
+                f"{_type(found)} {found.mode}",
+                f"{_type(wanted)} {wanted.mode}",
+                is_compatible=is_relaxed,
+            )
+        elif (found.description or "") != (wanted.description or ""):
+            yield Change(table, f"{where} description", found.description or "", wanted.description or "")
+        yield from _compare_fields(table, f"{prefix}{wanted.name}.", wanted.fields, found.fields)
+
+
+def _patch(clients: Clients, spec: TableSpec, fields: Sequence[str]) -> None:
+    """Change ``fields`` of a table on the very version that was read, so that nobody else's change is undone."""
+    table = clients.rest().get_table(str(spec.id))
+    wanted = table_resource(spec)
+    changed = set()
+    for name in fields:
+        if name.startswith("column "):
+            table.schema = _merge(spec.schema, table.schema)
+            changed.add("schema")
+        elif name == "labels":
+            table.labels = {**table.labels, **dict(spec.labels)}
+            changed.add("labels")
+        else:
+            attribute = {
+                "partition_expiration_days": "time_partitioning",
+                "clustering": "clustering_fields",
+                "kms_key": "encryption_configuration",
+            }.get(name, name)
+            setattr(table, attribute, getattr(wanted, attribute))
+            changed.add(attribute)
+    clients.rest().update_table(table, sorted(changed))
+
+
+def _merge(wanted_fields: Sequence[Any], found_fields: Sequence[Any]) -> list[Any]:
+    """Return the found columns in their order as wanted, then the new ones; columns that others added stay."""
+    wanted_by_name = {field.name.lower(): field for field in wanted_fields}
+    merged = [wanted_by_name.pop(field.name.lower(), field) for field in found_fields]
+    return [*merged, *wanted_by_name.values()]
+
+
+def _archive_fields() -> Iterator[Any]:
+    for column in ARCHIVE_COLUMNS:
+        if column.type == _ATTRIBUTES:
+            pair = [bigquery.SchemaField(name, "STRING") for name in ("key", "value")]
+            yield bigquery.SchemaField(
+                column.name, "RECORD", mode="REPEATED", description=column.description, fields=pair
+            )
+        else:
+            yield bigquery.SchemaField(column.name, column.type, description=column.description)
+
+
+def _fields(columns: Sequence[tuple[str, str, str]]) -> Iterator[Any]:
+    for name, kind, description in columns:
+        yield bigquery.SchemaField(name, kind, description=description)
+
+
+def _type(field: Any) -> str:
+    """Return the type's one name: the API answers with the older of two."""
+    return {"INT64": "INTEGER", "FLOAT64": "FLOAT", "BOOL": "BOOLEAN", "STRUCT": "RECORD"}.get(
+        field.field_type, str(field.field_type)
+    )
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from tests.standin.fixture import session_standin, shared_standin, standin
+
+__all__ = ["session_standin", "shared_standin", "standin"]
+
+
+@pytest.fixture
+def bigquery(standin, monkeypatch):
+    """The stand-in as this process's BigQuery."""
+    for name, value in {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}.items():
+        monkeypatch.setenv(name, value)
+    return standin
+
+
+def test_it_creates_the_lakes_archive_and_says_so_once(refeed, home):
+    first = refeed("init")
+    assert first.code == 0
+    assert f"+ {home}/lake/backup/messages  table: missing -> created" in first.out
+    assert (home / "lake" / "backup" / "messages" / "_delta_log").is_dir()
+    assert "is as it should be" in refeed("init").out
+
+
+def test_a_dry_run_shows_what_is_missing_and_creates_nothing(refeed, bigquery):
+    shown = refeed("init", "--project", "shop", "--dataset", "raw", "--location", "EU", "--dry-run")
+    assert shown.code == 0
+    assert "+ shop.raw  dataset: missing -> EU" in shown.out
+    assert "+ shop.raw.messages  table: missing -> created" in shown.out
+    assert "nothing was changed" in shown.out
+    assert list(bigquery.client("shop").list_datasets()) == []
+
+
+def test_it_creates_tables_and_prints_the_lines_that_every_other_command_needs(refeed, bigquery):
+    done = refeed("init", "--project", "shop", "--dataset", "raw", "--location", "EU")
+    assert done.code == 0
+    assert "export REFEED_ARCHIVE_TABLE=raw.messages" in done.out
+    assert "export REFEED_BIGQUERY_LOCATION=EU" in done.out
+    assert bigquery.client("shop").get_dataset("raw").location == "EU"
+    again = refeed("init", "--project", "shop", "--dataset", "raw", "--location", "EU", "--json")
+    assert json.loads(again.out) == {"archive": "bigquery://shop.raw.messages", "dry_run": False, "changes": []}
+
+
+def test_a_difference_that_cannot_be_mended_is_shown_and_refused(refeed, bigquery, monkeypatch):
+    assert refeed("init", "--project", "shop").code == 0
+    monkeypatch.setenv("REFEED_ARCHIVE_PARTITIONING", "hour")
+    shown = refeed("init", "--project", "shop", "--dry-run")
+    assert shown.code == 1
+    assert "! shop.backup.messages  partitioning: DAY -> HOUR  (can't be changed)" in shown.out
+    refused = refeed("init", "--project", "shop")
+    assert refused.code == 1
+    assert "table_mismatch" in refused.err
+
+
+def test_options_of_bigquery_are_refused_for_a_lake(refeed):
+    refused = refeed("init", "--dataset", "raw")
+    assert refused.code != 0
+    assert "REFEED_WAREHOUSE=bigquery" in refused.err
+
+
+def test_one_of_the_two_hosts_alone_is_refused_before_anything_is_called(refeed, bigquery, monkeypatch):
+    monkeypatch.delenv("REFEED_BIGQUERY_STORAGE_HOST")
+    refused = refeed("init")
+    assert "belong together" in refused.err
+
+
+def test_without_credentials_the_line_to_log_in_is_named(refeed, monkeypatch, tmp_path):
+    monkeypatch.setenv("REFEED_WAREHOUSE", "bigquery")
+    # "How Application Default Credentials works": no file, no gcloud login, and no metadata server is asked.
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    refused = refeed("init", "--project", "shop")
+    assert refused.code == 1
+    assert "credentials_missing" in refused.err
+    assert "gcloud auth application-default login" in refused.err
