@@ -16,7 +16,8 @@ from api.errors import install_problem_handlers
 from api.headers import SafeHeaders
 from api.openapi import install_openapi
 from api.routes import router
-from backfill.service import BackfillService, open_backfills
+from backfill.opening import open_backfills
+from backfill.service import BackfillService
 from jobs.keys import Keyring
 from jobs.store import open_store
 from model.errors import RefeedError

@@ -1,17 +1,37 @@
 """A backfill as people see it: one shape for the API and for ``--json``."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from backfill.request import BackfillRequest
 from jobs.progress import Progress
 from jobs.store import Job, JobError
 from model.job import JobState
 
+# A request's fields that a backfill shows as they were asked for; the others may change while it lives.
+_FIXED: Final = (
+    "max_rows",
+    "max_bytes_billed",
+    "start_paused",
+    "ordering",
+    "attributes",
+    "yield_to",
+    "max_failed",
+    "allow_overlap",
+    "target_subscription",
+)
+_TIMES: Final = ("created_at", "started_at", "finished_at")
+
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """One backfill; times are aware UTC, ``window`` the ingestion times its query may read."""
+    """One backfill; times are aware UTC, ``window`` the ingestion times its query may read.
+
+    ``options`` are how it was asked to run. ``canary_messages`` is None once a resume has ended the canary.
+    ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
+    """
 
     id: str
     state: JobState
@@ -25,40 +45,71 @@ class Backfill:
     started_at: datetime | None
     finished_at: datetime | None
     window: dict[str, str]
+    plan_id: str | None
+    rate_limit_messages_per_second: float | None
+    canary_messages: int | None
+    options: Mapping[str, Any]
     progress: Progress
+    restarts: int
+    in_flight_at_most: int | None
+    approval: dict[str, Any] | None
+    verification: dict[str, Any]
     error: JobError | None
     etag: str
 
     @classmethod
-    def from_job(cls, job: Job) -> Self:
+    def from_job(cls, job: Job, *, in_flight_at_most: int | None = None) -> Self:
         """Return the backfill that a job of kind ``backfill`` is."""
-        asked = job.request
+        asked, now = job.request, {**job.request, **job.options}
+        defaults = BackfillRequest(query="", topic="").to_json()
         return cls(
             id=job.id,
             state=job.state,
             query=asked["query"],
             parameters=asked["parameters"],
             topic=asked["topic"],
-            description=asked["description"],
-            labels=asked["labels"],
+            description=now["description"],
+            labels=job.labels,
             created_by=job.created_by,
             created_at=job.created_at,
             started_at=job.started_at,
             finished_at=job.finished_at,
             window=asked["window"],
+            plan_id=job.plan_id,
+            rate_limit_messages_per_second=job.options.get("rate_limit_messages_per_second"),
+            canary_messages=job.options.get("canary_messages"),
+            # One made before an option existed has none of it.
+            options={name: asked.get(name, defaults[name]) for name in _FIXED},
             progress=job.progress,
+            restarts=job.restarts,
+            in_flight_at_most=in_flight_at_most,
+            approval=_approval(job),
+            verification=job.verification or _unverified(job),
             error=job.error,
             etag=f'"{job.version}"',
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
-        times = ("created_at", "started_at", "finished_at")
+        fields = asdict(self)
         return {
-            **asdict(self),
+            **fields,
+            **fields.pop("options"),
             "state": self.state.value,
-            **{name: render_moment(getattr(self, name)) for name in times},
+            **{name: render_moment(getattr(self, name)) for name in _TIMES},
         }
+
+
+def exceeds_approval(job: Job) -> bool:
+    """Say whether the job has more rows than one person may decide about, and nobody else has approved it.
+
+    What is known counts: the plan's rows at first, those that were selected later.
+    """
+    approval = job.approval or {}
+    if approval.get("by") is not None or not approval.get("above_rows"):
+        return False
+    rows = max(approval.get("rows") or 0, job.progress.selected or 0)
+    return rows > int(approval["above_rows"])
 
 
 def render_moment(moment: datetime | None) -> str | None:
@@ -69,3 +120,21 @@ def render_moment(moment: datetime | None) -> str | None:
         '2026-01-01T00:00:00Z'
     """
     return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _approval(job: Job) -> dict[str, Any] | None:
+    if job.approval is None:
+        return None
+    rows = job.progress.selected if job.progress.selected is not None else job.approval.get("rows")
+    return {
+        "required": exceeds_approval(job) or job.approval.get("by") is not None,
+        "above_rows": job.approval.get("above_rows"),
+        "rows": rows,
+        "by": job.approval.get("by"),
+        "at": job.approval.get("at"),
+    }
+
+
+def _unverified(job: Job) -> dict[str, Any]:
+    figures = {"selected": job.progress.selected, "published": job.progress.published}
+    return {"state": "pending", **figures, "landed": None, "merged": None, "missing": None}

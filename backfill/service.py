@@ -1,68 +1,60 @@
 """What can be done with backfills: one service for the API and the command line."""
 
-import base64
-import binascii
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from backfill.plan import Plan, make_plan
-from backfill.request import BackfillRequest, ValidRequest, validate_request
-from backfill.resource import Backfill, render_moment
+from backfill.creation import (
+    approval_of,
+    check_bytes,
+    check_rows,
+    check_subscriptions,
+    ensure_topic,
+    overlap_guard,
+    render_specification,
+    render_window,
+)
+from backfill.deployment import Deployment
+from backfill.planner import Planner
+from backfill.reader import BackfillReader
+from backfill.request import BackfillRequest, ValidRequest, validate_changes, validate_request
+from backfill.resource import Backfill, exceeds_approval
 from backfill.supervisor import KIND, Supervisor
-from connectors.lake.archive import LakeArchive
-from connectors.lake.query import ArchiveSnapshot, QueryLimits
+from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
-from connectors.spark.connect import ConnectServer, find_spark_submit
-from connectors.spark.session import spark_environment
 from jobs.folder import Control, Order
-from jobs.launcher import ConnectLauncher, Launcher, SparkSubmitLauncher
-from jobs.store import Event, Idempotency, Job, JobStore
-from model.errors import JobNotFoundError, RefeedError, RequestInvalidError, TopicNotFoundError
-from model.job import JobState, is_job_id, new_job_id
-from model.message import parse_resource_id, replay_token
-from model.settings import Settings
-from model.table import Partitioning
-from sql.validate import Policy
+from jobs.launcher import Launcher
+from jobs.store import Idempotency, Job, JobStore
+from model.errors import (
+    ApprovalRequiredError,
+    ForbiddenError,
+    JobChangedError,
+    JobStateError,
+    RefeedError,
+    RequestInvalidError,
+)
+from model.job import JobState, new_job_id
+from model.principal import APPROVE, PLAN, RUN, Principal
 
 _LOG: Final = structlog.get_logger()
-MAX_PAGE_SIZE: Final = 1000
-DEFAULT_PAGE_SIZE: Final = 50
-_PLAN_SECONDS: Final = 60.0
+RETRIES: Final = ("all", "failed", "missing")
+_ORDERS: Final[Mapping[JobState, Order]] = {JobState.RUNNING: Order.RUN, JobState.PAUSED: Order.PAUSE}
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """Where a service's archive lies, where its messages go and what its callers may ask for."""
+class BackfillService(BackfillReader):
+    """Creates backfills, steers them and tells how they are; :meth:`start` begins to run what is created.
 
-    home: Path
-    project: str
-    emulator_host: str | None
-    replay_secret: str
-    lake: str
-    archive_table: str
-    archive_partitioning: Partitioning
-    max_window_days: int
-    query_memory: str
+    Every call answers from the store within milliseconds, except :meth:`plan`, which runs the query. A call
+    that changes a backfill takes the version that its caller has seen, if it matters.
 
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some backfills, newest first, and the token of those that come after them."""
-
-    backfills: list[Backfill]
-    next_page_token: str | None
-
-
-class BackfillService:
-    """Creates backfills, tells how they are and stops them; :meth:`start` begins to run what is created.
-
-    Every call answers from the store within milliseconds, except :meth:`plan`, which runs the query.
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope, or may not publish to the topic.
+        JobNotFoundError: any call that names a backfill that is not there.
+        JobChangedError: any call with an ``expected_version`` that the backfill is no longer at.
     """
 
     def __init__(
@@ -73,17 +65,21 @@ class BackfillService:
         pubsub: PubSub,
         launcher: Launcher,
         supervisor: Supervisor,
+        planner: Planner,
+        verifier: Verifier,
     ) -> None:
+        super().__init__(store, supervisor.folder, verifier)
         self._deployment = deployment
-        self._store = store
         self._pubsub = pubsub
         self._launcher = launcher
         self._supervisor = supervisor
+        self._planner = planner
         self._is_started = False
 
     def start(self) -> None:
         """Launch and follow backfills in the background, also those that an earlier service left."""
         self._is_started = True
+        self._planner.warm()
         self._supervisor.start()
 
     def prepare(self) -> None:
@@ -103,126 +99,236 @@ class BackfillService:
         if interrupt:
             self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
         self._supervisor.stop()
-        running = {JobState.RUNNING, JobState.CANCELLING}
+        running = {JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING}
         if self._is_started and not any(job.state in running for job in self._store.list_active(KIND)):
             # Also ends a start under way, which a launch may be waiting for.
             self._launcher.close()
         self._supervisor.join()
+        self._planner.close()
         self._store.close()
         self._pubsub.close()
 
+    def plan(self, request: BackfillRequest, *, principal: Principal) -> dict[str, Any]:
+        """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.
+
+        Raises:
+            QueryRefusedError, RequestInvalidError: as :meth:`create`.
+            QueryError: the query fails, or needs more than it may use.
+        """
+        principal.require(PLAN)
+        principal.require_topic(request.topic)
+        valid = validate_request(request, self._planner.policy())
+        return self._planner.plan(request, valid)
+
     def create(
-        self, request: BackfillRequest, *, actor: str = "local", idempotency_key: str | None = None
+        self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None
     ) -> Backfill:
-        """Validate the request and keep it as a PENDING backfill; returns before its query runs.
+        """Validate the request and keep it as a PENDING backfill, or a PAUSED one; returns before its query runs.
 
         The same idempotency key with the same request gives back the backfill that the first call made.
 
         Raises:
             QueryRefusedError, RequestInvalidError: the request is wrong; every violation is in the details.
             TopicNotFoundError: the target does not exist (an embedded Pub/Sub gets it created).
+            PlanExpiredError, PlanMismatchError: the plan that the request quotes does not stand for it.
+            BackfillOverlapsError: an active backfill replays some of the same messages to the same topic.
+            ReplayArchivedError: a backup subscription of the target would archive the replay.
             IdempotencyKeyReusedError: the key came before with another request.
+            IdempotencyInProgressError: the first call with the key is under way.
         """
-        valid = validate_request(request, self._policy())
-        self._ensure_topic(request.topic)
-        job_id = new_job_id("bf")
-        folder = self._supervisor.folder(job_id)
-        # The folder is complete before the job exists: whoever finds the job can launch it.
-        folder.write_specification(self._specification(job_id, request.topic, valid))
-        idempotency = None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint())
-        window = {"from": render_moment(valid.window.start), "to": render_moment(valid.window.end)}
-        asked = {**request.to_json(), "window": window}
-        job: Job | None = None
+        principal.require(RUN)
+        principal.require_topic(request.topic)
+        if idempotency_key is None:
+            return self._create(request, principal, None)
+        idempotency = Idempotency(idempotency_key, request.fingerprint())
+        made = self._store.begin_create(KIND, idempotency, actor=principal.name)
+        if made is not None:
+            return self._show(made)
         try:
-            job = self._store.insert(job_id, KIND, asked, actor=actor, idempotency=idempotency)
-        finally:
-            if job is None or job.id != job_id:
-                shutil.rmtree(folder.path, ignore_errors=True)
-        if job.id == job_id:
-            _LOG.info("created", backfill_id=job.id, topic=request.topic)
+            return self._create(request, principal, idempotency)
+        except BaseException:
+            with suppress(RefeedError):
+                self._store.abandon_create(idempotency, actor=principal.name)
+            raise
+
+    def change(
+        self,
+        backfill_id: str,
+        changes: Mapping[str, Any],
+        *,
+        principal: Principal,
+        expected_version: int | None = None,
+    ) -> Backfill:
+        """Change the rate limit, the description or the labels, of a running backfill too.
+
+        Raises:
+            RequestInvalidError: some changes are wrong; every fault is in the details.
+            JobStateError: the rate of one that is at its end.
+        """
+        valid = validate_changes(changes)
+        job = self._steerable(backfill_id, principal)
+        if "rate_limit_messages_per_second" in valid and job.state.is_final:
+            raise JobStateError(f"{job.id} is {job.state}; nothing of it is published any more.")
+        if not valid:
+            return self._show(job)
+        what = "changed " + ", ".join(sorted(valid))
+        job = self._store.change(
+            job.id, actor=principal.name, what=what, options=valid, expected_version=expected_version
+        )
+        self._steer(job)
+        return self._show(job)
+
+    def pause(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+        """Let nothing new go out until :meth:`resume`; ``in_flight_at_most`` says what still may.
+
+        Pausing twice is one pause.
+
+        Raises:
+            JobStateError: it is at its end or on its way there.
+        """
+        job = self._steerable(backfill_id, principal)
+        if job.state is not JobState.PAUSED:
+            job = self._store.move(
+                job.id, JobState.PAUSED, actor=principal.name, why="paused", expected_version=expected_version
+            )
+        self._steer(job)
         self._supervisor.wake()
-        return Backfill.from_job(job)
+        return self._show(job)
 
-    def plan(self, request: BackfillRequest) -> Plan:
-        """Run the request's query to say what a backfill of it would publish; nothing is kept.
-
-        Raises:
-            QueryRefusedError, RequestInvalidError: as :meth:`create`.
-            QueryError: the query fails, or needs more than it may use.
-        """
-        valid = validate_request(request, self._policy())
-        place = self._deployment
-        archive = LakeArchive(place.lake, place.archive_table, place.archive_partitioning)
-        snapshot = ArchiveSnapshot(archive.data_files(valid.window), place.archive_partitioning)
-        spill = place.home / "backfills" / f"plan-{new_job_id('pl')}"
-        try:
-            limits = QueryLimits(place.query_memory, spill, seconds=_PLAN_SECONDS)
-            return make_plan(snapshot, valid.window, valid.lake, limits)
-        finally:
-            shutil.rmtree(spill, ignore_errors=True)
-
-    def get(self, backfill_id: str) -> Backfill:
-        """Return the backfill with its latest figures.
+    def resume(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+        """Let a paused backfill go on, without the canary that paused it; resuming twice is one resume.
 
         Raises:
-            JobNotFoundError: there is none.
+            JobStateError: it is at its end or on its way there.
+            ApprovalRequiredError: it has more rows than one person may decide about.
         """
-        return Backfill.from_job(self._get(backfill_id))
+        job = self._steerable(backfill_id, principal)
+        if job.state in {JobState.PENDING, JobState.RUNNING}:
+            return self._show(job)
+        if job.state is not JobState.PAUSED:
+            raise JobStateError(f"{job.id} is {job.state}, not paused.", state=job.state.value)
+        if exceeds_approval(job):
+            raise ApprovalRequiredError(
+                f"{job.id} has more than {(job.approval or {})['above_rows']} rows: somebody other than "
+                f"{job.created_by} has to approve it.",
+                id=job.id,
+            )
+        return self._resume(job, principal, "resumed", expected_version)
 
-    def list_backfills(self, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Page:
-        """Return backfills, newest first.
-
-        Raises:
-            RequestInvalidError: the token is not one that a page gave.
-        """
-        size = max(1, min(page_size, MAX_PAGE_SIZE))
-        before = None if not page_token else _parse_page_token(page_token)
-        jobs = self._store.list_jobs(KIND, limit=size + 1, after=None if before is None else (before,))
-        token = _render_page_token(jobs[size - 1].id) if len(jobs) > size else None
-        return Page([Backfill.from_job(job) for job in jobs[:size]], token)
-
-    def list_events(self, backfill_id: str) -> list[Event]:
-        """Return the backfill's history, oldest first."""
-        return self._store.list_events(self._get(backfill_id).id)
-
-    def cancel(self, backfill_id: str, *, actor: str = "local", expected_version: int | None = None) -> Backfill:
+    def cancel(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
         """Stop the backfill: no task starts another request after this returns, within the files' visibility.
 
-        What is under way still goes out: four requests of 1,000 messages a running task at most. Cancelling
-        twice is one cancel.
+        ``in_flight_at_most`` says what still goes out. Cancelling twice is one cancel.
 
         Raises:
-            JobNotFoundError: there is none.
             JobStateError: it is at its end.
-            JobChangedError: it is not at ``expected_version``.
         """
-        job = self._get(backfill_id)
+        job = self._steerable(backfill_id, principal)
         if job.state is JobState.CANCELLING:
-            return Backfill.from_job(job)
-        target = JobState.CANCELLED if job.state is JobState.PENDING else JobState.CANCELLING
-        job = self._store.move(job.id, target, actor=actor, why="cancelled", expected_version=expected_version)
-        self._supervisor.folder(job.id).write_control(Control(job.epoch, Order.STOP))
+            return self._show(job)
+        has_begun = job.state is not JobState.PENDING and job.driver is not None
+        target = JobState.CANCELLING if has_begun else JobState.CANCELLED
+        job = self._store.move(
+            job.id, target, actor=principal.name, why="cancelled", expected_version=expected_version
+        )
+        self._steer(job)
         self._supervisor.wake()
-        return Backfill.from_job(job)
+        return self._show(job)
 
-    def retry(self, backfill_id: str, *, actor: str = "local", expected_version: int | None = None) -> Backfill:
-        """Let a failed or cancelled backfill go on behind its last checkpoints, on the same selection.
+    def retry(
+        self, backfill_id: str, *, principal: Principal, only: str = "all", expected_version: int | None = None
+    ) -> Backfill:
+        """Let a backfill that has ended go on, on the same selection.
+
+        ``all`` goes on behind the last checkpoints of one that FAILED or was CANCELLED; ``failed`` sends its dead
+        letters again, ``missing`` what has not landed in the target's staging table.
 
         Raises:
-            JobNotFoundError: there is none.
-            JobStateError: it is neither failed nor cancelled.
-            JobChangedError: it is not at ``expected_version``.
+            JobStateError: it has not ended, or there is nothing of that kind to send.
+            StagingUnknownError: nobody knows what is missing.
         """
-        job = self._get(backfill_id)
+        if only not in RETRIES:
+            message = f"only is one of {', '.join(RETRIES)}."
+            raise RequestInvalidError(
+                message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
+            )
+        job = self._steerable(backfill_id, principal)
+        self._check_retry(job, only)
+        folder = self._folder_of(job.id)
+        specification = folder.read_specification()
+        run = {**specification.get("run", {}), "only": only}
+        if only == "missing":
+            run["rows"] = self._verifier.missing_rows(job)
+        folder.write_specification({**specification, "run": run})
+        why = "retried" if only == "all" else f"retried, only {only}"
         job = self._store.move(
-            job.id, JobState.PENDING, actor=actor, why="retried", expected_version=expected_version
+            job.id, JobState.PENDING, actor=principal.name, why=why, expected_version=expected_version
         )
         self._supervisor.wake()
-        return Backfill.from_job(job)
+        return self._show(job)
 
-    def read_log(self, backfill_id: str, max_bytes: int = 100_000) -> str:
-        """Return the end of the driver's log."""
-        return self._supervisor.folder(self._get(backfill_id).id).read_log_tail(max_bytes)
+    def approve(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+        """Let a backfill with many rows go on; a person other than its creator has looked at it.
+
+        One that waited for nothing else starts or goes on at once; one that was to start paused stays paused.
+
+        Raises:
+            ForbiddenError: the creator approves.
+            JobStateError: there is nothing to approve, or nothing any more.
+        """
+        principal.require(APPROVE)
+        job = self._get(backfill_id)
+        principal.require_topic(job.request["topic"])
+        if principal.name == job.created_by:
+            raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
+        if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
+            raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
+        waits = job.state is JobState.PAUSED and job.progress.selected is not None
+        approval = {
+            **(job.approval or {}),
+            "required": True,
+            "rows": job.progress.selected
+            if job.progress.selected is not None
+            else (job.approval or {}).get("rows"),
+            "by": principal.name,
+            "at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        }
+        folder = self._folder_of(job.id)
+        specification = folder.read_specification()
+        run = {**specification.get("run", {}), "approval_rows": None}
+        job = self._store.change(
+            job.id, actor=principal.name, what="approved", approval=approval, expected_version=expected_version
+        )
+        # After the store: an attempt that begins in between counts the rows again and waits, and is resumed here.
+        folder.write_specification({**specification, "run": run})
+        if waits:
+            return self._resume(job, principal, "approved", job.version)
+        self._supervisor.wake()
+        return self._show(job)
+
+    def revert(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+        """Delete what the backfill brought into the target's staging table, as long as no merge has taken it.
+
+        Raises:
+            JobStateError: it has not ended, so more could land.
+            StagingUnknownError: no staging table is known for its target.
+            AlreadyMergedError: some of it is merged.
+        """
+        job = self._steerable(backfill_id, principal)
+        if not job.state.is_final:
+            raise JobStateError(f"{job.id} is {job.state}; cancel it first.", state=job.state.value)
+        if expected_version not in (None, job.version):
+            raise JobChangedError(f"{job.id} is at version {job.version}.", version=job.version)
+        count = self._verifier.delete_rows(job)
+        verification = self._verifier.verify(job)
+        job = self._store.change(
+            job.id,
+            actor=principal.name,
+            what="reverted",
+            why=f"{count} rows deleted from staging",
+            verification=verification,
+        )
+        return self._show(job)
 
     def check_readiness(self) -> dict[str, str]:
         """Return what is not ready, by name, with the reason; empty when a backfill could start now."""
@@ -238,129 +344,98 @@ class BackfillService:
                 problems[name] = exc.message
         return problems
 
-    def _get(self, backfill_id: str) -> Job:
-        job = self._store.get(backfill_id)
-        if job.kind != KIND:
-            raise JobNotFoundError(f"There is no backfill {backfill_id}.", id=backfill_id)
+    def _create(self, request: BackfillRequest, principal: Principal, idempotency: Idempotency | None) -> Backfill:
+        valid = validate_request(request, self._planner.policy())
+        planned = self._planner.quoted(request)
+        rows = None if planned is None else planned.rows
+        check_rows(rows, request)
+        check_bytes(valid, request, self._deployment)
+        ensure_topic(self._pubsub, request.topic, self._deployment)
+        check_subscriptions(self._pubsub, request, self._deployment)
+        sources = None if planned is None else planned.source_topics
+        job_id = new_job_id("bf")
+        folder = self._folder_of(job_id)
+        # The folder is complete before the job exists: whoever finds the job can launch it.
+        folder.write_specification(render_specification(job_id, request, valid, self._deployment, self._pubsub))
+        job: Job | None = None
+        try:
+            job = self._store.insert(
+                job_id,
+                KIND,
+                _asked(request, valid, sources),
+                actor=principal.name,
+                idempotency=idempotency,
+                state=JobState.PAUSED if request.start_paused else JobState.PENDING,
+                options=_options(request),
+                plan_id=request.plan_id,
+                approval=approval_of(rows, self._deployment),
+                guard=overlap_guard(request, valid.window, sources, self._folder_of),
+            )
+        finally:
+            if job is None or job.id != job_id:
+                shutil.rmtree(folder.path, ignore_errors=True)
+        if job.id == job_id:
+            _LOG.info("created", backfill_id=job.id, topic=request.topic, by=principal.name)
+        self._supervisor.wake()
+        return self._show(job)
+
+    def _resume(self, job: Job, principal: Principal, why: str, expected_version: int | None) -> Backfill:
+        lives = job.driver is not None and self._folder_of(job.id).read_outcome(job.epoch) is None
+        if expected_version not in (None, job.version):
+            raise JobChangedError(f"{job.id} is at version {job.version}.", version=job.version)
+        options = {"canary_messages": None}
+        if lives:
+            # Before the store says RUNNING: RUN takes the driver's own pause back, which is looked at then.
+            self._write_control(job, Order.RUN, canary_messages=None)
+        try:
+            moved = self._store.move(
+                job.id,
+                JobState.RUNNING if lives else JobState.PENDING,
+                actor=principal.name,
+                why=why,
+                expected_version=job.version,
+                options=options,
+            )
+        except RefeedError:
+            self._steer(self._get(job.id))
+            raise
+        self._supervisor.wake()
+        return self._show(moved)
+
+    def _steer(self, job: Job) -> None:
+        """Tell the job's attempt, if it ever had one, what its state in the store means."""
+        if job.epoch > 0:
+            order = _ORDERS.get(job.state, Order.STOP)
+            if job.state is not JobState.PENDING:
+                self._write_control(job, order, canary_messages=job.options.get("canary_messages"))
+
+    def _write_control(self, job: Job, order: Order, *, canary_messages: int | None) -> None:
+        rate = job.options.get("rate_limit_messages_per_second")
+        self._folder_of(job.id).write_control(Control(job.epoch, order, rate, canary_messages))
+
+    def _steerable(self, backfill_id: str, principal: Principal) -> Job:
+        principal.require(RUN)
+        job = self._get(backfill_id)
+        principal.require_topic(job.request["topic"])
         return job
 
-    def _policy(self) -> Policy:
-        return Policy(
-            archive_table=self._deployment.archive_table,
-            project=self._deployment.project,
-            max_window_days=self._deployment.max_window_days,
-            now=datetime.now(UTC),
-        )
-
-    def _ensure_topic(self, topic: str) -> None:
-        parse_resource_id(topic)
-        if self._pubsub.topic_exists(topic):
-            return
-        if self._deployment.emulator_host is None:
-            raise TopicNotFoundError(
-                f"There is no topic {topic} in project {self._deployment.project}.", topic=topic
-            )
-        self._pubsub.create_topic(topic)
-
-    def _specification(self, job_id: str, topic: str, valid: ValidRequest) -> Mapping[str, Any]:
-        place = self._deployment
-        return {
-            "query": {
-                "sql": valid.lake.sql,
-                "parameters": dict(valid.lake.parameters),
-                "window": [valid.window.start.isoformat(), valid.window.end.isoformat()],
-                "memory": place.query_memory,
-            },
-            "archive": {
-                "lake": place.lake,
-                "table": place.archive_table,
-                "partitioning": place.archive_partitioning,
-            },
-            "target": {
-                "backfill_id": job_id,
-                "topic_path": self._pubsub.topic_path(topic),
-                "emulator_host": place.emulator_host,
-                "replay_token": replay_token(place.replay_secret, topic),
-            },
-        }
+    def _check_retry(self, job: Job, only: str) -> None:
+        if not job.state.is_final:
+            raise JobStateError(f"{job.id} is {job.state}, not at its end.", state=job.state.value)
+        if only == "all" and job.state is JobState.SUCCEEDED:
+            raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
+        if only == "failed" and job.progress.failed == 0:
+            raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
 
 
-def open_backfills(settings: Settings) -> BackfillService:
-    """Return the service of a deployment; nothing runs before its ``start``.
-
-    Raises:
-        JavaNotFoundError: there is no Java for Spark.
-        PubSubError: there are no credentials for Pub/Sub.
-    """
-    home = settings.home
-    deployment = Deployment(
-        home=home,
-        project=settings.project,
-        emulator_host=settings.pubsub_emulator_host,
-        replay_secret=settings.replay_secret(),
-        lake=settings.lake,
-        archive_table=settings.archive_table,
-        archive_partitioning=settings.archive_partitioning,
-        max_window_days=settings.max_window_days,
-        query_memory=settings.query_memory,
-    )
-    # The store last: what is missing is found before anything is open that would have to be closed.
-    launcher = open_launcher(settings)
-    pubsub = PubSub(settings.project, settings.pubsub_emulator_host)
-    store = JobStore(settings.job_store)
-    return BackfillService(
-        deployment,
-        store=store,
-        pubsub=pubsub,
-        launcher=launcher,
-        supervisor=Supervisor(store, launcher, home, max_running=settings.max_running),
-    )
+def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:
+    return {**request.to_json(), "window": render_window(valid.window), "source_topics": sources}
 
 
-def open_launcher(settings: Settings) -> Launcher:
-    """Return the launcher that the settings choose; REFEED_CONNECT_URL names a server that others look after."""
-    run = settings.home / "run"
-    environment = spark_environment(run / "spark")
-    if settings.launcher == "spark-submit":
-        return SparkSubmitLauncher(
-            find_spark_submit(),
-            environment,
-            master=settings.spark_master,
-            driver_memory=settings.spark_driver_memory,
-        )
-    if settings.connect_url is not None:
-        return ConnectLauncher(_ForeignServer(settings.connect_url), environment)
-    server = ConnectServer(
-        run, environment, master=settings.spark_master, driver_memory=settings.spark_driver_memory
-    )
-    return ConnectLauncher(server, environment)
-
-
-@dataclass(frozen=True, slots=True)
-class _ForeignServer:
-    """A Spark Connect server that others start and stop."""
-
-    url: str
-
-    def start(self) -> str:
-        return self.url
-
-    def stop(self) -> None:
-        return None
-
-
-def _render_page_token(job_id: str) -> str:
-    return base64.urlsafe_b64encode(job_id.encode()).decode().rstrip("=")
-
-
-def _parse_page_token(token: str) -> str:
-    try:
-        job_id = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
-    except (binascii.Error, ValueError):
-        job_id = ""
-    if not is_job_id(job_id):
-        raise RequestInvalidError(
-            "The page_token is not one that a page gave.",
-            errors=[{"code": "page_token_invalid", "message": "Not a page_token.", "pointer": "/page_token"}],
-        )
-    return job_id
+def _options(request: BackfillRequest) -> dict[str, Any]:
+    """Return what may change while the backfill lives."""
+    wanted = {
+        "rate_limit_messages_per_second": request.rate_limit_messages_per_second,
+        "canary_messages": request.canary_messages,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}

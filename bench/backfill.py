@@ -20,13 +20,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from backfill.opening import open_backfills
 from backfill.request import BackfillRequest
-from backfill.service import BackfillService, open_backfills
+from backfill.service import BackfillService
 from cli.processes import Child, Children, free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, encode_requests
 from jobs.progress import CheckpointFolder
+from model.principal import LOCAL
 from model.settings import Settings, read_settings
 
 MESSAGES = 400_000
@@ -95,12 +97,12 @@ def measure_refeed(service: BackfillService, settings: Settings, messages: int) 
     bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
     parameters = {name: {"type": "TIMESTAMP", "value": at.isoformat()} for name, at in bounds.items()}
     asked = time.monotonic()
-    made = service.create(BackfillRequest(QUERY, "replay", parameters))
+    made = service.create(BackfillRequest(QUERY, "replay", parameters), principal=LOCAL)
     checkpoints = CheckpointFolder(settings.home / "backfills" / made.id / "progress")
     published = _watch(
         lambda: sum(c.published for c in checkpoints.read_all()), messages, lambda: _check(service, made.id)
     )
-    while not (ended := service.get(made.id)).state.is_final:
+    while not (ended := service.get(made.id, principal=LOCAL)).state.is_final:
         time.sleep(0.02)
     seconds = time.monotonic() - asked
     assert ended.progress.published == messages, ended
@@ -154,7 +156,7 @@ def _watch(read: Callable[[], int], wanted: int, check: Callable[[], None]) -> t
 
 
 def _check(service: BackfillService, backfill_id: str) -> None:
-    found = service.get(backfill_id)
+    found = service.get(backfill_id, principal=LOCAL)
     assert found.error is None, found.error
 
 

@@ -39,7 +39,7 @@ def api(
     ] = False,
 ) -> None:
     """Run the HTTP API until Ctrl-C; /docs describes it. Without keys it listens on 127.0.0.1 alone."""
-    from backfill.service import open_backfills
+    from backfill.opening import open_backfills
 
     settings = command_settings()
     configure_logging()

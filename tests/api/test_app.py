@@ -16,8 +16,9 @@ import uvicorn
 
 from api.app import create_app
 from api.errors import STATUSES
-from backfill.service import BackfillService, Deployment
-from backfill.supervisor import Supervisor
+from backfill.deployment import Deployment
+from backfill.opening import assemble_backfills
+from backfill.service import BackfillService
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launch
 from jobs.store import JobStore
@@ -76,12 +77,8 @@ def service(tmp_path: Path, launcher: NoLauncher) -> Iterator[BackfillService]:
         max_window_days=366,
         query_memory="500MB",
     )
-    yield BackfillService(
-        deployment,
-        store=store,
-        pubsub=PubSub("shop", host),
-        launcher=launcher,
-        supervisor=Supervisor(store, launcher, tmp_path, max_running=1),
+    yield assemble_backfills(
+        deployment, store=store, pubsub=PubSub("shop", host), launcher=launcher, max_running=1
     )
     server.stop()
 
@@ -270,7 +267,7 @@ def test_a_launch_that_fails_is_told_by_the_backfill(client: httpx.Client, launc
 
 
 def test_pages_follow_each_other(client: httpx.Client) -> None:
-    ids = sorted(client.post("/backfills", json=body()).json()["id"] for _ in range(3))
+    ids = sorted(client.post("/backfills", json=body(allow_overlap=True)).json()["id"] for _ in range(3))
 
     first = client.get("/backfills", params={"page_size": 2}).json()
     second = client.get("/backfills", params={"page_size": 2, "page_token": first["next_page_token"]}).json()

@@ -1,0 +1,84 @@
+"""What every route of a resource shares: the service, ids and etags of requests, documented answers."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Header, Path, Request, Response
+
+from api.auth import current_principal
+from api.errors import PROBLEM_TYPE
+from api.schemas_backfills import EXAMPLE_ID
+from backfill.resource import Backfill
+from backfill.service import BackfillService
+from model.errors import JobChangedError, JobNotFoundError
+from model.job import is_job_id
+from model.principal import Principal
+
+# The longest number that a version or an event can have.
+_MAX_DIGITS: Final = 18
+NO_SUCH_BACKFILL: Final = "There is no such backfill."
+CHANGED: Final = "It has changed since If-Match was read."
+INVALID: Final = "The request or its query is not valid; `errors` has every violation."
+ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
+
+
+def backfill_service(request: Request) -> BackfillService:
+    """Return the service that the app was opened with; a FastAPI dependency."""
+    service: BackfillService = request.app.state.service
+    return service
+
+
+def checked_id(
+    backfill_id: Annotated[str, Path(description='"bf_" and a ULID.', examples=[EXAMPLE_ID])],
+) -> str:
+    """Return the id in a request's path; a FastAPI dependency.
+
+    Raises:
+        JobNotFoundError: it is no id, so there is no such job.
+    """
+    if not is_job_id(backfill_id):
+        raise JobNotFoundError(f"There is no job {backfill_id[:80]!r}.", id=backfill_id[:80])
+    return backfill_id
+
+
+def expected_version(
+    if_match: Annotated[
+        str | None, Header(description="An etag; the call is refused when the backfill changed since.")
+    ] = None,
+) -> int | None:
+    """Return the version that an If-Match names, None when it is absent or ``*``; a FastAPI dependency.
+
+    Raises:
+        JobChangedError: it is not the etag of any version.
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    digits = if_match.strip().strip('"')
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
+        raise JobChangedError(f"{if_match[:40]!r} is not the etag of any version.")
+    return int(digits)
+
+
+Service = Annotated[BackfillService, Depends(backfill_service)]
+Caller = Annotated[Principal, Depends(current_principal)]
+BackfillId = Annotated[str, Depends(checked_id)]
+ExpectedVersion = Annotated[int | None, Depends(expected_version)]
+
+
+def problems(**meanings: str) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI's responses for problems, by status ("s404") and what each means.
+
+    What the middleware answers on every route is documented with it.
+    """
+    return {
+        int(status[1:]): {
+            "description": text,
+            "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status, text in meanings.items()
+    }
+
+
+def shown(found: Backfill, response: Response) -> dict[str, Any]:
+    """Return the backfill as the answer's body, its version as the answer's ETag."""
+    response.headers["ETag"] = found.etag
+    return found.to_json()

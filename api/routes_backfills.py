@@ -1,0 +1,174 @@
+"""Backfills as a resource: planned, created, listed, shown and changed."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Response, status
+from fastapi.responses import JSONResponse
+
+from api.answers import (
+    CHANGED,
+    ETAG_HEADER,
+    INVALID,
+    NO_SUCH_BACKFILL,
+    BackfillId,
+    Caller,
+    ExpectedVersion,
+    Service,
+    problems,
+    shown,
+)
+from api.schemas_backfills import (
+    BackfillChange,
+    BackfillCreate,
+    BackfillOut,
+    BackfillPage,
+    BackfillPlanRequest,
+    PlanOut,
+)
+from backfill.filter import MAX_FILTER_CHARACTERS
+from backfill.reader import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+from backfill.request import BackfillRequest
+
+router: Final = APIRouter(tags=["backfills"])
+_RETRY_AFTER_SECONDS: Final = "1"
+_CREATED_HEADERS: Final = {
+    "Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "Seconds until asking is worth it.", "schema": {"type": "integer"}},
+    **ETAG_HEADER,
+}
+_FAILED: Final = "The warehouse or Pub/Sub failed or refused."
+_FULL: Final = "The disk is full."
+
+
+@router.post(
+    "/backfills:plan",
+    operation_id="planBackfill",
+    response_model=PlanOut,
+    responses=problems(s422=INVALID, s502=_FAILED, s507=_FULL),
+)
+def plan_backfill(body: BackfillPlanRequest, service: Service, caller: Caller) -> Any:
+    """Run the query to say what a backfill would do; nothing is published, and the plan is kept for a while."""
+    return service.plan(_request_of(body), principal=caller)
+
+
+@router.post(
+    "/backfills",
+    operation_id="createBackfill",
+    status_code=status.HTTP_202_ACCEPTED,
+    response_model=BackfillOut,
+    responses={
+        200: {"model": PlanOut, "description": "With `validate_only`: the plan; nothing is created."},
+        202: {"headers": _CREATED_HEADERS},
+        **problems(
+            s409="The plan has expired or is of something else; another backfill overlaps; the replay would be "
+            "archived again; or the first call with this Idempotency-Key is under way.",
+            s422=INVALID,
+            s502=_FAILED,
+            s507=_FULL,
+        ),
+    },
+)
+def create_backfill(
+    body: BackfillCreate,
+    response: Response,
+    service: Service,
+    caller: Caller,
+    *,
+    validate_only: Annotated[bool, Query(description="Answer the plan and create nothing.")] = False,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=255, description="The same key and body give the same backfill."),
+    ] = None,
+) -> Any:
+    """Validate the request and launch a backfill of what its query selects."""
+    request = _request_of(body)
+    if validate_only:
+        plan = PlanOut.model_validate(service.plan(request, principal=caller))
+        return JSONResponse(plan.model_dump(mode="json", by_alias=True))
+    found = service.create(request, principal=caller, idempotency_key=idempotency_key)
+    response.headers["Location"] = f"/backfills/{found.id}"
+    response.headers["Retry-After"] = _RETRY_AFTER_SECONDS
+    return shown(found, response)
+
+
+@router.get(
+    "/backfills",
+    operation_id="listBackfills",
+    response_model=BackfillPage,
+    responses=problems(s422="The filter, the order or the token is not valid; `errors` says where."),
+)
+def list_backfills(
+    service: Service,
+    caller: Caller,
+    *,
+    page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
+    page_token: Annotated[
+        str | None, Query(max_length=2000, description="next_page_token of a page with the same filter and order.")
+    ] = None,
+    filter_text: Annotated[
+        str,
+        Query(
+            alias="filter",
+            max_length=MAX_FILTER_CHARACTERS,
+            description="AIP-160: fields id, state, topic, created_by, created_at, started_at, finished_at and "
+            "labels.KEY; = != < <= > >=, labels.KEY:*, AND, NOT, brackets, and OR between values of one field.",
+            examples=['state = RUNNING AND topic = "orders"'],
+        ),
+    ] = "",
+    order_by: Annotated[
+        str,
+        Query(
+            max_length=200,
+            description="AIP-132: id, state, topic, created_by or created_at, each with desc or not, with commas.",
+            examples=["created_at desc"],
+        ),
+    ] = "",
+) -> Any:
+    """List backfills, the newest first unless an order is asked for."""
+    page = service.list_backfills(
+        principal=caller, page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
+    )
+    return {"backfills": [b.to_json() for b in page.backfills], "next_page_token": page.next_page_token}
+
+
+@router.get(
+    "/backfills/{backfill_id}",
+    operation_id="getBackfill",
+    response_model=BackfillOut,
+    responses={200: {"headers": ETAG_HEADER}, **problems(s404=NO_SUCH_BACKFILL, s422=INVALID)},
+)
+def get_backfill(backfill_id: BackfillId, response: Response, service: Service, caller: Caller) -> Any:
+    """Tell how a backfill is; its figures are at most a second old."""
+    return shown(service.get(backfill_id, principal=caller), response)
+
+
+@router.patch(
+    "/backfills/{backfill_id}",
+    operation_id="changeBackfill",
+    response_model=BackfillOut,
+    responses={
+        200: {"headers": ETAG_HEADER},
+        **problems(
+            s404=NO_SUCH_BACKFILL,
+            s409="It is at its end, so it has no rate to change.",
+            s412=CHANGED,
+            s422=INVALID,
+        ),
+    },
+)
+def change_backfill(
+    backfill_id: BackfillId,
+    body: BackfillChange,
+    response: Response,
+    *,
+    service: Service,
+    caller: Caller,
+    version: ExpectedVersion,
+) -> Any:
+    """Change the rate limit, also while it runs, the description or the labels."""
+    changes = body.model_dump(exclude_unset=True)
+    return shown(service.change(backfill_id, changes, principal=caller, expected_version=version), response)
+
+
+def _request_of(body: BackfillPlanRequest) -> BackfillRequest:
+    return BackfillRequest(**body.model_dump())

@@ -1,0 +1,135 @@
+"""What became of a backfill: its history, log, slices, dead letters and missing messages, and all of it live."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
+from api.schemas_backfills import BackfillEvents, BackfillSlices, MissingPage
+from api.streams import read, render_event, stream_changes, stream_log
+from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE, MAX_TAIL_BYTES, number_token
+
+router: Final = APIRouter(tags=["backfills"])
+
+_MAX_NUMBER: Final = 2**53
+_STREAM_EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUNNING", ...}\n\n'
+
+After = Annotated[
+    int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of the history behind the one with this number.")
+]
+PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)]
+PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_token of the page before.")]
+
+
+@router.get(
+    "/backfills/{backfill_id}:watch",
+    operation_id="watchBackfill",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Server-sent events: `history` for each line of its history, `progress` with the whole "
+            "backfill when something has changed, `end` with it at its end, where the stream ends; `problem` when "
+            "it can't go on. Comments keep the connection alive.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _STREAM_EXAMPLE}},
+        },
+        **problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
+    },
+)
+async def watch_backfill(
+    backfill_id: BackfillId,
+    service: Service,
+    caller: Caller,
+    *,
+    after: After = 0,
+    last_event_id: Annotated[
+        int | None,
+        Header(ge=0, le=_MAX_NUMBER, description="What a client sends that comes back; wins over after."),
+    ] = None,
+) -> StreamingResponse:
+    """Follow a backfill live, from a line of its history on, until it ends."""
+    begin = after if last_event_id is None else last_event_id
+    # Before the answer begins: a backfill that is not there is a problem with a status.
+    first = await read(lambda: service.watch(backfill_id, principal=caller, after=begin))
+    events = stream_changes(service, backfill_id, first, caller, after=begin)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+@router.get(
+    "/backfills/{backfill_id}/events",
+    operation_id="listBackfillEvents",
+    response_model=BackfillEvents,
+    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
+)
+def list_backfill_events(backfill_id: BackfillId, service: Service, caller: Caller, *, after: After = 0) -> Any:
+    """Tell what happened to a backfill, who did it and why, oldest first."""
+    events = service.list_events(backfill_id, principal=caller, after=after)
+    return {"events": [render_event(event) for event in events]}
+
+
+@router.get(
+    "/backfills/{backfill_id}/logs",
+    operation_id="readBackfillLogs",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Lines of JSON, as the driver wrote them; empty while there are none.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
+    },
+)
+async def read_backfill_logs(
+    backfill_id: BackfillId,
+    service: Service,
+    caller: Caller,
+    *,
+    tail: Annotated[
+        int, Query(ge=0, le=MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")
+    ] = DEFAULT_TAIL_BYTES,
+    follow: Annotated[bool, Query(description="Go on with what is written, until the backfill ends.")] = False,
+) -> StreamingResponse:
+    """Show the end of the driver's log, and what it writes from now on."""
+    first = await read(lambda: service.read_log(backfill_id, principal=caller, tail_bytes=tail))
+    if not follow:
+        return StreamingResponse(iter([first.content]), media_type="text/plain")
+    return StreamingResponse(stream_log(service, backfill_id, first, caller), media_type="text/plain")
+
+
+@router.get(
+    "/backfills/{backfill_id}/slices",
+    operation_id="listBackfillSlices",
+    response_model=BackfillSlices,
+    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
+)
+def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
+    """Tell how far each slice of a backfill's selection is."""
+    return {"slices": [asdict(part) for part in service.list_slices(backfill_id, principal=caller)]}
+
+
+@router.get(
+    "/backfills/{backfill_id}/missing",
+    operation_id="listBackfillMissing",
+    response_model=MissingPage,
+    responses=problems(
+        s404=NO_SUCH_BACKFILL,
+        s409="No staging table of its target is known.",
+        s422=INVALID,
+        s502="The warehouse failed.",
+    ),
+)
+def list_backfill_missing(
+    backfill_id: BackfillId,
+    service: Service,
+    caller: Caller,
+    *,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: PageToken = None,
+) -> Any:
+    """List the messages that were selected and have not landed; `:retry` with `only=missing` sends them again."""
+    after = number_token(page_token)
+    found = service.list_missing(backfill_id, principal=caller, limit=page_size + 1, after=after)
+    token = str(found[page_size - 1].row) if len(found) > page_size else None
+    return {"messages": [asdict(message) for message in found[:page_size]], "next_page_token": token}

@@ -1,0 +1,363 @@
+"""The JSON shapes of backfills and plans, as OpenAPI shows them."""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model.job import JobState
+
+_QUERY: Final = """\
+SELECT data, attributes, message_id
+FROM backup.messages
+WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"""
+EXAMPLE_ID: Final = "bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"
+_EXAMPLE_REQUEST: Final[dict[str, Any]] = {
+    "query": _QUERY,
+    "topic": "orders",
+    "parameters": {
+        "from": {"type": "TIMESTAMP", "value": "2026-01-01T00:00:00Z"},
+        "to": {"type": "TIMESTAMP", "value": "2026-01-02T00:00:00Z"},
+    },
+    "description": "New Year's orders lost their currency.",
+    "labels": {"ticket": "shop-123"},
+    "rate_limit_messages_per_second": 500,
+    "canary_messages": 10,
+}
+_EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
+    **_EXAMPLE_REQUEST,
+    "id": EXAMPLE_ID,
+    "state": "RUNNING",
+    "created_by": "key:ann",
+    "created_at": "2026-01-03T03:00:00Z",
+    "started_at": "2026-01-03T03:00:02Z",
+    "finished_at": None,
+    "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+    "plan_id": None,
+    "max_rows": None,
+    "max_bytes_billed": None,
+    "start_paused": False,
+    "ordering": "none",
+    "attributes": {},
+    "yield_to": None,
+    "max_failed": 0,
+    "allow_overlap": False,
+    "target_subscription": None,
+    "progress": {
+        "selected": 120_000,
+        "published": 30_000,
+        "failed": 0,
+        "bytes": 33_000_000,
+        "event_time": "2026-01-01T06:10:00.000000Z",
+        "rate_messages_per_second": 500.0,
+        "eta_seconds": 180.0,
+        "repeated_at_most": 0,
+    },
+    "restarts": 0,
+    "in_flight_at_most": None,
+    "approval": None,
+    "verification": {
+        "state": "pending",
+        "selected": 120_000,
+        "published": 30_000,
+        "landed": None,
+        "merged": None,
+        "missing": None,
+    },
+    "error": None,
+    "etag": '"4"',
+}
+
+
+class QueryParameter(BaseModel):
+    """A named parameter's type and value; BYTES are base64, DATE and TIMESTAMP are RFC 3339, arrays are lists."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str = Field(max_length=64, examples=["TIMESTAMP"])
+    value: Any = Field(examples=["2026-01-01T00:00:00Z"])
+
+
+class YieldTo(BaseModel):
+    """Live traffic that comes first: the backfill holds back while this subscription lags."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    subscription: str = Field(min_length=1, max_length=300, description="Id of any subscription of the project.")
+    max_oldest_unacked_seconds: float = Field(description="Nothing goes out while its oldest message is older.")
+
+
+class BackfillPlanRequest(BaseModel):
+    """What would be replayed, where to and how; a plan takes the same body as a create."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE_REQUEST]})
+
+    query: str = Field(min_length=1, description="One SELECT over the archive, in GoogleSQL.")
+    topic: str = Field(min_length=1, max_length=300, description="Id of the topic that the messages go to.")
+    parameters: dict[str, QueryParameter] = Field(default_factory=dict)
+    description: str = Field(default="", description="Why; up to 2,000 characters.")
+    labels: dict[str, str] = Field(default_factory=dict)
+    plan_id: str | None = Field(
+        default=None,
+        max_length=64,
+        description="The plan that was looked at; refused with 409 once it has expired or is of another query.",
+    )
+    rate_limit_messages_per_second: float | None = Field(
+        default=None, description="Over all tasks together; may change while it runs."
+    )
+    max_rows: int | None = Field(default=None, description="More selected rows than this fail the backfill.")
+    max_bytes_billed: int | None = Field(
+        default=None, description="The query is refused when it would read more bytes than this."
+    )
+    start_paused: bool = Field(default=False, description="Wait for :resume before anything starts.")
+    ordering: Literal["none", "by_key"] = Field(
+        default="none", description="by_key sets the original ordering keys again, in their order."
+    )
+    attributes: dict[str, str] = Field(
+        default_factory=dict, description="Added to every message; goog... and refeed_... are reserved."
+    )
+    canary_messages: int | None = Field(default=None, description="Publish so many, pause, and wait for :resume.")
+    yield_to: YieldTo | None = None
+    max_failed: int = Field(default=0, description="More messages than this that can't be published stop it.")
+    allow_overlap: bool = Field(
+        default=False, description="Run although another backfill replays some of the same messages there."
+    )
+    target_subscription: str | None = Field(
+        default=None,
+        max_length=300,
+        description="Only this subscription of the topic is meant: adds refeed_target, which its filter selects.",
+    )
+
+
+class BackfillCreate(BackfillPlanRequest):
+    """What to replay, where to and how."""
+
+
+class BackfillChange(BaseModel):
+    """What changes; a field that is not there stays as it is, a rate limit of null lifts the limit."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"rate_limit_messages_per_second": 100}]},
+    )
+
+    rate_limit_messages_per_second: float | None = None
+    description: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class BackfillRetry(BaseModel):
+    """What a retry sends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"only": "failed"}]})
+
+    only: Literal["all", "failed", "missing"] = Field(
+        default="all",
+        description="all: what is left of one that failed or was cancelled; failed: its dead letters; "
+        "missing: what has not landed.",
+    )
+
+
+class TimeWindow(BaseModel):
+    """A half-open interval of ingestion time."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    start: datetime = Field(alias="from")
+    end: datetime = Field(alias="to")
+
+
+class BackfillProgress(BaseModel):
+    """A backfill's figures; ``selected`` is null until its query has run."""
+
+    selected: int | None
+    published: int
+    failed: int
+    bytes: int
+    event_time: datetime | None = Field(description="The latest publish_time among what has been replayed.")
+    rate_messages_per_second: float | None
+    eta_seconds: float | None
+    repeated_at_most: int = Field(description="How many messages may have gone out twice, at most.")
+
+
+class BackfillVerification(BaseModel):
+    """What is proven of a backfill, in rows of its selection; null is what can't be known."""
+
+    state: Literal["pending", "complete", "incomplete", "unknown"] = Field(
+        description="unknown: published whole, and no staging table of the target is known."
+    )
+    selected: int | None
+    published: int
+    landed: int | None = Field(description="Rows that reached the target's staging table.")
+    merged: int | None = Field(description="Rows that a merge has taken into the reporting table.")
+    missing: int | None = Field(description="Selected rows that have not landed.")
+
+
+class BackfillApproval(BaseModel):
+    """Whether somebody other than the creator has to approve, and who did."""
+
+    required: bool
+    above_rows: int | None
+    rows: int | None = Field(description="Those of the plan, then those that were selected.")
+    by: str | None
+    at: datetime | None
+
+
+class BackfillError(BaseModel):
+    """Why a backfill failed."""
+
+    code: str
+    message: str
+
+
+class BackfillOut(BaseModel):
+    """One backfill."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_BACKFILL]})
+
+    id: str
+    state: JobState
+    query: str
+    parameters: dict[str, QueryParameter]
+    topic: str
+    description: str
+    labels: dict[str, str]
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    window: TimeWindow | None
+    plan_id: str | None
+    rate_limit_messages_per_second: float | None
+    max_rows: int | None
+    max_bytes_billed: int | None
+    start_paused: bool
+    ordering: Literal["none", "by_key"]
+    attributes: dict[str, str]
+    canary_messages: int | None = Field(description="Null once a resume has ended the canary.")
+    yield_to: YieldTo | None
+    max_failed: int
+    allow_overlap: bool
+    target_subscription: str | None
+    progress: BackfillProgress
+    restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
+    in_flight_at_most: int | None = Field(
+        description="Of one that is paused or being cancelled: messages that may still go out. Null else."
+    )
+    approval: BackfillApproval | None = Field(description="Null where this deployment asks for none.")
+    verification: BackfillVerification
+    error: BackfillError | None
+    etag: str
+
+
+class BackfillPage(BaseModel):
+    """Some backfills."""
+
+    backfills: list[BackfillOut]
+    next_page_token: str | None
+
+
+class PlanSample(BaseModel):
+    """A message that would be replayed; data is JSON when it is, else text or base64, cut at 4 KiB."""
+
+    message_id: str | None
+    publish_time: datetime | None
+    topic: str | None
+    attributes: dict[str, str | None]
+    data: Any
+    encoding: Literal["json", "text", "base64"]
+
+
+class PlanHour(BaseModel):
+    """Rows of one hour of ingestion time."""
+
+    hour: datetime
+    rows: int
+
+
+class PlanSubscription(BaseModel):
+    """A subscription of the target, and whether replayed messages reach it."""
+
+    name: str
+    filter: str
+    receives_replay: bool
+
+
+class PlanWarning(BaseModel):
+    """Something to know before it runs."""
+
+    code: str
+    message: str
+
+
+class PlanOut(BaseModel):
+    """What a backfill would do. Null is what can't be known before; it is never zero."""
+
+    plan_id: str
+    expires_at: datetime
+    window: TimeWindow | None
+    rows: int | None = Field(description="Exact.")
+    bytes: int | None = Field(description="Of the messages' data.")
+    bytes_scanned: int | None = Field(description="What reading for the query comes to.")
+    price_usd: float | None = Field(description="Null where no price is set or nothing is billed.")
+    rows_by_topic: dict[str, int]
+    rows_by_hour: list[PlanHour]
+    first_publish_time: datetime | None
+    last_publish_time: datetime | None
+    samples: list[PlanSample]
+    subscriptions: list[PlanSubscription]
+    warnings: list[PlanWarning]
+
+
+class BackfillEvent(BaseModel):
+    """One line of a backfill's history."""
+
+    number: int = Field(description="Grows, with gaps; what ?after= and Last-Event-ID take.")
+    at: datetime
+    actor: str
+    what: str
+    why: str | None
+
+
+class BackfillEvents(BaseModel):
+    """A backfill's history, oldest first."""
+
+    events: list[BackfillEvent]
+
+
+class BackfillSlice(BaseModel):
+    """How far one slice of the selection is."""
+
+    number: int
+    first_row: int
+    rows: int
+    state: Literal["waiting", "begun", "done"]
+    offset: int = Field(description="Rows of it with an answer from Pub/Sub, good or bad.")
+    published: int
+    failed: int
+    bytes: int
+    event_time: datetime | None
+    repeated_at_most: int
+
+
+class BackfillSlices(BaseModel):
+    """A backfill's slices, in order; none before its query has run."""
+
+    slices: list[BackfillSlice]
+
+
+class MissingMessage(BaseModel):
+    """A message that was selected and has not landed."""
+
+    row: int
+    message_id: str | None
+    topic: str | None
+    publish_time: datetime | None
+
+
+class MissingPage(BaseModel):
+    """Some of the messages that have not landed, by row."""
+
+    messages: list[MissingMessage]
+    next_page_token: str | None

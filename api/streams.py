@@ -1,0 +1,98 @@
+"""Answers that go on until a backfill ends: its progress as server-sent events, its log as text."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, TypeVar
+
+import structlog
+from fastapi.concurrency import run_in_threadpool
+
+from backfill.reader import BackfillReader, Changes, LogPiece
+from backfill.resource import render_moment
+from jobs.store import Event
+from model.errors import RefeedError
+from model.principal import Principal
+
+_LOG: Final = structlog.get_logger()
+_POLL_SECONDS: Final = 0.5
+# Proxies close what is silent for a minute, some for half of one.
+_HEARTBEAT_SECONDS: Final = 15.0
+
+Found = TypeVar("Found")
+
+
+async def read(call: Callable[[], Found]) -> Found:
+    """Return what ``call`` does, without keeping other requests waiting."""
+    return await run_in_threadpool(call)
+
+
+async def stream_changes(
+    reader: BackfillReader, backfill_id: str, first: Changes, principal: Principal, *, after: int
+) -> AsyncIterator[bytes]:
+    """Yield server-sent events until the backfill has ended, beginning with ``first``.
+
+    ``history`` is a line of its history, ``progress`` the whole backfill whenever something of it has changed,
+    ``end`` the backfill at its end. Their id is the number of the latest line of history, so whoever comes back
+    with it misses no line. A comment says every 15 seconds that the connection lives.
+    """
+    changes, latest, last_sent, said_at = first, after, "", time.monotonic()
+    while True:
+        for event in changes.events:
+            latest = event.number
+            yield _event("history", latest, json.dumps(render_event(event)))
+        shown = json.dumps(changes.backfill.to_json(), default=str)
+        has_ended = changes.backfill.state.is_final
+        if shown != last_sent or has_ended:
+            yield _event("end" if has_ended else "progress", latest, shown)
+            last_sent, said_at = shown, time.monotonic()
+        if has_ended:
+            return
+        if time.monotonic() - said_at >= _HEARTBEAT_SECONDS:
+            yield b": the connection lives\n\n"
+            said_at = time.monotonic()
+        await asyncio.sleep(_POLL_SECONDS)
+        number = latest
+        try:
+            changes = await read(lambda: reader.watch(backfill_id, principal=principal, after=number))  # noqa: B023
+        except RefeedError as exc:
+            # Too late for a status: whoever watches comes back with the last id, or gives up.
+            _LOG.warning("a watch ended early", backfill_id=backfill_id, code=exc.code)
+            yield _event("problem", latest, json.dumps({"code": exc.code, "detail": exc.message}))
+            return
+
+
+async def stream_log(
+    reader: BackfillReader, backfill_id: str, first: LogPiece, principal: Principal
+) -> AsyncIterator[bytes]:
+    """Yield the driver's log from ``first`` on, until the backfill has ended and all of it is sent."""
+    piece = first
+    while True:
+        if piece.content:
+            yield piece.content
+        if piece.is_last:
+            return
+        if not piece.content or piece is first:
+            await asyncio.sleep(_POLL_SECONDS)
+        offset = piece.end
+        try:
+            piece = await read(lambda: reader.read_log_from(backfill_id, offset, principal=principal))  # noqa: B023
+        except RefeedError as exc:
+            _LOG.warning("a log's reader was cut off", backfill_id=backfill_id, code=exc.code)
+            return
+
+
+def render_event(event: Event) -> dict[str, Any]:
+    """Return a line of a history as the API shows it."""
+    return {
+        "number": event.number,
+        "at": render_moment(event.at),
+        "actor": event.actor,
+        "what": event.what,
+        "why": event.why,
+    }
+
+
+def _event(name: str, number: int, data: str) -> bytes:
+    return f"id: {number}\nevent: {name}\ndata: {data}\n\n".encode()

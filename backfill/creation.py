@@ -1,0 +1,254 @@
+"""What has to hold before a backfill is made, and what its driver is told."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from backfill.deployment import Deployment
+from backfill.request import BackfillRequest, ValidRequest
+from backfill.resource import render_moment
+from backfill.selection import read_selection
+from connectors.lake.archive import LakeArchive
+from connectors.pubsub.client import PubSub, SubscriptionInfo
+from jobs.folder import JobFolder
+from jobs.store import Job, StoredPlan
+from local.filters import parse_filter
+from local.status import StatusError
+from model.errors import (
+    BackfillOverlapsError,
+    PlanExpiredError,
+    PlanMismatchError,
+    ReplayArchivedError,
+    RequestInvalidError,
+    SubscriptionNotFoundError,
+    TargetSubscriptionError,
+    TopicNotFoundError,
+)
+from model.message import (
+    BACKUP_SUBSCRIPTION_PREFIX,
+    REPLAY_TAGS,
+    TARGET_ATTRIBUTE,
+    parse_resource_id,
+    replay_filter,
+    replay_token,
+)
+from model.window import Window
+
+
+def ensure_topic(pubsub: PubSub, topic: str, deployment: Deployment) -> None:
+    """Make sure that the target is there; an embedded Pub/Sub gets it created.
+
+    Raises:
+        TopicNotFoundError: it does not exist.
+    """
+    parse_resource_id(topic)
+    if pubsub.topic_exists(topic):
+        return
+    if deployment.emulator_host is None:
+        raise TopicNotFoundError(f"There is no topic {topic} in project {deployment.project}.", topic=topic)
+    pubsub.create_topic(topic)
+
+
+def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: Deployment) -> None:
+    """Raise unless the subscriptions that the request names, and those that back its target up, will do.
+
+    Raises:
+        ReplayArchivedError: a backup subscription of the target would let the replay into the archive again.
+        TargetSubscriptionError: ``target_subscription`` does not select what is meant for it.
+        SubscriptionNotFoundError: there is none of a name.
+    """
+    found = pubsub.list_subscriptions(request.topic)
+    wanted = replay_filter(replay_token(deployment.replay_secret, request.topic))
+    for subscription in found:
+        if subscription.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and subscription.filter != wanted:
+            raise ReplayArchivedError(
+                f"The backup subscription {subscription.id} has the filter {subscription.filter!r}, which lets "
+                "this deployment's replays through: they would be archived again.",
+                subscription=subscription.id,
+            )
+    if request.target_subscription is not None:
+        _check_target(request.target_subscription, found, request)
+    if request.yield_to is not None:
+        # Raises when there is none; it may be one of any topic of the project.
+        pubsub.get_subscription(request.yield_to["subscription"])
+
+
+def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillRequest) -> None:
+    """Raise unless the plan that the request quotes is of what it asks for, and still counts.
+
+    Raises:
+        PlanExpiredError: it has expired, or there is none.
+        PlanMismatchError: it is of another query, other parameters or another topic.
+    """
+    if plan is None or plan.expires_at <= datetime.now(UTC):
+        raise PlanExpiredError(
+            f"There is no plan {request.plan_id!r} any more; plan again.", plan_id=str(request.plan_id)[:80]
+        )
+    if plan.fingerprint != fingerprint:
+        raise PlanMismatchError(plan_id=plan.id)
+
+
+def check_rows(rows: int | None, request: BackfillRequest) -> None:
+    """Raise when it is known already that more rows are selected than ``max_rows``.
+
+    Raises:
+        RequestInvalidError: there are more.
+    """
+    if rows is not None and request.max_rows is not None and rows > request.max_rows:
+        message = f"The plan has {rows} rows, max_rows allows {request.max_rows}."
+        raise RequestInvalidError(
+            message, errors=[{"code": "too_many_rows", "message": message, "pointer": "/max_rows"}]
+        )
+
+
+def check_bytes(valid: ValidRequest, request: BackfillRequest, deployment: Deployment) -> None:
+    """Raise when the files that the query may read come to more than ``max_bytes_billed``.
+
+    Raises:
+        RequestInvalidError: they do.
+        WarehouseError: there is no archive.
+    """
+    if request.max_bytes_billed is None:
+        return
+    archive = LakeArchive(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
+    size = sum(file.size_bytes for file in archive.data_files(valid.window))
+    if size > request.max_bytes_billed:
+        message = f"The query may read {size} bytes, max_bytes_billed allows {request.max_bytes_billed}."
+        raise RequestInvalidError(
+            message, errors=[{"code": "too_many_bytes", "message": message, "pointer": "/max_bytes_billed"}]
+        )
+
+
+def approval_of(rows: int | None, deployment: Deployment) -> dict[str, Any] | None:
+    """Return what the store keeps about an approval; rows that are not known yet are counted by the driver."""
+    if not deployment.approval_rows:
+        return None
+    is_above = rows is not None and rows > deployment.approval_rows
+    return {"required": is_above, "above_rows": deployment.approval_rows, "rows": rows, "by": None, "at": None}
+
+
+def overlap_guard(
+    request: BackfillRequest,
+    window: Window,
+    source_topics: Collection[str] | None,
+    folder_of: Callable[[str], JobFolder],
+) -> Callable[[Sequence[Job]], None]:
+    """Return what raises when an active backfill would publish some of the same messages to the same topic.
+
+    Messages are the same where windows overlap and their topics in the archive do; topics that are not known
+    overlap with everything.
+    """
+
+    def guard(active: Sequence[Job]) -> None:
+        overlapping = [
+            job
+            for job in active
+            if job.request["topic"] == request.topic
+            and _window_of(job).overlaps(window)
+            and _may_share(source_topics, _source_topics(job, folder_of))
+        ]
+        if overlapping and not request.allow_overlap:
+            raise BackfillOverlapsError(
+                f"{overlapping[0].id} is {overlapping[0].state} and replays messages of the same time to "
+                f"{request.topic}; allow_overlap lets both do so.",
+                errors=[
+                    {"code": "backfill_overlaps", "message": f"{job.id} is {job.state}.", "pointer": "/topic"}
+                    for job in overlapping
+                ],
+            )
+
+    return guard
+
+
+def overlapping_ids(jobs: Sequence[Job], topic: str, window: Window) -> list[str]:
+    """Return the active backfills that a plan warns of: same target, overlapping windows."""
+    return [job.id for job in jobs if job.request["topic"] == topic and _window_of(job).overlaps(window)]
+
+
+def render_specification(
+    job_id: str, request: BackfillRequest, valid: ValidRequest, deployment: Deployment, pubsub: PubSub
+) -> Mapping[str, Any]:
+    """Return all that the job's driver and tasks need to know."""
+    return {
+        "query": {
+            "sql": valid.lake.sql,
+            "parameters": dict(valid.lake.parameters),
+            "window": _bounds(valid.window),
+            "memory": deployment.query_memory,
+            "reads_archive": valid.lake.reads_archive,
+            "extra_reads": [
+                {
+                    "table": read.table,
+                    "view": read.view,
+                    "window": None if read.window is None else _bounds(read.window),
+                }
+                for read in valid.lake.extra_reads
+            ],
+        },
+        "archive": {
+            "lake": deployment.lake,
+            "table": deployment.archive_table,
+            "partitioning": deployment.archive_partitioning,
+        },
+        "target": {
+            "backfill_id": job_id,
+            "topic_path": pubsub.topic_path(request.topic),
+            "emulator_host": deployment.emulator_host,
+            "replay_token": replay_token(deployment.replay_secret, request.topic),
+        },
+        "run": {
+            "ordering": request.ordering,
+            "attributes": request.added_attributes(),
+            "yield_to": None if request.yield_to is None else dict(request.yield_to),
+            "max_failed": request.max_failed,
+            "max_rows": request.max_rows,
+            "approval_rows": deployment.approval_rows or None,
+            "only": "all",
+        },
+    }
+
+
+def _bounds(window: Window) -> list[str]:
+    return [window.start.isoformat(), window.end.isoformat()]
+
+
+def render_window(window: Window) -> dict[str, str | None]:
+    """Return ``window`` as the API shows it."""
+    return {"from": render_moment(window.start), "to": render_moment(window.end)}
+
+
+def _check_target(name: str, found: Sequence[SubscriptionInfo], request: BackfillRequest) -> None:
+    subscription = next((one for one in found if one.id == name), None)
+    if subscription is None:
+        raise SubscriptionNotFoundError(f"The topic {request.topic} has no subscription {name}.", name=name)
+    tags = dict.fromkeys(REPLAY_TAGS, "x")
+    try:
+        message_filter = parse_filter(subscription.filter)
+    except StatusError as exc:
+        raise TargetSubscriptionError(f"The filter of {name} can't be read: {exc}", subscription=name) from exc
+    if not message_filter.matches({**tags, **request.attributes, TARGET_ATTRIBUTE: name}):
+        raise TargetSubscriptionError(
+            f"The filter of {name}, {subscription.filter!r}, does not let messages with "
+            f"{TARGET_ATTRIBUTE} = {name!r} through.",
+            subscription=name,
+        )
+
+
+def _window_of(job: Job) -> Window:
+    window = job.request["window"]
+    return Window(datetime.fromisoformat(window["from"]), datetime.fromisoformat(window["to"]))
+
+
+def _source_topics(job: Job, folder_of: Callable[[str], JobFolder]) -> Collection[str] | None:
+    """Return where the job's messages come from: by its plan, or by its selection once that is made."""
+    planned: Collection[str] | None = job.request.get("source_topics")
+    if planned is not None:
+        return planned
+    selection = read_selection(folder_of(job.id).selection)
+    if selection is None or sum(selection.rows_by_topic.values()) < selection.rows:
+        return None
+    return selection.rows_by_topic.keys()
+
+
+def _may_share(left: Collection[str] | None, right: Collection[str] | None) -> bool:
+    return left is None or right is None or not set(left).isdisjoint(right)

@@ -1,0 +1,48 @@
+"""Where a deployment's archive lies, where its messages go, and what its callers may ask for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.settings import Settings
+from model.table import Partitioning
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What every backfill of one deployment has in common.
+
+    Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never.
+    """
+
+    home: Path
+    project: str
+    emulator_host: str | None
+    replay_secret: str
+    lake: str
+    archive_table: str
+    archive_partitioning: Partitioning
+    max_window_days: int
+    query_memory: str
+    query_tables: tuple[str, ...] = ()
+    plan_seconds: int = 900
+    price_usd_per_tib: float | None = None
+    approval_rows: int = 0
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Deployment":
+        """Return the deployment that ``settings`` describe."""
+        return cls(
+            home=settings.home,
+            project=settings.project,
+            emulator_host=settings.pubsub_emulator_host,
+            replay_secret=settings.replay_secret(),
+            lake=settings.lake,
+            archive_table=settings.archive_table,
+            archive_partitioning=settings.archive_partitioning,
+            max_window_days=settings.max_window_days,
+            query_memory=settings.query_memory,
+            query_tables=settings.query_tables,
+            plan_seconds=settings.plan_seconds,
+            price_usd_per_tib=settings.price_usd_per_tib,
+            approval_rows=settings.approval_rows,
+        )

@@ -1,0 +1,103 @@
+"""Opens the service of a deployment from its settings: store, Pub/Sub, launcher, supervisor."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from backfill.deployment import Deployment
+from backfill.planner import Planner
+from backfill.service import BackfillService
+from backfill.supervisor import Supervisor
+from backfill.verification import StagingTable, Verifier
+from connectors.pubsub.client import PubSub
+from connectors.spark.connect import ConnectServer, find_spark_submit
+from connectors.spark.session import network_conf, spark_environment
+from jobs.folder import JobFolder
+from jobs.launcher import ConnectLauncher, Launcher, SparkSubmitLauncher
+from jobs.store import JobStore
+from model.settings import Settings
+
+StagingOf = Callable[[str], StagingTable | None]
+
+
+def open_backfills(settings: Settings) -> BackfillService:
+    """Return the service of a deployment; nothing runs before its ``start``.
+
+    Raises:
+        JavaNotFoundError: there is no Java for Spark.
+        PubSubError: there are no credentials for Pub/Sub.
+    """
+    # The store last: what is missing is found before anything is open that would have to be closed.
+    launcher = open_launcher(settings)
+    pubsub = PubSub(settings.project, settings.pubsub_emulator_host)
+    return assemble_backfills(
+        Deployment.from_settings(settings),
+        store=JobStore(settings.job_store),
+        pubsub=pubsub,
+        launcher=launcher,
+        max_running=settings.max_running,
+    )
+
+
+def assemble_backfills(
+    deployment: Deployment,
+    *,
+    store: JobStore,
+    pubsub: PubSub,
+    launcher: Launcher,
+    max_running: int,
+    staging_of: StagingOf = lambda _topic: None,
+) -> BackfillService:
+    """Return the service of its parts; ``staging_of`` knows the staging table that a topic's pipeline writes."""
+    verifier = Verifier(lambda job_id: JobFolder(backfill_folder(deployment.home, job_id)), staging_of)
+    return BackfillService(
+        deployment,
+        store=store,
+        pubsub=pubsub,
+        launcher=launcher,
+        supervisor=Supervisor(store, launcher, deployment.home, max_running=max_running),
+        planner=Planner(deployment, store, pubsub),
+        verifier=verifier,
+    )
+
+
+def backfill_folder(home: Path, job_id: str) -> Path:
+    """Return where a home keeps the folder of a backfill."""
+    return home / "backfills" / job_id
+
+
+def open_launcher(settings: Settings) -> Launcher:
+    """Return the launcher that the settings choose; REFEED_CONNECT_URL names a server that others look after."""
+    run = settings.home / "run"
+    environment = spark_environment(run / "spark", settings.spark_master)
+    if settings.launcher == "spark-submit":
+        return SparkSubmitLauncher(
+            find_spark_submit(),
+            environment,
+            master=settings.spark_master,
+            driver_memory=settings.spark_driver_memory,
+            conf={**network_conf(settings.spark_master), **settings.spark_conf},
+        )
+    if settings.connect_url is not None:
+        return ConnectLauncher(_ForeignServer(settings.connect_url), environment)
+    server = ConnectServer(
+        run,
+        environment,
+        master=settings.spark_master,
+        driver_memory=settings.spark_driver_memory,
+        conf=settings.spark_conf,
+    )
+    return ConnectLauncher(server, environment)
+
+
+@dataclass(frozen=True, slots=True)
+class _ForeignServer:
+    """A Spark Connect server that others start and stop."""
+
+    url: str
+
+    def start(self) -> str:
+        return self.url
+
+    def stop(self) -> None:
+        return None

@@ -1,0 +1,227 @@
+"""What can be seen of backfills: states, lists, histories, logs, slices and what is missing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from backfill.filter import parse_list_query, parse_page_token, render_page_token
+from backfill.resource import Backfill
+from backfill.selection import read_selection
+from backfill.supervisor import KIND
+from backfill.verification import MissingMessage, Verifier
+from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
+from jobs.folder import JobFolder
+from jobs.progress import CheckpointFolder
+from jobs.store import Event, Job, JobStore, sort_key
+from model.errors import JobNotFoundError, RequestInvalidError
+from model.job import JobState
+from model.principal import READ, Principal
+
+MAX_PAGE_SIZE: Final = 1000
+DEFAULT_PAGE_SIZE: Final = 50
+DEFAULT_TAIL_BYTES: Final = 100_000
+MAX_TAIL_BYTES: Final = 10_000_000
+_LOG_PIECE_BYTES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some backfills, and the token of those that come after them."""
+
+    backfills: list[Backfill]
+    next_page_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A backfill as it is now, and the lines of its history that are new."""
+
+    backfill: Backfill
+    events: list[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Bytes of a driver's log, where the next ones begin, and whether none will come any more."""
+
+    content: bytes
+    end: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SliceView:
+    """How far one slice is; ``offset`` counts its rows with an answer from Pub/Sub, good or bad."""
+
+    number: int
+    first_row: int
+    rows: int
+    state: str
+    offset: int
+    published: int
+    failed: int
+    bytes: int
+    event_time: str | None
+    repeated_at_most: int
+
+
+class BackfillReader:
+    """Tells how backfills are; every call answers within milliseconds, from the store and the jobs' folders.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` does not hold the scope it needs.
+        JobNotFoundError: any call that names a backfill that is not there.
+    """
+
+    def __init__(self, store: JobStore, folder_of: Callable[[str], JobFolder], verifier: Verifier) -> None:
+        self._store = store
+        self._folder_of = folder_of
+        self._verifier = verifier
+
+    def get(self, backfill_id: str, *, principal: Principal) -> Backfill:
+        """Return the backfill with its latest figures."""
+        return self._show(self._read(backfill_id, principal))
+
+    def list_backfills(
+        self,
+        *,
+        principal: Principal,
+        page_size: int = DEFAULT_PAGE_SIZE,
+        page_token: str | None = None,
+        filter_text: str = "",
+        order_by: str = "",
+    ) -> Page:
+        """Return backfills that a filter lets through, the newest first without an order.
+
+        Raises:
+            RequestInvalidError: filter, order or token is wrong, or the token is of another list.
+        """
+        principal.require(READ)
+        query = parse_list_query(filter_text, order_by)
+        size = max(1, min(page_size, MAX_PAGE_SIZE))
+        after = None if not page_token else parse_page_token(page_token, query)
+        jobs = self._store.list_jobs(
+            KIND, limit=size + 1, conditions=query.conditions, order=query.order, after=after
+        )
+        token = render_page_token(query, sort_key(jobs[size - 1], query.order)) if len(jobs) > size else None
+        return Page([self._show(job) for job in jobs[:size]], token)
+
+    def list_events(self, backfill_id: str, *, principal: Principal, after: int = 0) -> list[Event]:
+        """Return the backfill's history behind line number ``after``, oldest first."""
+        return self._store.list_events(self._read(backfill_id, principal).id, after=after)
+
+    def watch(self, backfill_id: str, *, principal: Principal, after: int = 0) -> Changes:
+        """Return the backfill and what happened to it behind line number ``after``; for whoever asks again.
+
+        The state is read first, so one that has ended comes with the last line of its history.
+        """
+        job = self._read(backfill_id, principal)
+        return Changes(self._show(job), self._store.list_events(job.id, after=after))
+
+    def read_log(
+        self, backfill_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES
+    ) -> LogPiece:
+        """Return the end of the driver's log, whole lines only; empty while there is none."""
+        job = self._read(backfill_id, principal)
+        path = self._folder_of(job.id).driver_log
+        if not path.exists():
+            return LogPiece(b"", 0, job.state.is_final)
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            start = max(0, size - tail_bytes)
+            # One byte more: where it ends a line, the tail begins with a whole one.
+            file.seek(max(0, start - 1))
+            content = file.read(size - max(0, start - 1))
+        if start > 0:
+            content = content.partition(b"\n")[2]
+        return LogPiece(content, size, job.state.is_final)
+
+    def read_log_from(self, backfill_id: str, offset: int, *, principal: Principal) -> LogPiece:
+        """Return what the driver's log has from byte ``offset`` on, 64 KiB at most; for whoever follows it."""
+        # The state first: what is written before a backfill ends is in the file by then.
+        job = self._read(backfill_id, principal)
+        path = self._folder_of(job.id).driver_log
+        content = b""
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(offset)
+                content = file.read(_LOG_PIECE_BYTES)
+        return LogPiece(content, offset + len(content), job.state.is_final and not content)
+
+    def list_slices(self, backfill_id: str, *, principal: Principal) -> list[SliceView]:
+        """Return how far each slice is, in order; none before the selection is made."""
+        folder = self._folder_of(self._read(backfill_id, principal).id)
+        selection = read_selection(folder.selection)
+        if selection is None:
+            return []
+        reached = {c.slice: c for c in CheckpointFolder(folder.progress).read_all()}
+        views = []
+        for part in selection.slices:
+            c = reached.get(part.number)
+            views.append(
+                SliceView(
+                    number=part.number,
+                    first_row=part.first_row,
+                    rows=part.rows,
+                    state="waiting" if c is None else "done" if c.done else "begun",
+                    offset=0 if c is None else c.offset,
+                    published=0 if c is None else c.published,
+                    failed=0 if c is None else c.failed,
+                    bytes=0 if c is None else c.bytes,
+                    event_time=None if c is None else c.event_time,
+                    repeated_at_most=0 if c is None else c.repeated_at_most,
+                )
+            )
+        return views
+
+    def list_missing(
+        self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
+    ) -> list[MissingMessage]:
+        """Return selected messages that have not landed, by row from behind ``after`` on.
+
+        Raises:
+            StagingUnknownError: nobody knows what landed.
+        """
+        job = self._read(backfill_id, principal)
+        return self._verifier.missing_messages(job, limit=limit, after=after)
+
+    def _read(self, backfill_id: str, principal: Principal) -> Job:
+        principal.require(READ)
+        return self._get(backfill_id)
+
+    def _get(self, backfill_id: str) -> Job:
+        job = self._store.get(backfill_id)
+        if job.kind != KIND:
+            raise JobNotFoundError(f"There is no backfill {backfill_id}.", id=backfill_id)
+        return job
+
+    def _show(self, job: Job) -> Backfill:
+        return Backfill.from_job(job, in_flight_at_most=self._in_flight_at_most(job))
+
+    def _in_flight_at_most(self, job: Job) -> int | None:
+        """Return how many messages may still go out of a job that is told to stop, or None while it runs.
+
+        A task sends nothing new once it has seen the order; what it has under way are so many messages at most.
+        """
+        if job.state not in {JobState.PAUSED, JobState.CANCELLING}:
+            return None
+        tasks = len(self._folder_of(job.id).running_slices(job.epoch))
+        progress = job.progress
+        left = None if progress.selected is None else progress.selected - progress.published - progress.failed
+        under_way = tasks * MAX_UNCONFIRMED_MESSAGES
+        return under_way if left is None else max(0, min(left, under_way))
+
+
+def number_token(token: str | None, pointer: str = "/page_token") -> int:
+    """Return the row behind which a page of messages begins; -1 without a token.
+
+    Raises:
+        RequestInvalidError: it is not one that a page gave.
+    """
+    if not token:
+        return -1
+    if not token.isascii() or not token.isdecimal() or len(token) > 18:  # noqa: PLR2004 - digits of 64 bits
+        message = "The page_token is not one that a page gave."
+        error = {"code": "page_token_invalid", "message": message, "pointer": pointer}
+        raise RequestInvalidError(message, errors=[error])
+    return int(token)

@@ -1,0 +1,142 @@
+"""A service over a local Pub/Sub server, whose drivers only sleep: the tests say what they would have written."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backfill.deployment import Deployment
+from backfill.opening import assemble_backfills
+from backfill.request import BackfillRequest
+from backfill.selection import write_selection
+from backfill.service import BackfillService
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.pubsub.client import PubSub
+from jobs.folder import JobFolder
+from jobs.progress import CheckpointFolder, SliceCheckpoint
+from jobs.store import JobStore
+
+QUERY = (
+    "SELECT data, attributes, message_id FROM backup.messages "
+    "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"
+)
+
+
+def window(first_day: int = -1, last_day: int = 2) -> dict[str, Any]:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = {"from": first_day, "to": last_day}
+    return {
+        name: {"type": "TIMESTAMP", "value": (today + timedelta(days=n)).isoformat()} for name, n in days.items()
+    }
+
+
+@pytest.fixture
+def request_of() -> Callable[..., BackfillRequest]:
+    """Make a request; ``days`` are the window's ends, counted from today."""
+
+    def make(days: tuple[int, int] = (-1, 2), **changes: Any) -> BackfillRequest:
+        return BackfillRequest(**{"query": QUERY, "topic": "replay", "parameters": window(*days), **changes})
+
+    return make
+
+
+@dataclass
+class MemoryStaging:
+    """A staging table that holds what the tests say."""
+
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    merged: int = 0
+
+    def landed_rows(self, backfill_id: str) -> Iterator[Any]:
+        yield np.array(self.rows.get(backfill_id, []), dtype=np.int64)
+
+    def merged_rows(self, backfill_id: str) -> int:
+        return self.merged
+
+    def delete_rows(self, backfill_id: str) -> int:
+        return len(self.rows.pop(backfill_id, []))
+
+
+@pytest.fixture
+def staging() -> MemoryStaging:
+    return MemoryStaging()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, emulator_host: str) -> Deployment:
+    return Deployment(
+        home=tmp_path,
+        project="shop",
+        emulator_host=emulator_host,
+        replay_secret="secret",
+        lake=str(tmp_path / "lake"),
+        archive_table="backup.messages",
+        archive_partitioning="day",
+        max_window_days=366,
+        query_memory="500MB",
+    )
+
+
+@pytest.fixture
+def open_service(deployment: Deployment, launcher: Any) -> Iterator[Callable[..., BackfillService]]:
+    """Open the service, with changes to the deployment; it is closed at the end unless the test did so."""
+    opened: list[BackfillService] = []
+
+    def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
+        service = assemble_backfills(
+            replace(deployment, **changes),
+            store=JobStore(deployment.home / "jobs.db"),
+            pubsub=PubSub(deployment.project, deployment.emulator_host),
+            launcher=launcher,
+            max_running=2,
+            staging_of=staging_of,
+        )
+        opened.append(service)
+        return service
+
+    yield open_one
+    for service in opened:
+        service.close()
+
+
+@pytest.fixture
+def service(open_service: Callable[..., BackfillService]) -> BackfillService:
+    return open_service()
+
+
+@pytest.fixture
+def folder_of(tmp_path: Path) -> Callable[[str], JobFolder]:
+    return lambda job_id: JobFolder(tmp_path / "backfills" / job_id)
+
+
+@pytest.fixture
+def publish(folder_of: Callable[[str], JobFolder], rows: Any) -> Callable[..., None]:
+    """Leave what a driver leaves that has selected ``count`` rows and published some of them."""
+
+    def leave(job_id: str, count: int, published: int, failed: int = 0, *, epoch: int = 1) -> None:
+        folder = folder_of(job_id)
+        if not folder.selection.exists():
+            write_selection([rows(count)], folder.selection)
+        checkpoints = CheckpointFolder(folder.progress)
+        checkpoints.create()
+        done = published + failed == count
+        checkpoints.write(
+            SliceCheckpoint(0, epoch, offset=published + failed, published=published, failed=failed, done=done)
+        )
+
+    return leave
+
+
+@pytest.fixture
+def archive(deployment: Deployment, rows: Any) -> LakeArchive:
+    """An archive of 30 orders and 5 members."""
+    archive = LakeArchive(deployment.lake, "backup.messages")
+    archive.create()
+    lease = archive.take_lease("lease")
+    written = archive.writer().write([("orders", "s", rows(30)), ("members", "s", rows(5))])
+    archive.commit([written], Attempt("stream", 1, "lease", lease))
+    return archive

@@ -1,0 +1,60 @@
+"""The service starts, ends, and is found again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backfill.request import BackfillRequest
+from backfill.service import BackfillService
+from model.errors import JobNotFoundError
+from model.job import JobState
+from model.principal import LOCAL
+
+Wait = Callable[..., None]
+RequestOf = Callable[..., BackfillRequest]
+
+
+def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
+    open_service: Callable[..., BackfillService], launcher: Any, wait_for: Wait, request_of: RequestOf
+) -> None:
+    service = open_service()
+    made = service.create(request_of(), principal=LOCAL)
+    service.start()
+    wait_for(lambda: service.get(made.id, principal=LOCAL).state is JobState.RUNNING, "it runs")
+    service.close()
+
+    again = open_service()
+    again.start()
+    try:
+        assert again.get(made.id, principal=LOCAL).state is JobState.RUNNING
+        assert launcher.drivers[0].is_alive
+        assert launcher.closed == 0
+    finally:
+        again.close(interrupt=True)
+    assert not launcher.drivers[0].is_alive
+    assert launcher.closed == 1
+
+
+def test_a_backfill_that_is_not_there_is_an_error(service: BackfillService) -> None:
+    calls: list[Callable[..., object]] = [
+        service.get,
+        service.pause,
+        service.resume,
+        service.cancel,
+        service.retry,
+        service.approve,
+        service.revert,
+        service.watch,
+        service.list_events,
+        service.list_slices,
+        service.list_missing,
+        service.read_log,
+    ]
+    for call in calls:
+        with pytest.raises(JobNotFoundError):
+            call("bf_00000000000000000000000000", principal=LOCAL)
+
+
+def test_readiness_names_what_does_not_answer(service: BackfillService) -> None:
+    assert service.check_readiness() == {}
