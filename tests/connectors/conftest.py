@@ -2,6 +2,9 @@ import pytest
 
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
+from tests.issuer import issuer, keys_by_kind
+
+__all__ = ["issuer", "keys_by_kind"]
 
 
 @pytest.fixture
