@@ -1,85 +1,322 @@
 """What a backfill would publish, found by running its query."""
 
 import base64
+import codecs
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from backfill.reach import receives_replay
+from backfill.request import ValidRequest
 from backfill.selection import render_time
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, run_query
-from model.window import Window
-from sql.dialect import LakeQuery
+from connectors.lake.query import ArchiveSnapshot, QueryLimits
+from connectors.lake.query_process import QueryProcesses, Statement
+from connectors.pubsub.client import SubscriptionInfo
+from model.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, REPLAY_TAGS
+from sql.validate import ValidatedQuery
 
-_SAMPLES: Final = 10
+MAX_SAMPLES: Final = 10
+MAX_GROUPS: Final = 10_000
 _SAMPLE_BYTES: Final = 4096
+_TIB: Final = 2**40
+# What an attribute takes on the wire beside its texts, and all tags together with theirs.
+_ENTRY_BYTES: Final = 8
+_TAGS_BYTES: Final = 1024
+# The tags whose values a query need not give: topic, message_id, publish_time.
+_OPTIONAL_TAGS: Final = ("topic", "message_id", "publish_time")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTarget:
+    """Where a backfill would publish to: all subscriptions of the topic, and what every message gets added."""
+
+    topic: str
+    replay_token: str
+    subscriptions: Sequence[SubscriptionInfo]
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Rows, bytes, origin and samples of a selection; ``bytes_scanned`` is what reading its files comes to."""
+    """What a backfill would publish, in the API's shape; None is what nobody knows, never 0.
+
+    ``bytes`` are those of the payloads; ``bytes_scanned`` is what reading the files of the window comes to;
+    ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
+    dead letters.
+    """
 
     window: dict[str, str | None]
-    rows: int
-    bytes: int
+    topic: str
+    rows: int | None
+    bytes: int | None
     bytes_scanned: int
+    price_usd: float | None
     rows_by_topic: dict[str, int]
+    rows_by_hour: list[dict[str, Any]]
     first_publish_time: str | None
     last_publish_time: str | None
+    messages_without_room: int | None
     samples: list[dict[str, Any]]
+    subscriptions: list[dict[str, Any]]
+    warnings: list[dict[str, str]]
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
         return asdict(self)
 
 
-def make_plan(snapshot: ArchiveSnapshot, window: Window, query: LakeQuery, limits: QueryLimits) -> Plan:
-    """Run the query twice, for its sums and for its first rows, and return the plan.
+def make_plan(
+    valid: ValidRequest,
+    snapshot: ArchiveSnapshot,
+    target: PlanTarget,
+    processes: QueryProcesses,
+    limits: QueryLimits,
+    *,
+    overlapping: Sequence[str] = (),
+) -> Plan:
+    """Run the query in a process of its own, once for its sums and once for its first rows; return the plan.
+
+    The lake bills nobody: the price is None. ``overlapping`` are backfills that a warning names.
 
     Raises:
         QueryError: the query fails, or needs more than it may use.
     """
-    rows = f"FROM ({query.sql})"
-    empty = run_query(snapshot, f"SELECT * {rows} LIMIT 0", query.parameters, limits)
-    topic = "topic" if "topic" in empty.schema.names else "CAST(NULL AS VARCHAR)"
-    time = "publish_time" if "publish_time" in empty.schema.names else "CAST(NULL AS TIMESTAMPTZ)"
-    totals = (
-        f"SELECT {topic} AS topic, count(*) AS rows, coalesce(sum(octet_length(data)), 0)::BIGINT AS bytes, "
-        f"min({time}) AS first, max({time}) AS last {rows} GROUP BY 1 ORDER BY 2 DESC"
-    )
-    sums = run_query(snapshot, totals, query.parameters, limits).to_pylist()
-    samples = run_query(snapshot, f"SELECT * {rows} LIMIT {_SAMPLES}", query.parameters, limits).to_pylist()
+    columns = _columns(valid.query)
+    statements = [
+        Statement(_sums(valid.lake.sql, columns, target), valid.lake.parameters),
+        Statement(_samples(valid.lake.sql, columns), valid.lake.parameters),
+    ]
+    has_look_up = valid.query.looks_up_columns and bool(snapshot.files)
+    if has_look_up:
+        statements.append(Statement(_column_bytes(snapshot, valid.query.missing_columns), {}))
+    results = [table.to_pylist() for table in processes.run(snapshot, statements, limits)]
+    sums = _Sums(results[0])
+    look_up_bytes = int(results[2][0]["bytes"]) if has_look_up else 0
+    warnings = [
+        *_query_warnings(valid.query, look_up_bytes),
+        *_row_warnings(sums),
+        *_target_warnings(target, overlapping),
+    ]
     return Plan(
-        window={"from": render_time(window.start), "to": render_time(window.end)},
-        rows=sum(row["rows"] for row in sums),
-        bytes=sum(row["bytes"] for row in sums),
-        bytes_scanned=snapshot.size_bytes,
-        rows_by_topic={row["topic"]: row["rows"] for row in sums if row["topic"] is not None},
-        first_publish_time=render_time(min((row["first"] for row in sums if row["first"]), default=None)),
-        last_publish_time=render_time(max((row["last"] for row in sums if row["last"]), default=None)),
-        samples=[_sample(row) for row in samples],
+        window={"from": render_time(valid.window.start), "to": render_time(valid.window.end)},
+        topic=target.topic,
+        rows=sums.total["rows"],
+        bytes=int(sums.total["bytes"]),
+        bytes_scanned=snapshot.size_bytes + look_up_bytes,
+        price_usd=None,
+        rows_by_topic=sums.by_topic,
+        rows_by_hour=sums.by_hour,
+        first_publish_time=render_time(sums.total["first"]),
+        last_publish_time=render_time(sums.total["last"]),
+        messages_without_room=sums.total["without_room"],
+        samples=[_sample(row) for row in results[1]],
+        subscriptions=render_subscriptions(target),
+        warnings=warnings,
     )
 
 
-def _sample(row: dict[str, Any]) -> dict[str, Any]:
+def price_of(bytes_scanned: int | None, usd_per_tib: float | None) -> float | None:
+    """Return what a query costs in US dollars, None when the price or the bytes are unknown.
+
+    Example:
+        >>> price_of(2**39, 6.25), price_of(2**39, None)
+        (3.125, None)
+    """
+    if bytes_scanned is None or usd_per_tib is None:
+        return None
+    return bytes_scanned / _TIB * usd_per_tib
+
+
+def render_subscriptions(target: PlanTarget) -> list[dict[str, Any]]:
+    """Return the target's subscriptions and whether a replay could pass the filter of each."""
+    known = {**target.attributes, REPLAY_TAGS[0]: target.replay_token}
+    return [
+        {
+            "name": subscription.id,
+            "filter": subscription.filter,
+            "receives_replay": receives_replay(subscription.filter, known),
+        }
+        for subscription in target.subscriptions
+    ]
+
+
+# --- what is asked -----------------------------------------------------------------------------------------------
+
+
+def _columns(query: ValidatedQuery) -> dict[str, str]:
+    """Return the text that reads each column of a message off the result; NULL where it is none of its type."""
+    found = {column.name.lower(): column.type for column in query.output}
+    found |= {name: "TIMESTAMP" if name == "publish_time" else "STRING" for name in query.missing_columns}
+    wanted = {"topic": ("STRING", "VARCHAR"), "publish_time": ("TIMESTAMP", "TIMESTAMPTZ")}
+    return {
+        name: f'"{name}"' if found.get(name) == kind else f"CAST(NULL AS {lake})"
+        for name, (kind, lake) in wanted.items()
+    }
+
+
+def _sums(sql: str, columns: Mapping[str, str], target: PlanTarget) -> str:
+    """Return the one query over all rows: totals, rows by topic and rows by hour."""
+    return f"""
+        WITH selected AS (
+            SELECT {columns["topic"]} AS topic, {columns["publish_time"]} AS publish_time,
+                date_trunc('hour', {columns["publish_time"]}) AS hour,
+                octet_length(data) AS size,
+                coalesce({_is_without_room(columns, target)}, false) AS is_without_room,
+                coalesce(len(list_filter(attributes, lambda a: a.key IS NULL OR a.value IS NULL)) > 0, false)
+                    AS is_without_text
+            FROM ({sql})
+        )
+        SELECT grouping(topic) AS no_topic, grouping(hour) AS no_hour, topic, hour, count(*) AS rows,
+            coalesce(sum(size), 0) AS bytes, min(publish_time) AS first, max(publish_time) AS last,
+            count(*) FILTER (is_without_room) AS without_room, count(*) FILTER (is_without_text) AS without_text
+        FROM selected GROUP BY GROUPING SETS ((topic), (hour), ())
+        QUALIFY row_number() OVER (PARTITION BY no_topic, no_hour ORDER BY rows DESC, topic, hour)
+            <= {MAX_GROUPS + 1}
+    """  # noqa: S608 - the gate has written sql, the rest is ours
+
+
+def _is_without_room(columns: Mapping[str, str], target: PlanTarget) -> str:
+    """Return the text that says of a row whether its attributes and the tags are too many or too large."""
+    taken = ", ".join(_quote(name) for name in (*REPLAY_TAGS, *target.attributes))
+    own = f"list_filter(attributes, lambda a: a.key NOT IN ({taken}))"
+    tags = len(REPLAY_TAGS) - len(_OPTIONAL_TAGS) + len(target.attributes)
+    given = " + ".join(f"CAST({columns.get(name, name)} IS NOT NULL AS INTEGER)" for name in _OPTIONAL_TAGS)
+    entries = f"list_transform({own}, lambda a: strlen(a.key) + strlen(a.value) + {_ENTRY_BYTES})"
+    added = sum(len(f"{name}{value}".encode()) + _ENTRY_BYTES for name, value in target.attributes.items())
+    most = MAX_MESSAGE_BYTES - _TAGS_BYTES - added
+    return (
+        f"(len({own}) + {tags} + {given} > {MAX_ATTRIBUTES} "
+        f"OR octet_length(data) + coalesce(list_sum({entries}), 0) > {most})"
+    )
+
+
+def _samples(sql: str, columns: Mapping[str, str]) -> str:
+    # Cut where it is read: ten payloads can be 100 MB. One byte more tells a cut one from a whole one.
+    return (
+        f"SELECT message_id, {columns['publish_time']} AS publish_time, {columns['topic']} AS topic, "  # noqa: S608
+        f"attributes[1:{MAX_ATTRIBUTES}] AS attributes, data[1:{_SAMPLE_BYTES + 1}] AS data "
+        f"FROM ({sql}) LIMIT {MAX_SAMPLES}"
+    )
+
+
+def _column_bytes(snapshot: ArchiveSnapshot, missing: Sequence[str]) -> str:
+    """Return the query for what the columns of the look-up take on disk, from the files' footers."""
+    files = ", ".join(_quote(file.path) for file in snapshot.files)
+    names = ", ".join(_quote(name) for name in dict.fromkeys(("message_id", "topic", "ingest_time", *missing)))
+    return (
+        f"SELECT coalesce(sum(total_compressed_size), 0) AS bytes FROM parquet_metadata([{files}]) "  # noqa: S608
+        f"WHERE path_in_schema IN ({names})"
+    )
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# --- what is answered --------------------------------------------------------------------------------------------
+
+
+class _Sums:
+    """The groups of the one query, told apart."""
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        self.total = next(group for group in groups if group["no_topic"] and group["no_hour"])
+        topics = [group for group in groups if not group["no_topic"]]
+        hours = [group for group in groups if not group["no_hour"]]
+        self.is_cut = max(len(topics), len(hours)) > MAX_GROUPS
+        self.by_topic: dict[str, int] = {
+            group["topic"]: group["rows"] for group in topics[:MAX_GROUPS] if group["topic"] is not None
+        }
+        self.by_hour = sorted(
+            (
+                {"hour": f"{group['hour']:%Y-%m-%dT%H}:00:00Z", "rows": group["rows"]}
+                for group in hours[:MAX_GROUPS]
+                if group["hour"] is not None
+            ),
+            key=lambda entry: str(entry["hour"]),
+        )
+
+
+def _sample(row: Mapping[str, Any]) -> dict[str, Any]:
     data, encoding = _shown(row["data"] or b"")
     return {
         "message_id": row["message_id"],
-        "publish_time": render_time(row.get("publish_time")),
-        "topic": row.get("topic"),
-        "attributes": {entry["key"]: entry["value"] for entry in row["attributes"] or ()},
+        "publish_time": render_time(row["publish_time"]),
+        "topic": row["topic"],
+        "attributes": {str(entry["key"]): entry["value"] for entry in row["attributes"] or () if entry},
         "data": data,
         "encoding": encoding,
     }
 
 
 def _shown(data: bytes) -> tuple[Any, str]:
-    """Return a payload as JSON when it is, else as text, else as base64 of its first bytes."""
+    """Return a payload as JSON when it is, else as text, else as base64; the first bytes of a large one."""
     if len(data) <= _SAMPLE_BYTES:
         try:
-            return json.loads(data), "json"
-        except ValueError:
+            return json.loads(data, parse_constant=_refuse_constant), "json"
+        except (ValueError, RecursionError):
             pass
+    # A character that the cut goes through must not make a text binary.
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        return data[:_SAMPLE_BYTES].decode(), "text"
+        return decoder.decode(data[:_SAMPLE_BYTES], final=len(data) <= _SAMPLE_BYTES), "text"
     except UnicodeDecodeError:
         return base64.b64encode(data[:_SAMPLE_BYTES]).decode(), "base64"
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity: Python reads them, JSON does not have them."""
+    raise ValueError(name)
+
+
+def _query_warnings(query: ValidatedQuery, look_up_bytes: int) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    for name, is_rewritten in (("data", query.rewrites_data), ("attributes", query.rewrites_attributes)):
+        if is_rewritten:
+            message = f"The query computes {name}: what is published is not what was archived."
+            found.append({"code": f"{name}_rewritten", "message": message})
+    if not query.reads_archive:
+        message = f"The messages come from {', '.join(query.tables)}, not from the archive."
+        found.append({"code": "not_from_archive", "message": message})
+    if query.looks_up_columns:
+        names = ", ".join(query.missing_columns)
+        message = (
+            f"The query does not give {names}: looked up in the archive by message_id within the window, which "
+            f"reads {look_up_bytes:,} bytes more. Select them, if you can."
+        )
+        found.append({"code": "columns_looked_up", "message": message})
+    return found
+
+
+def _row_warnings(sums: _Sums) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    if not sums.total["rows"]:
+        found.append({"code": "nothing_selected", "message": "The query selects nothing."})
+    if sums.total["without_room"]:
+        message = (
+            f"{sums.total['without_room']:,} messages have no room for the tags (Pub/Sub takes {MAX_ATTRIBUTES} "
+            "attributes and 10 MB): they would become dead letters."
+        )
+        found.append({"code": "no_room_for_tags", "message": message})
+    if sums.total["without_text"]:
+        message = (
+            f"{sums.total['without_text']:,} messages have an attribute without a key or a value: they would "
+            "become dead letters."
+        )
+        found.append({"code": "attribute_without_text", "message": message})
+    if sums.is_cut:
+        message = f"rows_by_topic and rows_by_hour name the largest {MAX_GROUPS:,} only."
+        found.append({"code": "groups_cut", "message": message})
+    return found
+
+
+def _target_warnings(target: PlanTarget, overlapping: Sequence[str]) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    if not any(entry["receives_replay"] for entry in render_subscriptions(target)):
+        message = f"No subscription of {target.topic} takes the replayed messages: nobody would receive them."
+        found.append({"code": "nobody_receives", "message": message})
+    if overlapping:
+        message = f"{', '.join(overlapping)}: under way to the same topic, with a window that overlaps."
+        found.append({"code": "backfill_overlaps", "message": message})
+    return found

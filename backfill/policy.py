@@ -1,0 +1,31 @@
+"""What the gate lets through in this deployment, with what the lake tells of the allowed tables."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from connectors.lake.query_tables import LakeTables
+from sql.validate import Policy
+
+
+class GatePolicy:
+    """Makes the policy of each query; :meth:`make` reads the tables' columns anew, which takes milliseconds."""
+
+    def __init__(
+        self, *, archive_table: str, project: str, query_tables: Sequence[str], lake: str, max_window_days: int
+    ) -> None:
+        names = tuple(name for name in query_tables if name != archive_table)
+        self._policy = Policy(
+            archive_table, project, datetime.now(UTC), extra_tables=names, max_window_days=max_window_days
+        )
+        self._tables = LakeTables(lake, names)
+
+    def make(self, *, replay: bool = True) -> Policy:
+        """Return the policy as of now; only a replay needs a window and the columns of a message.
+
+        Raises:
+            WarehouseError: the lake does not answer.
+        """
+        schemas, missing = self._tables.read_schemas()
+        now = datetime.now(UTC)
+        return replace(self._policy, now=now, schemas=schemas, missing_tables=missing, replay=replay)

@@ -1,0 +1,42 @@
+"""Whether a replayed message could pass a subscription's filter."""
+
+import re
+from collections.abc import Mapping
+from itertools import islice, product
+from typing import Final
+
+from local.filters import parse_filter
+from local.status import StatusError
+
+_STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_OTHER: Final = "\ufffdrefeed"
+_MAX_TRIES: Final = 20_000
+
+
+def receives_replay(filter_text: str, known: Mapping[str, str]) -> bool:
+    """Say whether some message with the ``known`` attributes passes; others may have any value, or be missing.
+
+    A filter that can't be read, or is too involved to try, may let messages pass.
+
+    Example:
+        >>> receives_replay('NOT attributes.refeed_replay = "t"', {"refeed_replay": "t"})
+        False
+        >>> receives_replay('attributes.region = "eu"', {"refeed_replay": "t"})
+        True
+    """
+    try:
+        message_filter = parse_filter(filter_text)
+    except StatusError:
+        return True
+    open_keys = [name for key in message_filter.keys if (name := key.decode()) not in known]
+    # The filter compares with its own texts: these, longer ones, another one and none are all it can tell apart.
+    texts = dict.fromkeys(_STRING.findall(filter_text))
+    values = [None, _OTHER, *texts, *(f"{text}{_OTHER}" for text in texts)]
+    tries = product(values, repeat=len(open_keys))
+    for number, chosen in enumerate(islice(tries, _MAX_TRIES + 1)):
+        if number == _MAX_TRIES:
+            return True
+        given = {name: value for name, value in zip(open_keys, chosen, strict=True) if value is not None}
+        if message_filter.matches({**given, **known}):
+            return True
+    return False
