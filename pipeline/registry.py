@@ -1,0 +1,396 @@
+"""The registry: a folder, or any path that fsspec opens, with descriptor sets and ``sources.yaml``."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
+
+import fsspec
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from model.errors import DescriptorError, InvalidNameError, RegistryError
+from model.message import parse_resource_id
+from model.schema import RowSchema
+from pipeline.descriptors import DescriptorSet, schema_version
+from pipeline.options import read_message_options
+from pipeline.schema import Variant, message_schema
+
+SOURCES_FILE: Final = "sources.yaml"
+DESCRIPTOR_SUFFIXES: Final = (".desc", ".pb", ".binpb", ".protoset", ".fds")
+DEFAULT_GROUP: Final = "default"
+SUBSCRIPTION_PREFIX: Final = "refeed-pipeline."
+
+_TABLE: Final = re.compile(r"(?:[a-z][a-z0-9.:\-]*[.:])?\w+\.\w+")
+_GROUP: Final = re.compile(r"[a-z][a-z0-9\-]{0,40}")
+# What file systems call the things that change with a file.
+_STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "LastModified", "created")
+_EVENT_TIME_TYPES: Final = ("TIMESTAMP", "DATE", "DATETIME")
+_KEY_TYPES: Final = ("STRING", "INT64", "BYTES", "BOOL", "NUMERIC", *_EVENT_TIME_TYPES)
+
+
+class _SourceEntry(BaseModel):
+    """One source as a person writes it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    subscription: str | None = None
+    message: str | None = None
+    schema_: Literal["protobuf", "inferred"] = Field(default="protobuf", alias="schema")
+    event_type_attribute: str | None = None
+    staging: str | None = None
+    reporting: str | None = None
+    key: str | list[str] = Field(default_factory=list)
+    event_time: str | None = None
+    dedup_order: list[str] = Field(default_factory=list)
+    group: str = DEFAULT_GROUP
+    variant: Variant = "plain"
+    delete: Literal["hard", "soft"] = "hard"
+
+
+class _SourcesFile(BaseModel):
+    """The whole of ``sources.yaml``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policy_tag_pattern: str = ""
+    sources: dict[str, _SourceEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One data source: where its messages come from, what they are, and where their rows go.
+
+    ``key`` names the columns that tell entities apart, ``event_time`` the column that says which version is
+    newer, ``dedup_order`` columns that decide before anything else does. An inferred source has no
+    descriptor; its tables are named after ``staging`` and the type of the event.
+    """
+
+    name: str
+    topic: str
+    subscription: str
+    staging: str
+    reporting: str
+    group: str
+    variant: Variant
+    message: str = ""
+    descriptor: bytes = b""
+    version: str = ""
+    schema: RowSchema | None = None
+    key: tuple[str, ...] = ()
+    event_time: str | None = None
+    dedup_order: tuple[str, ...] = ()
+    event_type_attribute: str | None = None
+    is_soft_delete: bool = False
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether the messages themselves say what the table looks like."""
+        return not self.descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that the registry said at one moment; ``version`` is a hash over its files."""
+
+    version: str
+    sources: tuple[Source, ...]
+
+    def of_group(self, group: str) -> tuple[Source, ...]:
+        """Return the sources of one group."""
+        return tuple(source for source in self.sources if source.group == group)
+
+    def groups(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        return sorted({source.group for source in self.sources})
+
+
+class Registry:
+    """The registry at ``url``: ``/path``, ``gs://bucket/path``, or another that fsspec knows.
+
+    Raises:
+        RegistryError: the kind of path needs a package that is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with _our_errors(url):
+            self._files, root = fsspec.core.url_to_fs(url)
+        self._root = str(root).rstrip("/")
+
+    def fingerprint(self) -> str:
+        """Return a text that changes with the files; it reads none of them, so that it may be asked often."""
+        with _our_errors(self.url):
+            self._files.invalidate_cache()
+            found = self._files.find(self._root, detail=True) if self._files.exists(self._root) else {}
+        lines = [
+            " ".join((path, *(str(info.get(name)) for name in _STAMPS))) for path, info in sorted(found.items())
+        ]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def read_files(self) -> dict[str, bytes]:
+        """Return every descriptor set and ``sources.yaml``, by their path in the registry."""
+        with _our_errors(self.url):
+            if not self._files.exists(self._root):
+                return {}
+            paths = [str(path) for path in self._files.find(self._root)]
+            wanted = {path[len(self._root) + 1 :]: path for path in paths if _is_ours(path)}
+            return {name: self._files.cat_file(path) for name, path in sorted(wanted.items())}
+
+    def read(self, overlay: Mapping[str, bytes] | None = None) -> Snapshot:
+        """Return what the registry says, with the files of ``overlay`` in the place of its own.
+
+        Raises:
+            RegistryError: something is wrong; ``details["errors"]`` names all of it, each with its place.
+        """
+        return read_snapshot({**self.read_files(), **(overlay or {})}, self.url)
+
+    def publish(self, files: Mapping[str, bytes]) -> None:
+        """Write ``files``; ``sources.yaml`` comes last, so that nobody reads of a message before it is there."""
+        with _our_errors(self.url):
+            self._files.makedirs(self._root, exist_ok=True)
+            for name in sorted(files, key=lambda name: (name == SOURCES_FILE, name)):
+                self._write(f"{self._root}/{name}", files[name])
+
+    def _write(self, path: str, content: bytes) -> None:
+        self._files.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
+        if "file" not in self._files.protocol:
+            self._files.pipe_file(path, content)
+            return
+        # A local file is made beside and moved into place; the suffix keeps readers away from it.
+        beside = f"{path}.{os.getpid()}.tmp"
+        self._files.pipe_file(beside, content)
+        Path(beside).replace(path)
+
+
+def read_snapshot(files: Mapping[str, bytes], url: str) -> Snapshot:
+    """Return what ``files`` of a registry say.
+
+    Raises:
+        RegistryError: something is wrong; ``details["errors"]`` names all of it, each with its place.
+    """
+    faults = _Faults()
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\n{len(content)}\n".encode() + content)
+    entries = _read_entries(files, faults)
+    descriptors = _read_descriptors(files, faults)
+    sources: list[Source] = []
+    if entries is not None:
+        pattern = _pattern(entries.policy_tag_pattern, faults)
+        for name, entry in entries.sources.items():
+            source = _source(name, entry, descriptors, pattern, faults)
+            if source is not None:
+                sources.append(source)
+        _check_shared(sources, faults)
+    faults.raise_any(url)
+    return Snapshot(digest.hexdigest()[:16], tuple(sources))
+
+
+class _Faults:
+    """What is wrong, each with its place."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, str]] = []
+
+    def add(self, place: str, message: str) -> None:
+        self.found.append({"pointer": place, "message": message, "code": RegistryError.code})
+
+    def raise_any(self, url: str) -> None:
+        if self.found:
+            count = "one fault" if len(self.found) == 1 else f"{len(self.found)} faults"
+            raise RegistryError(f"The registry {url} has {count}.", errors=self.found)
+
+
+def _read_entries(files: Mapping[str, bytes], faults: _Faults) -> _SourcesFile | None:
+    if SOURCES_FILE not in files:
+        faults.add(SOURCES_FILE, "is missing: it lists the sources")
+        return None
+    try:
+        content = yaml.safe_load(files[SOURCES_FILE])
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        mark = getattr(exc, "problem_mark", None)
+        where = SOURCES_FILE if mark is None else f"{SOURCES_FILE}, line {mark.line + 1}"
+        faults.add(where, f"is no YAML: {getattr(exc, 'problem', None) or exc}")
+        return None
+    try:
+        return _SourcesFile.model_validate(content)
+    except ValidationError as exc:
+        for error in exc.errors():
+            faults.add(".".join((SOURCES_FILE, *map(str, error["loc"]))), error["msg"])
+        return None
+
+
+def _read_descriptors(files: Mapping[str, bytes], faults: _Faults) -> DescriptorSet | None:
+    parts = {name: content for name, content in files.items() if name != SOURCES_FILE}
+    for name, content in parts.items():
+        try:
+            DescriptorSet([content])
+        except DescriptorError as exc:
+            faults.add(name, exc.message)
+            return None
+    if not parts:
+        return None
+    try:
+        return DescriptorSet(parts.values())
+    except DescriptorError as exc:
+        faults.add(" and ".join(parts), exc.message)
+        return None
+
+
+def _source(
+    name: str, entry: _SourceEntry, descriptors: DescriptorSet | None, tags: re.Pattern[str], faults: _Faults
+) -> Source | None:
+    place = f"{SOURCES_FILE}.sources.{name}"
+    before = len(faults.found)
+    found: Source | None
+    _check_names(name, entry, place, faults)
+    if entry.schema_ == "inferred":
+        found = _inferred(name, entry, place, faults)
+    else:
+        found = _described(name, entry, descriptors, tags, place=place, faults=faults)
+    return found if found is not None and len(faults.found) == before else None
+
+
+def _check_names(name: str, entry: _SourceEntry, place: str, faults: _Faults) -> None:
+    if not re.fullmatch(r"[A-Za-z]\w{0,99}", name):
+        faults.add(place, f"{name!r} is no name of a source: a letter, then letters, digits and _")
+    for what, text in (("topic", entry.topic), ("subscription", entry.subscription)):
+        try:
+            parse_resource_id(text or "ok-", what)
+        except InvalidNameError as exc:
+            faults.add(f"{place}.{what}", exc.message)
+    for what, text in (("staging", entry.staging), ("reporting", entry.reporting)):
+        if text is not None and not _TABLE.fullmatch(text):
+            faults.add(f"{place}.{what}", f"{text!r} is no dataset.table")
+    if not _GROUP.fullmatch(entry.group):
+        faults.add(f"{place}.group", f"{entry.group!r} is no group: small letters, digits and -")
+
+
+def _inferred(name: str, entry: _SourceEntry, place: str, faults: _Faults) -> Source:
+    if entry.message is not None:
+        faults.add(f"{place}.message", "an inferred schema has no message: leave out one of the two")
+    if entry.variant != "plain":
+        faults.add(f"{place}.variant", "changes need a schema: name a message")
+    return _build(name, entry, staging=entry.staging or f"staging.{name}")
+
+
+def _described(
+    name: str,
+    entry: _SourceEntry,
+    descriptors: DescriptorSet | None,
+    tags: re.Pattern[str],
+    *,
+    place: str,
+    faults: _Faults,
+) -> Source | None:
+    if entry.message is None:
+        faults.add(f"{place}.message", "is missing: name the message, or write 'schema: inferred'")
+        return None
+    if entry.event_type_attribute is not None:
+        faults.add(f"{place}.event_type_attribute", "is for 'schema: inferred' only")
+    if descriptors is None:
+        faults.add(f"{place}.message", "no descriptor set in the registry has messages")
+        return None
+    try:
+        message = descriptors.message(entry.message)
+        schema = message_schema(message, variant=entry.variant, policy_tag_pattern=tags)
+    except DescriptorError as exc:
+        for fault in exc.details.get("faults", [exc.message]):
+            faults.add(f"{place}.message", fault)
+        return None
+    _check_columns(entry, schema, place, faults)
+    reference = read_message_options(message).table_reference
+    return _build(
+        name,
+        entry,
+        staging=entry.staging or reference or f"staging.{name}",
+        message=entry.message,
+        descriptor=descriptors.subset(message),
+        version=schema_version(message),
+        schema=schema,
+    )
+
+
+def _build(name: str, entry: _SourceEntry, **found: Any) -> Source:
+    return Source(
+        name=name,
+        topic=entry.topic,
+        subscription=entry.subscription or f"{SUBSCRIPTION_PREFIX}{entry.topic}",
+        reporting=entry.reporting or f"reporting.{name}",
+        group=entry.group,
+        variant=entry.variant,
+        key=_keys(entry),
+        event_time=entry.event_time,
+        dedup_order=tuple(entry.dedup_order),
+        event_type_attribute=entry.event_type_attribute,
+        is_soft_delete=entry.delete == "soft",
+        **found,
+    )
+
+
+def _keys(entry: _SourceEntry) -> tuple[str, ...]:
+    return (entry.key,) if isinstance(entry.key, str) else tuple(entry.key)
+
+
+def _check_columns(entry: _SourceEntry, schema: RowSchema, place: str, faults: _Faults) -> None:
+    columns = {field.name: field for field in schema.fields}
+    keys = _keys(entry)
+    named = [("key", name) for name in keys] + [("dedup_order", name) for name in entry.dedup_order]
+    if entry.event_time is not None:
+        named.append(("event_time", entry.event_time))
+    for what, name in named:
+        field = columns.get(name)
+        if field is None or field.mode == "REPEATED" or field.type in ("RECORD", "JSON"):
+            faults.add(f"{place}.{what}", f"{name!r} is no column with one value")
+        elif what == "key" and field.type not in _KEY_TYPES:
+            faults.add(f"{place}.key", f"{name!r} is {field.type}, which tells no entities apart")
+        elif what == "event_time" and field.type not in _EVENT_TIME_TYPES:
+            faults.add(f"{place}.event_time", f"{name!r} is {field.type}, not {', '.join(_EVENT_TIME_TYPES)}")
+    if entry.variant == "change_data" and not keys:
+        faults.add(f"{place}.key", "is missing: an image without a key is none")
+
+
+def _check_shared(sources: Sequence[Source], faults: _Faults) -> None:
+    """Two sources that share a table or a subscription would each have a part of what is another's."""
+    for what in ("staging", "reporting", "subscription"):
+        taken: dict[str, str] = {}
+        for source in sources:
+            text = getattr(source, what).lower()
+            if text in taken:
+                place = f"{SOURCES_FILE}.sources.{source.name}.{what}"
+                faults.add(place, f"{getattr(source, what)} is that of {taken[text]} too")
+            taken.setdefault(text, source.name)
+
+
+def _pattern(text: str, faults: _Faults) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as exc:
+        faults.add(f"{SOURCES_FILE}.policy_tag_pattern", f"{text!r} is no pattern: {exc}")
+        return re.compile("")
+
+
+def _is_ours(path: str) -> bool:
+    name = path.rsplit("/", 1)[-1]
+    return name == SOURCES_FILE or name.endswith(DESCRIPTOR_SUFFIXES)
+
+
+def names_of(files: Iterable[str]) -> list[str]:
+    """Return what ``files`` are called in a registry: their own name, whatever folder they come from."""
+    return [PurePosixPath(file).name for file in files]
+
+
+@contextmanager
+def _our_errors(url: str) -> Any:
+    try:
+        yield
+    except ImportError as exc:
+        raise RegistryError(f"{url} needs a package that is not installed: {exc}") from exc
+    except (OSError, ValueError) as exc:
+        raise RegistryError(f"The registry {url} can't be used: {exc}") from exc

@@ -1,0 +1,183 @@
+import pytest
+
+from model.errors import RegistryError
+from pipeline.registry import Registry
+from tests.pipeline.conftest import compile_protos
+
+SOURCES = """
+sources:
+  orders:
+    topic: orders
+    message: shop.Order
+    key: id
+    event_time: updated_at
+    dedup_order: [version]
+  changes:
+    topic: changes
+    subscription: my-subscription
+    message: shop.Order
+    variant: change_data
+    delete: soft
+    key: [id]
+    staging: raw.changes
+    reporting: clean.changes
+    group: slow
+  hooks:
+    topic: hooks
+    schema: inferred
+    event_type_attribute: event
+"""
+MESSAGE = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Order {
+  int64 id = 1;
+  google.protobuf.Timestamp updated_at = 2;
+  int64 version = 3;
+  repeated string tags = 4;
+}
+message Tree { repeated Tree children = 1; }
+"""
+
+
+@pytest.fixture
+def shop(tmp_path) -> bytes:
+    (tmp_path / "shop.proto").write_text(MESSAGE)
+    return compile_protos(tmp_path, "shop.proto")
+
+
+@pytest.fixture
+def registry(tmp_path, shop) -> Registry:
+    found = Registry(str(tmp_path / "registry"))
+    found.publish({"shop/v1.desc": shop, "sources.yaml": SOURCES.encode()})
+    return found
+
+
+def places(caught) -> list[str]:
+    return [fault["pointer"] for fault in caught.value.details["errors"]]
+
+
+def test_a_source_is_what_it_says_and_has_defaults_for_the_rest(registry):
+    snapshot = registry.read()
+    orders, changes, hooks = snapshot.sources
+    assert (orders.subscription, orders.staging, orders.reporting, orders.group) == (
+        "refeed-pipeline.orders",
+        "staging.orders",
+        "reporting.orders",
+        "default",
+    )
+    assert (orders.key, orders.event_time, orders.dedup_order) == (("id",), "updated_at", ("version",))
+    assert orders.schema is not None
+    assert orders.schema.names()[:4] == ["id", "updated_at", "version", "tags"]
+    assert (changes.subscription, changes.staging, changes.is_soft_delete) == (
+        "my-subscription",
+        "raw.changes",
+        True,
+    )
+    assert hooks.is_inferred
+    assert not orders.is_inferred
+    assert snapshot.groups() == ["default", "slow"]
+    assert [source.name for source in snapshot.of_group("slow")] == ["changes"]
+
+
+def test_any_path_that_fsspec_opens_is_a_registry(shop):
+    registry = Registry("memory://bucket/registry")
+    registry.publish({"shop.desc": shop, "sources.yaml": SOURCES.encode()})
+    before = registry.fingerprint()
+    assert len(registry.read().sources) == 3
+    registry.publish({"sources.yaml": SOURCES.replace("slow", "fast").encode()})
+    assert registry.fingerprint() != before
+    assert registry.read().groups() == ["default", "fast"]
+
+
+def test_the_fingerprint_and_the_version_change_with_the_files_and_only_then(registry, shop):
+    before, version = registry.fingerprint(), registry.read().version
+    assert registry.fingerprint() == before
+    registry.publish({"sources.yaml": SOURCES.replace("raw.", "new.").encode()})
+    assert registry.fingerprint() != before
+    assert registry.read().version != version
+
+
+def test_files_of_an_overlay_are_read_in_the_place_of_the_registry_s_and_nothing_is_written(registry):
+    before = registry.fingerprint()
+    snapshot = registry.read({"sources.yaml": b"sources: {}"})
+    assert snapshot.sources == ()
+    assert registry.fingerprint() == before
+
+
+def test_every_fault_is_reported_at_once_with_its_place(registry):
+    registry.publish(
+        {
+            "sources.yaml": b"""
+policy_tag_pattern: "("
+sources:
+  a: {topic: "no topic", message: shop.Order, key: tags, event_time: version, staging: nope, group: Big}
+  b: {topic: bbb, message: shop.Tree}
+  c: {topic: ccc, message: shop.Nope}
+  d: {topic: ddd}
+  e: {topic: eee, schema: inferred, message: shop.Order, variant: change_data}
+  f: {topic: fff, message: shop.Order, variant: change_data}
+  g: {topic: ggg, message: shop.Order, subscription: same-one}
+  h: {topic: hhh, message: shop.Order, subscription: same-one, staging: staging.G}
+  "1x": {topic: iii, message: shop.Order}
+"""
+        }
+    )
+    with pytest.raises(RegistryError, match="faults") as caught:
+        registry.read()
+    assert [place.removeprefix("sources.yaml.") for place in places(caught)] == [
+        "policy_tag_pattern",
+        "sources.a.topic",
+        "sources.a.staging",
+        "sources.a.group",
+        "sources.a.key",
+        "sources.a.event_time",
+        "sources.b.message",
+        "sources.c.message",
+        "sources.d.message",
+        "sources.e.message",
+        "sources.e.variant",
+        "sources.f.key",
+        "sources.1x",
+        "sources.h.staging",
+        "sources.h.subscription",
+    ]
+
+
+def test_what_a_source_may_not_say_is_named(registry):
+    registry.publish({"sources.yaml": b"sources:\n  a: {topics: x, message: 5}\nmore: 1"})
+    with pytest.raises(RegistryError) as caught:
+        registry.read()
+    assert set(places(caught)) == {
+        "sources.yaml.sources.a.topic",
+        "sources.yaml.sources.a.topics",
+        "sources.yaml.sources.a.message",
+        "sources.yaml.more",
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ({"sources.yaml": b"sources: ["}, "sources.yaml, line 1"),
+        ({"sources.yaml": b"\xff\xfe\xff"}, "sources.yaml"),
+        ({"shop/v1.desc": b"\xff\xff"}, "shop/v1.desc"),
+    ],
+)
+def test_a_file_that_can_t_be_read_is_named(registry, files, place):
+    registry.publish(files)
+    with pytest.raises(RegistryError) as caught:
+        registry.read()
+    assert places(caught)[0] == place
+
+
+def test_an_empty_registry_says_what_is_missing(tmp_path):
+    with pytest.raises(RegistryError) as caught:
+        Registry(str(tmp_path / "nothing")).read()
+    assert places(caught) == ["sources.yaml"]
+
+
+def test_a_path_that_needs_another_package_says_so():
+    with pytest.raises(RegistryError, match=r"can't be used|not installed"):
+        Registry("nosuch://bucket").read()
