@@ -270,7 +270,7 @@ class PlanSample(BaseModel):
 
 
 class PlanHour(BaseModel):
-    """Rows of one hour of ingestion time."""
+    """Rows that were published within one hour, by publish_time."""
 
     hour: datetime
     rows: int
@@ -305,6 +305,9 @@ class PlanOut(BaseModel):
     rows_by_hour: list[PlanHour]
     first_publish_time: datetime | None
     last_publish_time: datetime | None
+    messages_without_room: int | None = Field(
+        description="Messages with no room for the tags (100 attributes, 10 MB): they would become dead letters."
+    )
     samples: list[PlanSample]
     subscriptions: list[PlanSubscription]
     warnings: list[PlanWarning]
