@@ -10,7 +10,7 @@ from cli.invocation import command_settings
 from cli.parameters import parse_label
 from cli.terminal import err, out, print_json
 from model.errors import InputError
-from model.message import backup_subscription_id, parse_resource_id, replay_token
+from model.message import backup_subscription_id, parse_resource_id, replay_filter, replay_token
 from model.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ def attach(
     exactly_once: Annotated[
         bool, typer.Option("--exactly-once", help="Let Pub/Sub tell whether an acknowledgement counted; slower.")
     ] = False,
+    terraform: Annotated[
+        bool, typer.Option("--terraform", help="Attach nothing; print the variables of deploy/terraform instead.")
+    ] = False,
     update: Annotated[bool, typer.Option("--update", help="Set what differs and can be changed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,6 +53,11 @@ def attach(
     found = []
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)
+    if terraform:
+        secret = settings.replay_secret()
+        filters = {topic: replay_filter(replay_token(secret, parse_resource_id(topic))) for topic in wanted}
+        print_json({"backups": filters, "ack_deadline_seconds": settings.ack_deadline_seconds})
+        return
     for attached in attach_topics(settings, wanted, exactly_once=exactly_once, update=update):
         subscription = attached.subscription
         found.append(

@@ -86,3 +86,13 @@ def test_detaching_ends_the_backup_of_a_topic(refeed: Callable[..., Any], pubsub
         assert [s.topic for s in pubsub.list_subscriptions()] == ["members", "orders"]
         assert refeed("detach", "orders", "--yes").out == "orders is backed up no longer\n"
         assert [s.topic for s in pubsub.list_subscriptions()] == ["members"]
+
+
+def test_the_variables_of_terraform_are_what_attaching_would_make(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer
+) -> None:
+    variables = json.loads(refeed("attach", "orders", "--terraform").out)
+    with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
+        assert pubsub.list_subscriptions() == []
+    (attached,) = json.loads(refeed("attach", "orders", "--json").out)
+    assert variables == {"backups": {"orders": attached["filter"]}, "ack_deadline_seconds": 60}

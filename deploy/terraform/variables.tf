@@ -1,0 +1,78 @@
+variable "project" {
+  description = "Google Cloud project that everything lives in."
+  type        = string
+}
+
+variable "location" {
+  description = "Location of the dataset, such as EU or europe-north1. It can't be changed later."
+  type        = string
+  default     = "EU"
+}
+
+variable "dataset" {
+  description = "Dataset of the archive."
+  type        = string
+  default     = "backup"
+}
+
+variable "partitioning" {
+  description = "Size of the archive's partitions: DAY or HOUR. It can't be changed later."
+  type        = string
+  default     = "DAY"
+
+  validation {
+    condition     = contains(["DAY", "HOUR"], var.partitioning)
+    error_message = "partitioning is DAY or HOUR."
+  }
+}
+
+variable "retention_days" {
+  description = "Days after which the archive's partitions go; 0 keeps them for ever."
+  type        = number
+  default     = 0
+}
+
+variable "kms_key_name" {
+  description = "Cloud KMS key of the tables (CMEK); empty: Google's own."
+  type        = string
+  default     = ""
+}
+
+variable "backups" {
+  description = <<-EOT
+    Topics to back up, and the filter of each one's backup subscription. The filter holds a token made of the
+    deployment's secret, so Refeed prints this map: refeed attach --terraform TOPIC... > backups.auto.tfvars.json
+  EOT
+  type        = map(string)
+  default     = {}
+}
+
+variable "create_topics" {
+  description = "Whether the topics of backups are created here too; else they must be there."
+  type        = bool
+  default     = false
+}
+
+variable "replay_topics" {
+  description = "Topics that backfills may publish to."
+  type        = set(string)
+  default     = []
+}
+
+variable "ack_deadline_seconds" {
+  description = "Ack deadline of the backup subscriptions; REFEED_ACK_DEADLINE_SECONDS."
+  type        = number
+  default     = 60
+}
+
+variable "workload_identity_namespace" {
+  description = "Kubernetes namespace whose service accounts act as ours (GKE workload identity); empty: none."
+  type        = string
+  default     = ""
+}
+
+variable "labels" {
+  description = "Labels of every resource that takes them, for the bill."
+  type        = map(string)
+  default     = { app = "refeed" }
+}

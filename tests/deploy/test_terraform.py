@@ -1,0 +1,60 @@
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from connectors.bigquery.tables import TableId, archive_specs
+from model.settings import read_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy" / "terraform"
+
+
+def terraform(*arguments: str, folder: Path = FOLDER) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["terraform", f"-chdir={folder}", *arguments], capture_output=True, text=True, timeout=170, check=False
+    )
+
+
+needs_terraform = pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not installed")
+
+
+def test_the_tables_are_those_that_refeed_init_creates(tmp_path: Path) -> None:
+    settings = read_settings({}, home=tmp_path)
+    specs = archive_specs(TableId("p", "backup", "messages"), "day", settings.bigquery)
+    assert json.loads((FOLDER / "tables.json").read_text()) == {
+        spec.id.table: {
+            "description": spec.description,
+            "clustering": list(spec.clustering),
+            "expiration_days": spec.expiration_days,
+            "schema": [field.to_api_repr() for field in spec.schema],
+        }
+        for spec in specs
+    }
+
+
+def test_every_setting_that_it_prints_exists() -> None:
+    known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
+    printed = set(re.findall(r"REFEED_\w+", (FOLDER / "outputs.tf").read_text()))
+    assert printed
+    assert printed <= known
+
+
+@needs_terraform
+def test_it_is_formatted() -> None:
+    checked = terraform("fmt", "-check", "-recursive")
+    assert checked.returncode == 0, checked.stdout
+
+
+@needs_terraform
+@pytest.mark.timeout(400)
+def test_terraform_finds_it_valid(tmp_path: Path) -> None:
+    folder = shutil.copytree(FOLDER, tmp_path / "terraform")
+    initialised = terraform("init", "-backend=false", "-input=false", "-no-color", folder=folder)
+    if initialised.returncode != 0:
+        pytest.skip("terraform can't fetch the google provider here: its registry is out of reach")
+    checked = terraform("validate", "-json", folder=folder)
+    assert json.loads(checked.stdout)["valid"], checked.stdout
