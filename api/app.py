@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
@@ -16,9 +16,12 @@ from api.errors import install_problem_handlers
 from api.headers import SafeHeaders
 from api.openapi import install_openapi
 from api.routes import router
+from api.routes_audit import router as audit
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
+from backfill.supervisor import KIND
 from jobs.keys import Keyring
+from jobs.notify import Notifier
 from jobs.store import open_store
 from model.errors import RefeedError
 from model.settings import Settings
@@ -41,23 +44,15 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        backfills = service or open_backfills(settings)
-        store = open_store(settings.job_store)
-        app.state.service = backfills
-        app.state.store = store
-        app.state.audit = AuditTrail(store)
-        app.state.gatekeeper = Gatekeeper.from_settings(settings, Keyring(store))
-        if app.state.gatekeeper.is_open():
-            _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
-        app.state.starting = {"spark": "Spark is starting."}
-        backfills.start()
-        threading.Thread(target=_prepare, args=(app, backfills), name="prepare", daemon=True).start()
-        try:
+        with ExitStack() as stack:
+            backfills = service or open_backfills(settings)
+            stack.callback(backfills.close, interrupt=interrupt_at_exit)
+            app.state.service = backfills
+            _open_doors(app, settings, stack)
+            app.state.starting = {"spark": "Spark is starting."}
+            backfills.start()
+            threading.Thread(target=_prepare, args=(app, backfills), name="prepare", daemon=True).start()
             yield
-        finally:
-            backfills.close(interrupt=interrupt_at_exit)
-            app.state.audit.close()
-            store.close()
 
     app = FastAPI(
         title="Refeed",
@@ -79,8 +74,25 @@ def create_app(
     app.add_middleware(SafeHeaders)
     install_problem_handlers(app)
     app.include_router(router)
+    app.include_router(audit)
     install_openapi(app)
     return app
+
+
+def _open_doors(app: FastAPI, settings: Settings, stack: ExitStack) -> None:
+    """Give the app what tells callers apart and what tells others of ends; the stack closes both."""
+    store = open_store(settings.job_store)
+    stack.callback(store.close)
+    app.state.store = store
+    app.state.gatekeeper = Gatekeeper.from_settings(settings, Keyring(store))
+    app.state.audit = AuditTrail(store)
+    stack.callback(app.state.audit.close)
+    if app.state.gatekeeper.is_open():
+        _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
+    if settings.notify_url is not None and settings.notify_secret is not None:
+        notifier = Notifier(store, KIND, settings.notify_url, settings.notify_secret)
+        notifier.start()
+        stack.callback(notifier.stop)
 
 
 def _prepare(app: FastAPI, service: BackfillService) -> None:

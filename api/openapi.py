@@ -22,6 +22,9 @@ _WITH_A_BODY: Final = {
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
 }
+_WITH_INPUT: Final = {
+    "422": "The request is not valid; `errors` has every violation.",
+}
 _HEADERS: Final = {
     "401": {"WWW-Authenticate": {"description": "How to say who one is.", "schema": {"type": "string"}}},
     "429": {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}},
@@ -67,6 +70,8 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         meanings |= _WITH_A_CALLER
     if "requestBody" in operation:
         meanings |= _WITH_A_BODY
+    if "requestBody" in operation or "parameters" in operation:
+        meanings |= _WITH_INPUT
     responses: dict[str, Any] = operation["responses"]
     for status, meaning in meanings.items():
         problem = {"schema": {"$ref": "#/components/schemas/Problem"}}

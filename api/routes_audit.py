@@ -1,0 +1,61 @@
+"""The audit log, for those who may see it."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from api.auth import current_principal
+from model.errors import RequestInvalidError
+from model.principal import ADMIN, Principal
+
+router: Final = APIRouter(tags=["service"])
+_PAGE_SIZE: Final = 50
+_MAX_PAGE_SIZE: Final = 1000
+_MAX_DIGITS: Final = 18
+
+
+class AuditEntryOut(BaseModel):
+    """One call: who asked for what, and what came of it."""
+
+    number: int
+    at: datetime
+    actor: str = Field(description="`key:NAME`, `user:NAME`, `local`, `terminal:NAME`, or `unknown at ADDRESS`.")
+    action: str = Field(description="The operation's id, as in this document.")
+    target: str
+    outcome: Literal["done", "refused", "failed"]
+    why: str | None
+
+
+class AuditPage(BaseModel):
+    """Some lines of the audit log, newest first."""
+
+    entries: list[AuditEntryOut]
+    next_page_token: str | None
+
+
+@router.get("/audit", operation_id="listAudit", response_model=AuditPage)
+def list_audit(
+    request: Request,
+    caller: Annotated[Principal, Depends(current_principal)],
+    *,
+    page_size: Annotated[int, Query(ge=1, le=_MAX_PAGE_SIZE)] = _PAGE_SIZE,
+    page_token: Annotated[str | None, Query(max_length=200)] = None,
+) -> Any:
+    """List refused calls, and calls that changed or cost something, newest first; needs `backfills.admin`."""
+    caller.require(ADMIN)
+    found = request.app.state.store.list_audit(page_size + 1, before=_parse_token(page_token))
+    token = str(found[page_size - 1].number) if len(found) > page_size else None
+    return {"entries": found[:page_size], "next_page_token": token}
+
+
+def _parse_token(token: str | None) -> int | None:
+    if token is None:
+        return None
+    if not (token.isascii() and token.isdecimal() and len(token) <= _MAX_DIGITS):
+        raise RequestInvalidError(
+            "The page_token is not one that a page gave.",
+            errors=[{"code": "page_token_invalid", "message": "Not a page_token.", "pointer": "query:page_token"}],
+        )
+    return int(token)

@@ -1,0 +1,129 @@
+"""The API over real sockets, as it is served, without Spark."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from api.app import create_app
+from api.server import make_config
+from backfill.deployment import Deployment
+from backfill.opening import assemble_backfills
+from connectors.pubsub.client import PubSub
+from jobs.keys import Keyring
+from jobs.launcher import Launch
+from jobs.store import AuditEntry, JobStore
+from local.server import PubSubServer
+from model.errors import LaunchError
+from model.process import Process
+from model.settings import Settings, read_settings
+from tests.issuer import issuer, keys_by_kind
+
+__all__ = ["issuer", "keys_by_kind"]
+
+_SECONDS = 20.0
+
+
+class _NoSpark:
+    """A launcher that launches nothing."""
+
+    def prepare(self) -> None:
+        return
+
+    def launch(self, launch: Launch) -> Process:
+        raise LaunchError(f"{launch.name} is not launched in this test.")
+
+    def exit_reason(self, driver: Process) -> str | None:
+        return "gone"
+
+    def kill(self, driver: Process) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+@dataclass
+class Api:
+    """An API that is served, its home and its job store."""
+
+    home: Path
+    port: int
+    store: JobStore
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, token: str | None = None, **headers: str) -> httpx.Client:
+        given = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=self.url, headers={**given, **headers}, timeout=_SECONDS)
+
+    def make_key(self, *scopes: str, name: str = "ci", **options: Any) -> str:
+        return Keyring(self.store).create(name, scopes, **options)[1]
+
+    def audit(self) -> list[AuditEntry]:
+        """The audit log, oldest line first."""
+        return self.store.list_audit(1000)[::-1]
+
+    def send_raw(self, content: bytes, seconds: float = 10.0) -> bytes:
+        """What comes back for bytes that no client would send, until the other side closes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
+            connection.sendall(content)
+            answer = b""
+            while chunk := connection.recv(65536):
+                answer += chunk
+        return answer
+
+
+@contextmanager
+def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
+    with ExitStack() as stack:
+        pubsub = stack.enter_context(PubSubServer(home / "pubsub"))
+        given = {"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": pubsub.emulator_host}
+        settings: Settings = read_settings({**given, **environment})
+        service = assemble_backfills(
+            Deployment.from_settings(settings),
+            store=JobStore(settings.job_store),
+            pubsub=PubSub(settings.project, pubsub.emulator_host),
+            launcher=_NoSpark(),
+            max_running=1,
+        )
+        store = JobStore(settings.job_store)
+        stack.callback(store.close)
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        app = create_app(settings, service=service)
+        server = uvicorn.Server(make_config(app, head_seconds=settings.body_timeout_seconds))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            deadline = time.monotonic() + _SECONDS
+            while not server.started:
+                assert thread.is_alive(), "the server ended before it listened"
+                assert time.monotonic() < deadline, "it does not listen"
+                time.sleep(0.01)
+            yield Api(home, listener.getsockname()[1], store)
+        finally:
+            server.should_exit = True
+            thread.join(_SECONDS)
+            assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def start_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Api]]:
+    """Serve an API with a home of its own and these variables, until the module's tests are over."""
+    with ExitStack() as stack:
+
+        def start(**environment: str) -> Api:
+            return stack.enter_context(_served(tmp_path_factory.mktemp("home"), environment))
+
+        yield start

@@ -1,0 +1,185 @@
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from api.auth import ClaimReader, address_of, current_principal
+from model.errors import UnauthenticatedError
+from model.principal import ADMIN, PLAN, READ, RUN, parse_grants
+
+NO_SUCH_PATH = "/nothing"
+JOB = "/backfills/bf_00000000000000000000000000"
+
+
+@pytest.fixture(scope="module")
+def closed(start_api: Callable[..., Any]) -> Any:
+    """An API that has a key."""
+    api = start_api()
+    api.make_key(ADMIN, name="first")
+    return api
+
+
+def assert_refused(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    problem: dict[str, Any] = response.json()
+    assert (response.status_code, problem["code"]) == (status, code)
+    return problem
+
+
+def test_without_keys_this_machine_may_do_everything(start_api: Callable[..., Any]) -> None:
+    api = start_api()
+    with api.client() as client:
+        assert client.get("/backfills").status_code == 200
+        assert client.get("/audit").status_code == 200
+
+    api.make_key(READ)
+
+    with api.client() as client:
+        refused = client.get("/backfills")
+        assert_refused(refused, 401, "unauthenticated")
+        assert refused.headers["www-authenticate"] == 'Bearer realm="refeed"'
+
+
+def test_a_key_opens_what_its_scopes_say(closed: Any) -> None:
+    with closed.client(closed.make_key(READ, name="reader")) as client:
+        assert client.get("/backfills").status_code == 200
+        assert client.get(JOB).status_code == 404
+        for method, path in [("POST", f"{JOB}:cancel"), ("POST", f"{JOB}:approve"), ("GET", "/audit")]:
+            problem = assert_refused(client.request(method, path), 403, "forbidden")
+            assert "key:reader" in problem["detail"]
+
+
+def test_a_key_whose_topics_are_listed_publishes_nowhere_else(closed: Any) -> None:
+    day = {"type": "DATE", "value": "2026-01-01"}
+    body = {"query": "SELECT * FROM backup.messages WHERE _PARTITIONDATE = @day", "parameters": {"day": day}}
+    key = closed.make_key(RUN, PLAN, name="shop", topics=["shop-*"])
+    with closed.client(key) as client:
+        for path in ("/backfills", "/backfills:plan"):
+            problem = assert_refused(client.post(path, json={**body, "topic": "payments"}), 403, "forbidden")
+            assert "payments" in problem["detail"]
+
+
+def test_a_key_that_ended_opens_nothing(closed: Any) -> None:
+    token = closed.make_key(ADMIN, name="old")
+    key = closed.store.find_key(token.split("_")[1])
+    with closed.client(token) as client:
+        assert client.get("/backfills").status_code == 200
+        closed.store.revoke_key(key.id, key.created_at)
+        refused = client.get("/backfills")
+
+    assert_refused(refused, 401, "unauthenticated")
+    assert refused.headers["www-authenticate"] == 'Bearer realm="refeed", error="invalid_token"'
+
+
+def test_what_shows_nothing_of_anybody_is_answered_to_everybody(closed: Any) -> None:
+    with closed.client() as client:
+        for path in ("/healthz", "/openapi.json", "/docs", "/problems/unauthenticated"):
+            assert client.get(path).status_code == 200, path
+
+
+def test_the_caller_is_checked_before_the_body_is_looked_at(closed: Any) -> None:
+    with closed.client() as client:
+        for content in (b"{", b"x" * 10_000_000):
+            assert_refused(client.post("/backfills", content=content), 401, "unauthenticated")
+
+
+def test_each_key_has_its_own_rate(start_api: Callable[..., Any]) -> None:
+    api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="5")
+    hasty, calm = (api.make_key(READ, name=name) for name in ("hasty", "calm"))
+    with api.client(hasty) as client:
+        statuses = [client.get("/backfills").status_code for _ in range(7)]
+        refused = client.get("/backfills")
+    assert statuses[:5] == [200] * 5
+    assert 429 in statuses[5:]
+    assert_refused(refused, 429, "rate_limited")
+    assert 1 <= int(refused.headers["retry-after"]) <= 12
+
+    with api.client(calm) as client:
+        assert client.get("/backfills").status_code == 200
+
+    with api.client("rf_wrong") as client:
+        guesses = [client.get("/backfills").status_code for _ in range(7)]
+    assert guesses[0] == 401
+    assert guesses[-1] == 429
+    # Whoever guesses keeps nobody out who has a key.
+    with api.client(calm) as client:
+        assert client.get("/backfills").status_code == 200
+
+
+def test_tokens_of_the_issuer_count_where_there_is_one(start_api: Callable[..., Any], issuer: Any) -> None:
+    api = start_api(
+        REFEED_OIDC_ISSUER=issuer.url,
+        REFEED_OIDC_AUDIENCE="refeed",
+        REFEED_OIDC_GRANTS="email=ann@shop.example:backfills.admin",
+    )
+    with api.client() as client:
+        assert_refused(client.get("/backfills"), 401, "unauthenticated")
+    with api.client(issuer.token(scope="openid backfills.read")) as client:
+        assert client.get("/backfills").status_code == 200
+        assert_refused(client.post(f"{JOB}:cancel"), 403, "forbidden")
+    with api.client(issuer.token(email="ann@shop.example", email_verified=True)) as client:
+        assert client.get("/audit").status_code == 200
+    with api.client(issuer.token(email="ann@shop.example")) as client:
+        assert_refused(client.get("/audit"), 403, "forbidden")
+    with api.client(api.make_key(READ)) as client:
+        assert client.get("/backfills").status_code == 200
+
+
+def test_an_issuer_that_is_away_is_said_and_keys_still_count(start_api: Callable[..., Any], issuer: Any) -> None:
+    issuer.status = 500
+    api = start_api(REFEED_OIDC_ISSUER=issuer.url, REFEED_OIDC_AUDIENCE="refeed")
+    with api.client(issuer.token()) as client:
+        response = client.get("/backfills")
+        assert_refused(response, 503, "identity_unavailable")
+        assert int(response.headers["retry-after"]) >= 1
+    with api.client(api.make_key(READ)) as client:
+        assert client.get("/backfills").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("claims", "scopes"),
+    [
+        ({"scope": "backfills.read backfills.root"}, {READ}),
+        ({"scope": ["backfills.read", "openid", 7]}, {READ}),
+        ({"scope": {"backfills.read": True}}, set()),
+        ({"groups": ["ops", "dev"]}, {READ, RUN}),
+        ({"groups": "ops"}, {READ, RUN}),
+        ({"groups": "dev ops"}, set()),
+        ({"hd": "shop.example", "scope": "backfills.plan"}, {READ, PLAN}),
+        ({"email": "ann@shop.example"}, set()),
+        ({"email": "ann@shop.example", "email_verified": "true"}, set()),
+        ({"email": "ann@shop.example", "email_verified": True}, {ADMIN}),
+        ({}, set()),
+    ],
+)
+def test_scopes_come_from_claims(claims: dict[str, Any], scopes: set[str]) -> None:
+    grants = parse_grants(
+        "groups=ops:backfills.read,backfills.run; hd=shop.example:backfills.read;"
+        "email=ann@shop.example:backfills.admin"
+    )
+
+    principal = ClaimReader("scope", grants).principal_of({"sub": "7", **claims})
+
+    assert principal.scopes == scopes
+    assert principal.name == ("user:ann@shop.example" if ADMIN in scopes else "user:7")
+
+
+def test_nobody_is_a_principal_where_nothing_admitted_them() -> None:
+    with pytest.raises(UnauthenticatedError):
+        current_principal(Request({"type": "http", "path": "/backfills", "headers": []}))
+
+
+@pytest.mark.parametrize(
+    ("client", "address"),
+    [
+        (("10.1.2.3", 5), "10.1.2.3"),
+        (("2001:db8:1:2:3:4:5:6", 5), "2001:db8:1:2::"),
+        (("::ffff:10.1.2.3", 5), "10.1.2.3"),
+        (("testclient", 5), "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_neighbours_in_one_network_are_one_address(client: Any, address: str) -> None:
+    assert address_of({"type": "http", "client": client}) == address
