@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from errno import EDQUOT, ENOSPC
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,6 +83,10 @@ class ArchiveWriter:
     table_uri: str
     partitioning: Partitioning
 
+    dictionary_columns: ClassVar[bool | list[str]] = _DICTIONARY_COLUMNS
+    statistics_columns: ClassVar[bool | list[str]] = _STATISTICS_COLUMNS
+    bounded_columns: ClassVar[tuple[str, ...]] = ("topic", "publish_time", "ingest_time")
+
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return asdict(self)
@@ -136,8 +140,8 @@ class ArchiveWriter:
                     filesystem=filesystem,
                     compression="zstd",
                     compression_level=1,
-                    use_dictionary=_DICTIONARY_COLUMNS,
-                    write_statistics=_STATISTICS_COLUMNS,
+                    use_dictionary=self.dictionary_columns,
+                    write_statistics=self.statistics_columns,
                     row_group_size=_ROW_GROUP_MESSAGES,
                 )
                 if isinstance(filesystem, pafs.LocalFileSystem):
@@ -155,7 +159,7 @@ class ArchiveWriter:
             rows=table.num_rows,
             partition=partition_value(ingest_time, self.partitioning),
             modified_at_ms=int(time.time() * 1000),
-            stats=_stats(table),
+            stats=_stats(table, self.bounded_columns),
         )
 
     def _filesystem(self) -> tuple[pafs.FileSystem, str]:
@@ -183,11 +187,13 @@ def _archive_batch(topic: str, subscription: str, rows: pa.RecordBatch, ingest_t
     return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
 
 
-def _stats(table: pa.Table) -> str:
+def _stats(table: pa.Table, columns: Sequence[str]) -> str:
     """Return the statistics of the Delta protocol: queries leave files out by them."""
     low: dict[str, str] = {}
     high: dict[str, str] = {}
-    for name in ("topic", "publish_time", "ingest_time"):
+    for name in columns:
+        if name not in table.column_names:
+            continue
         ends = pc.min_max(table.column(name)).as_py()
         for bounds, value in ((low, ends["min"]), (high, ends["max"])):
             if value is not None:

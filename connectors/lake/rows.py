@@ -1,0 +1,139 @@
+"""Tables of rows in a lake: a schema that grows, files that commits of an attempt add."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+
+from connectors.lake.columns import arrow_schema
+from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile
+from connectors.lake.tables import CONFIGURATION, LakeTable, our_errors
+from model.errors import EvolutionRefusedError, WarehouseError
+from model.schema import Evolution, RowSchema, plan_evolution
+from model.table import Partitioning
+
+# Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
+_SCHEMA_PROPERTY: Final = "refeed.schema"
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter(ArchiveWriter):
+    """Writes files of rows into the folder of their table; picklable, so that tasks can carry it."""
+
+    dictionary_columns: ClassVar[bool | list[str]] = True
+    statistics_columns: ClassVar[bool | list[str]] = True
+    bounded_columns: ClassVar[tuple[str, ...]] = ("ingest_time", "_topic", "_publish_time")
+
+    def write_rows(self, batches: Sequence[pa.RecordBatch]) -> WrittenFile:
+        """Write one durable file with the rows of ``batches``, which have one schema and an ``ingest_time``.
+
+        The file lies in the partition of its first row; the rows of one file are written within seconds.
+
+        Raises:
+            StorageFullError: there is no room; nothing is left behind.
+            WarehouseError: the file can't be written.
+        """
+        table = pa.Table.from_batches(batches)
+        return self._write(table, table.column("ingest_time")[0].as_py())
+
+    def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
+        """Write ``file`` again without the rows where ``is_unwanted`` holds; None when none are left."""
+        filesystem, folder = self._filesystem()
+        with our_errors(f"reading {file.path}"):
+            table = pq.ParquetFile(f"{folder}/{file.path}", filesystem=filesystem).read()
+        kept = table.filter(pc.invert(is_unwanted))
+        if kept.num_rows == 0:
+            return None
+        return self._write(kept, kept.column("ingest_time")[0].as_py())
+
+
+class RowTable(LakeTable):
+    """A table of rows, partitioned by when they came in; ``ingest_time`` is one of its columns."""
+
+    def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
+        super().__init__(root, table, partitioning)
+        self._root = root
+        self.name = table
+
+    def another(self) -> "RowTable":
+        """Return another object for the same table, for another thread."""
+        return RowTable(self._root, self.name, self.partitioning)
+
+    def writer(self) -> RowWriter:
+        """Return what writes the files that :meth:`commit` takes."""
+        return RowWriter(self.writer_uri(), self.partitioning)
+
+    def schema(self) -> RowSchema | None:
+        """Return the schema that the table was given, None when there is no table yet.
+
+        Raises:
+            WarehouseError: there is a table, and not one of ours.
+        """
+        if not self.exists():
+            return None
+        with our_errors("reading the table's schema"):
+            found = self._table().metadata().configuration.get(_SCHEMA_PROPERTY)
+        if found is None:
+            raise WarehouseError(f"{self.uri} is a table that something else made: name another one.")
+        return RowSchema.from_json(json.loads(found))
+
+    def plan(self, wanted: RowSchema) -> Evolution:
+        """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
+        current = self.schema()
+        return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
+
+    def evolve(self, wanted: RowSchema) -> Evolution:
+        """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
+
+        Columns are added before the schema is noted, so that the next call mends a crash between the two.
+
+        Raises:
+            EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
+            WarehouseError: the lake failed.
+        """
+        evolution = self.plan(wanted)
+        if evolution.refused:
+            raise EvolutionRefusedError(
+                f"{self.name} can't become what is wanted: "
+                + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused),
+                table=self.name,
+                differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
+            )
+        if not self.exists():
+            self._create(evolution.schema)
+        elif evolution.changes:
+            self._change(evolution.schema)
+        return evolution
+
+    def _create(self, schema: RowSchema) -> None:
+        partition = PARTITION_COLUMNS[self.partitioning]
+        with our_errors(f"creating {self.name}"):
+            DeltaTable.create(
+                self.uri,
+                schema=Schema.from_arrow(arrow_schema(schema).append(partition)),
+                mode="ignore",
+                partition_by=[partition.name],
+                name=self.name,
+                description=schema.description or None,
+                configuration={**CONFIGURATION, _SCHEMA_PROPERTY: json.dumps(schema.to_json())},
+                raise_if_key_not_exists=False,
+            )
+
+    def _change(self, schema: RowSchema) -> None:
+        table = self._table()
+        with our_errors(f"changing {self.name}"):
+            table.alter.add_columns(list(Schema.from_arrow(arrow_schema(schema)).fields))
+            self._note(table, schema)
+        self._delta = None
+
+    def _note(self, table: DeltaTable, schema: RowSchema) -> None:
+        table.alter.set_table_properties(
+            {_SCHEMA_PROPERTY: json.dumps(schema.to_json())}, raise_if_not_exists=False
+        )
+        if schema.description:
+            table.alter.set_table_description(schema.description)

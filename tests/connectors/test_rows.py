@@ -1,0 +1,143 @@
+from datetime import UTC, datetime
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from connectors.lake.columns import arrow_schema
+from connectors.lake.rows import RowTable
+from model.archive import Attempt
+from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseError
+from model.schema import Field, RowSchema
+
+INGEST_TIME = Field("ingest_time", "TIMESTAMP")
+ITEM = Field("items", "RECORD", "REPEATED", fields=(Field("sku", "STRING"),))
+FIRST = RowSchema((Field("id", "INT64"), ITEM, INGEST_TIME), "orders")
+WIDER = RowSchema(
+    (
+        Field("id", "INT64"),
+        Field("items", "RECORD", "REPEATED", fields=(Field("sku", "STRING"), Field("count", "INT64"))),
+        INGEST_TIME,
+        Field("local", "DATETIME"),
+        Field("clock", "TIME"),
+        Field("price", "NUMERIC"),
+        Field("body", "JSON"),
+        Field("day", "DATE"),
+    ),
+    "more orders",
+)
+
+
+@pytest.fixture
+def table(tmp_path) -> RowTable:
+    return RowTable(str(tmp_path / "lake"), "staging.orders")
+
+
+def batch(schema: RowSchema, *rows: dict) -> pa.RecordBatch:
+    now = datetime.now(UTC)
+    return pa.RecordBatch.from_pylist([{"ingest_time": now, **row} for row in rows], schema=arrow_schema(schema))
+
+
+def write(table: RowTable, schema: RowSchema, *rows: dict, number: int = 1) -> None:
+    epoch = table.lease_epoch("l") or table.take_lease("l")
+    file = table.writer().write_rows([batch(schema, *rows)])
+    table.commit([file], Attempt("s", number, "l", epoch))
+
+
+def test_a_table_is_created_once_with_the_schema_it_was_given(table):
+    assert table.schema() is None
+    assert [change.text for change in table.plan(FIRST).changes][:1] == ["is new: INT64 NULLABLE"]
+    table.evolve(FIRST)
+    assert table.schema() == FIRST
+    version = table.version()
+    assert table.evolve(FIRST).changes == ()
+    assert table.version() == version
+
+
+def test_rows_of_the_schema_before_and_after_a_change_are_read_together(table):
+    table.evolve(FIRST)
+    write(table, FIRST, {"id": 1, "items": [{"sku": "a"}]})
+    table.evolve(WIDER)
+    write(table, WIDER, {"id": 2, "items": [{"sku": "b", "count": 3}], "clock": "12:00:00.000000"}, number=2)
+    assert table.schema() == WIDER
+    found = DeltaTable(table.uri).to_pyarrow_table(columns=["id", "items", "clock"]).to_pylist()
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"id": 1, "items": [{"sku": "a", "count": None}], "clock": None},
+        {"id": 2, "items": [{"sku": "b", "count": 3}], "clock": "12:00:00.000000"},
+    ]
+    files = [file.path for file in table.data_files()]
+    ((total,),) = duckdb.sql(f"SELECT SUM(id) FROM read_parquet({files}, union_by_name=true)").fetchall()
+    assert total == 3
+
+
+def test_a_file_of_the_old_schema_that_is_committed_after_the_change_is_read_as_well(table):
+    table.evolve(FIRST)
+    epoch = table.take_lease("l")
+    file = table.writer().write_rows([batch(FIRST, {"id": 1})])
+    table.evolve(WIDER)
+    table.commit([file], Attempt("s", 1, "l", epoch))
+    assert DeltaTable(table.uri).to_pyarrow_table(columns=["id", "price"]).to_pylist() == [
+        {"id": 1, "price": None}
+    ]
+
+
+def test_what_can_t_be_changed_is_refused_with_the_difference_and_nothing_is_changed(table):
+    table.evolve(WIDER)
+    version = table.version()
+    with pytest.raises(EvolutionRefusedError, match=r"items\.count was INT64 and is gone") as caught:
+        table.evolve(RowSchema((Field("new", "STRING"), *FIRST.fields), "orders"))
+    assert {fault["path"] for fault in caught.value.details["differences"]} >= {"items.count", "price", "day"}
+    assert (table.version(), table.schema()) == (version, WIDER)
+
+
+def test_a_crash_between_the_columns_and_the_note_is_mended_by_the_next_change(table, monkeypatch):
+    table.evolve(FIRST)
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "_note", crash)
+        with pytest.raises(KeyboardInterrupt):
+            table.evolve(WIDER)
+    again = table.another()
+    assert again.schema() == FIRST
+    again.evolve(WIDER)
+    assert again.schema() == WIDER
+    write(again, WIDER, {"id": 1})
+
+
+def test_rows_that_are_not_wanted_are_left_out_of_a_file_before_its_commit(table):
+    table.evolve(FIRST)
+    writer = table.writer()
+    file = writer.write_rows([batch(FIRST, {"id": 1}, {"id": 2})])
+    kept = writer.write_without(file, pa.array([True, False]))
+    assert kept is not None
+    table.commit([kept], Attempt("s", 1, "l", table.take_lease("l")))
+    assert DeltaTable(table.uri).to_pyarrow_table().column("id").to_pylist() == [2]
+    assert writer.write_without(file, pa.array([True, True])) is None
+
+
+def test_a_commit_under_a_lease_that_another_took_adds_nothing(table):
+    table.evolve(FIRST)
+    epoch = table.take_lease("l")
+    file = table.writer().write_rows([batch(FIRST, {"id": 1})])
+    table.another().take_lease("l")
+    with pytest.raises(LeaseLostError):
+        table.commit([file], Attempt("s", 1, "l", epoch))
+    assert table.data_files() == []
+
+
+def test_small_files_are_merged_and_their_rows_stay(table):
+    table.evolve(FIRST)
+    for number in range(1, 5):
+        write(table, FIRST, {"id": number}, number=number)
+    assert table.compact() == 3
+    assert sorted(DeltaTable(table.uri).to_pyarrow_table().column("id").to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_table_of_somebody_else_is_not_touched(table):
+    DeltaTable.create(table.uri, schema=pa.schema([("id", pa.int64())]))
+    with pytest.raises(WarehouseError, match="something else made"):
+        table.evolve(FIRST)
