@@ -3,24 +3,38 @@
 import json
 import os
 import time
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+# Rates are those of the last minute.
+_RATE_SECONDS: Final = 60.0
 
 
 class StatusFile:
     """A JSON object that is replaced whole; it survives the stream, and says so by its ``pid`` and ``at``.
 
-    A status that can't be written, the disk being full for example, is not worth a stream's life.
+    Beside the ``totals`` that the stream gives stands what they grew by, in ``rates`` per second. A status that
+    can't be written, the disk being full for example, is not worth a stream's life.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fields: dict[str, Any] = {"pid": os.getpid(), "state": "starting", "error": None}
+        self._fields: dict[str, Any] = {
+            "pid": os.getpid(),
+            "state": "starting",
+            "error": None,
+            "started_at": time.time(),
+        }
+        self._seen: deque[tuple[float, dict[str, float]]] = deque()
 
     def write(self, **fields: Any) -> None:
         """Change ``fields`` and write all of them; a state without an error clears the error."""
         if "state" in fields:
             fields.setdefault("error", None)
+        if "totals" in fields:
+            fields["rates"] = self._rates(fields["totals"])
         self._fields |= fields
         self._fields["at"] = time.time()
         temporary = self._path.with_suffix(".tmp")
@@ -29,6 +43,19 @@ class StatusFile:
             temporary.rename(self._path)
         except OSError:
             temporary.unlink(missing_ok=True)
+
+    def _rates(self, totals: Mapping[str, float]) -> dict[str, float]:
+        now = time.monotonic()
+        # The first look is all there is at first: a stream's totals begin at zero.
+        self._seen.append((now, dict(totals)))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:  # noqa: PLR2004 - a first and a last
+            self._seen.popleft()
+        began, before = self._seen[0]
+        seconds = now - began
+        return {
+            name: round(max(0.0, count - before.get(name, 0)) / seconds, 3) if seconds else 0.0
+            for name, count in totals.items()
+        }
 
     @staticmethod
     def read(path: Path) -> dict[str, Any] | None:

@@ -1,0 +1,317 @@
+"""What there is to replay: topics, how much of them lies where, and the streams that bring it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from backfill.reach import receives_replay
+from backfill.selection import render_time
+from connectors.lake.archive import LakeArchive
+from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot
+from connectors.lake.query_process import QueryProcesses, Statement
+from connectors.lake.query_statistics import FileStatistics, read_statistics
+from connectors.pubsub.client import SubscriptionInfo
+from connectors.pubsub.stats import SubscriptionStats
+from jobs.stream.status import StatusFile
+from model.errors import RequestInvalidError
+from model.message import (
+    BACKUP_SUBSCRIPTION_PREFIX,
+    REPLAY_ATTRIBUTE,
+    backup_subscription_id,
+    parse_resource_id,
+    replay_token,
+)
+from model.process import Process
+from model.table import Partitioning
+from model.window import Window
+
+Step = Literal["hour", "day"]
+STEPS: Final[Mapping[Step, timedelta]] = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+MAX_BUCKETS: Final = 10_000
+# A subscription keeps messages for seven days: what came in before says nothing of how a backup is doing.
+VOLUME_DAYS: Final = 7
+# A stream writes its status several times in this time, also when nothing comes.
+_SILENT_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LakePlace:
+    """Where the archive lies."""
+
+    lake: str
+    archive_table: str
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic: whether it is backed up, how far behind that is, and what came in lately.
+
+    ``messages`` and ``stored_bytes`` are those of the last seven days, bytes as compressed and shared out by rows
+    where a file holds several topics. ``freshness_seconds`` is the age of the newest archived message by its
+    ingestion. None is unknown.
+    """
+
+    topic: str
+    is_attached: bool
+    subscription: str | None
+    excludes_replays: bool | None
+    backlog_messages: int | None
+    lag_seconds: float | None
+    last_publish_time: str | None
+    last_ingest_time: str | None
+    freshness_seconds: float | None
+    messages: int
+    stored_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many messages of a topic came in, by hour or day of their ingestion; empty buckets are there too.
+
+    A bucket that the window cuts counts what is inside of the window only.
+    """
+
+    topic: str
+    step: Step
+    window: dict[str, str | None]
+    messages: int
+    buckets: list[dict[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A running stream, or what is left of one; ``state`` is "dead" when it ended without saying so.
+
+    ``rates`` are the totals' growth a second over the last minute; lag is that of its worst subscription.
+    """
+
+    name: str
+    state: str
+    pid: int | None
+    started_at: str | None
+    reported_at: str | None
+    totals: dict[str, float]
+    rates: dict[str, float]
+    backlog_messages: int | None
+    lag_seconds: float | None
+    error: dict[str, str] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+class Catalog:
+    """Tells what is there; ``secret`` is the deployment's, by which replays are known."""
+
+    def __init__(
+        self, place: LakePlace, processes: QueryProcesses, limits: QueryLimits, *, home: Path, secret: str
+    ) -> None:
+        self._place = place
+        self._processes = processes
+        self._limits = limits
+        self._streams = home / "streams"
+        self._secret = secret
+
+    def list_topics(
+        self,
+        topics: Sequence[str],
+        subscriptions: Sequence[SubscriptionInfo],
+        stats: Mapping[str, SubscriptionStats] | None,
+    ) -> list[TopicInfo]:
+        """Return every topic that Pub/Sub has or the archive has lately heard of, by name.
+
+        Raises:
+            WarehouseError, QueryError: the archive can't be read.
+        """
+        now = datetime.now(UTC)
+        window = Window(now - timedelta(days=VOLUME_DAYS), now + timedelta(days=1))
+        volumes = self._volumes(window)
+        by_id = {subscription.id: subscription for subscription in subscriptions}
+        return [
+            self._topic(topic, by_id.get(backup_subscription_id(topic)), volumes.get(topic), stats, now)
+            for topic in sorted({*topics, *volumes})
+        ]
+
+    def histogram(self, topic: str, window: Window, step: Step) -> Histogram:
+        """Count the topic's messages by their ingestion, with one query over two columns of the window's files.
+
+        Raises:
+            InvalidNameError: that is no topic's id.
+            RequestInvalidError: the window has more than 10,000 buckets.
+            WarehouseError, QueryError: the archive can't be read.
+        """
+        parse_resource_id(topic)
+        starts = _starts(window, step)
+        snapshot = self._snapshot(window)
+        sql = (
+            f"SELECT date_trunc('{step}', ingest_time) AS start, count(*) AS messages FROM refeed_archive "  # noqa: S608
+            "WHERE topic = $topic AND ingest_time >= $low AND ingest_time < $high GROUP BY 1"
+        )
+        bounds = {"topic": topic, "low": window.start, "high": window.end}
+        (table,) = self._processes.run(snapshot, [Statement(sql, bounds)], self._limits)
+        found = {row["start"]: row["messages"] for row in table.to_pylist()}
+        return Histogram(
+            topic=topic,
+            step=step,
+            window={"from": render_time(window.start), "to": render_time(window.end)},
+            messages=sum(found.values()),
+            buckets=[{"start": render_time(start), "messages": found.get(start, 0)} for start in starts],
+        )
+
+    def list_streams(self, stats: Mapping[str, SubscriptionStats] | None) -> list[StreamInfo]:
+        """Return every stream of this home that has ever said how it is, by name."""
+        found = []
+        for path in sorted(self._streams.glob("*/status.json")):
+            status = StatusFile.read(path)
+            if status is not None:
+                found.append(_stream(path.parent.name, status, stats))
+        return found
+
+    def _snapshot(self, window: Window) -> ArchiveSnapshot:
+        place = self._place
+        return read_snapshot(place.lake, place.archive_table, place.partitioning, window=window)
+
+    def _volumes(self, window: Window) -> dict[str, "_Volume"]:
+        """Return what came in by topic: from the log where a file has one topic, else by counting."""
+        place = self._place
+        archive = LakeArchive(place.lake, place.archive_table, place.partitioning)
+        volumes: dict[str, _Volume] = {}
+        mixed: list[FileStatistics] = []
+        for found in read_statistics(archive, window):
+            # A file of the first day may reach out of the window: then its rows are counted one by one.
+            is_inside = found.first_ingest_time is not None and window.contains(found.first_ingest_time)
+            if found.topic is None or not is_inside:
+                mixed.append(found)
+                continue
+            volumes.setdefault(found.topic, _Volume()).add(
+                found.file.rows, found.file.size_bytes, found.last_publish_time, found.last_ingest_time
+            )
+        if mixed:
+            self._count(mixed, window, volumes)
+        return volumes
+
+    def _count(self, mixed: Sequence[FileStatistics], window: Window, volumes: dict[str, "_Volume"]) -> None:
+        sql = (
+            "SELECT topic, count(*) AS rows, max(publish_time) AS published, max(ingest_time) AS ingested "
+            "FROM refeed_archive WHERE ingest_time >= $low AND ingest_time < $high GROUP BY 1"
+        )
+        snapshot = ArchiveSnapshot([found.file for found in mixed], self._place.partitioning)
+        bounds = {"low": window.start, "high": window.end}
+        (table,) = self._processes.run(snapshot, [Statement(sql, bounds)], self._limits)
+        bytes_per_row = snapshot.size_bytes / max(1, sum(found.file.rows for found in mixed))
+        for row in table.to_pylist():
+            volumes.setdefault(row["topic"], _Volume()).add(
+                row["rows"], round(row["rows"] * bytes_per_row), row["published"], row["ingested"]
+            )
+
+    def _topic(
+        self,
+        topic: str,
+        subscription: SubscriptionInfo | None,
+        volume: "_Volume | None",
+        stats: Mapping[str, SubscriptionStats] | None,
+        now: datetime,
+    ) -> TopicInfo:
+        waiting = None if subscription is None else (stats or {}).get(subscription.id)
+        seen = volume or _Volume()
+        token = {REPLAY_ATTRIBUTE: replay_token(self._secret, topic)}
+        age = None if seen.last_ingest_time is None else (now - seen.last_ingest_time).total_seconds()
+        return TopicInfo(
+            topic=topic,
+            is_attached=subscription is not None,
+            subscription=None if subscription is None else subscription.id,
+            excludes_replays=None if subscription is None else not receives_replay(subscription.filter, token),
+            backlog_messages=None if waiting is None else waiting.messages,
+            lag_seconds=None if waiting is None else waiting.oldest_unacked_seconds,
+            last_publish_time=render_time(seen.last_publish_time),
+            last_ingest_time=render_time(seen.last_ingest_time),
+            freshness_seconds=None if age is None else round(max(0.0, age), 3),
+            messages=seen.messages,
+            stored_bytes=seen.stored_bytes,
+        )
+
+
+@dataclass(slots=True)
+class _Volume:
+    """What came in of one topic."""
+
+    messages: int = 0
+    stored_bytes: int = 0
+    last_publish_time: datetime | None = None
+    last_ingest_time: datetime | None = None
+
+    def add(self, messages: int, size: int, published: datetime | None, ingested: datetime | None) -> None:
+        self.messages += messages
+        self.stored_bytes += size
+        self.last_publish_time = max(filter(None, (self.last_publish_time, published)), default=None)
+        self.last_ingest_time = max(filter(None, (self.last_ingest_time, ingested)), default=None)
+
+
+def _starts(window: Window, step: Step) -> list[datetime]:
+    width = STEPS[step]
+    start = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    if step == "day":
+        start = start.replace(hour=0)
+    count = -(-(window.end - start) // width)
+    if count > MAX_BUCKETS:
+        message = f"The window has {count:,} buckets of a {step}; {MAX_BUCKETS:,} are allowed."
+        raise RequestInvalidError(
+            message, errors=[{"code": "too_many_buckets", "message": message, "pointer": "/step"}]
+        )
+    return [start + width * number for number in range(count)]
+
+
+def _stream(name: str, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats] | None) -> StreamInfo:
+    pid = status.get("pid")
+    state = str(status.get("state", "unknown"))
+    reported = status.get("at")
+    if state != "stopped" and not _is_alive(pid, reported):
+        state = "dead"
+    own = None if stats is None else _stats_of(name, status, stats)
+    return StreamInfo(
+        name=name,
+        state=state,
+        pid=pid,
+        started_at=_time(status.get("started_at")),
+        reported_at=_time(reported),
+        totals=dict(status.get("totals") or {}),
+        # What stands still has no rate, whatever it wrote last.
+        rates=dict(status.get("rates") or {}) if state == "running" else {},
+        backlog_messages=None if own is None else sum(one.messages for one in own),
+        lag_seconds=None if own is None else max((one.oldest_unacked_seconds for one in own), default=0.0),
+        error=status.get("error"),
+    )
+
+
+def _stats_of(
+    name: str, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats]
+) -> list[SubscriptionStats]:
+    """Return the stats of the stream's subscriptions: those it names, else every backup's for the backup."""
+    named = status.get("subscriptions")
+    if named is None and name == "backup":
+        named = [name for name in stats if name.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
+    return [stats[subscription] for subscription in named or () if subscription in stats]
+
+
+def _is_alive(pid: Any, reported: Any) -> bool:
+    """Say whether the process runs; its number may have gone to another one once it is silent."""
+    if not isinstance(pid, int) or not isinstance(reported, int | float):
+        return False
+    is_silent = datetime.now(UTC).timestamp() - reported > _SILENT_SECONDS
+    return not is_silent and Process.of(pid) is not None
+
+
+def _time(seconds: Any) -> str | None:
+    return render_time(datetime.fromtimestamp(seconds, UTC)) if isinstance(seconds, int | float) else None

@@ -1,0 +1,49 @@
+"""What all subscriptions have still to deliver, as the local Pub/Sub server tells it in one call."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from connectors.pubsub.errors import error_from
+
+_STATS: Final = "/refeed.local.Stats/Get"
+_TIMEOUT_SECONDS: Final = 5.0
+# How servers without the method answer: emulators by the first, Google's by any of these.
+_UNKNOWN: Final = frozenset(
+    {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStats:
+    """Messages that no acknowledgement has come for, and the age of the oldest in seconds."""
+
+    messages: int
+    oldest_unacked_seconds: float
+
+
+def read_stats(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
+    """Return the figures of every subscription by its id; None where Pub/Sub does not tell.
+
+    Google's service tells them by Cloud Monitoring only, minutes late; see ``connectors.pubsub.backlog``.
+
+    Raises:
+        PubSubError: the server does not answer.
+    """
+    call = channel.unary_unary(_STATS, request_serializer=None, response_deserializer=None)
+    try:
+        answer = json.loads(call(b"", timeout=_TIMEOUT_SECONDS))
+    except grpc.RpcError as exc:
+        if exc.code() in _UNKNOWN:
+            return None
+        raise error_from(exc, "figures of the subscriptions") from exc
+    return {
+        name.rsplit("/", 1)[-1]: SubscriptionStats(
+            int(stats["undelivered_messages"]) + int(stats["leased_messages"]),
+            float(stats["oldest_unacked_seconds"]),
+        )
+        for name, stats in answer.items()
+    }

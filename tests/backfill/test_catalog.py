@@ -1,0 +1,174 @@
+"""What the catalog says of topics, their past and the streams, over a small archive and a local Pub/Sub."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from backfill.catalog import Catalog, LakePlace
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.query import QueryLimits
+from connectors.lake.query_process import QueryProcesses
+from connectors.pubsub.client import PubSub, SubscriptionInfo
+from connectors.pubsub.stats import SubscriptionStats, read_stats
+from jobs.stream.status import StatusFile
+from model.errors import InvalidNameError, RequestInvalidError
+from model.message import backup_subscription_id, replay_filter, replay_token
+from model.window import Window
+
+ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+PUBLISHED = datetime(2024, 3, 1, 10, tzinfo=UTC)
+
+
+def rows(count: int, topic: str) -> tuple[str, str, pa.RecordBatch]:
+    return (
+        topic,
+        "backup",
+        pa.record_batch(
+            {
+                "data": pa.array([b"x"] * count, pa.binary()),
+                "attributes": pa.array([[]] * count, ATTRIBUTES),
+                "message_id": [f"{n}" for n in range(count)],
+                "publish_time": pa.array(
+                    [PUBLISHED + timedelta(seconds=n) for n in range(count)], pa.timestamp("us", tz="UTC")
+                ),
+                "ordering_key": [""] * count,
+            }
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[QueryProcesses]:
+    processes = QueryProcesses(keep_spare=True)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, processes: QueryProcesses) -> Catalog:
+    limits = QueryLimits("500MB", tmp_path / "spill", seconds=60)
+    place = LakePlace(str(tmp_path / "lake"), "backup.messages", "day")
+    return Catalog(place, processes, limits, home=tmp_path, secret="s3cret")
+
+
+def fill(tmp_path: Path, *commits: list[tuple[str, str, pa.RecordBatch]]) -> LakeArchive:
+    archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
+    archive.create()
+    epoch = archive.take_lease("l")
+    for number, parts in enumerate(commits, 1):
+        archive.commit([archive.writer().write(parts)], Attempt("s", number, "l", epoch))
+    return archive
+
+
+def backup_of(topic: str, secret: str = "s3cret") -> SubscriptionInfo:
+    return SubscriptionInfo(
+        backup_subscription_id(topic), topic, replay_filter(replay_token(secret, topic)), ack_deadline_seconds=60
+    )
+
+
+def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: Catalog) -> None:
+    archive = fill(tmp_path, [rows(3, "orders")], [rows(2, "members"), rows(6, "orders")])
+    stats = {backup_subscription_id("orders"): SubscriptionStats(7, 1.5)}
+
+    members, orders, quiet = catalog.list_topics(["quiet", "orders"], [backup_of("orders")], stats)
+
+    assert (orders.topic, orders.is_attached, orders.excludes_replays) == ("orders", True, True)
+    assert (orders.messages, orders.backlog_messages, orders.lag_seconds) == (9, 7, 1.5)
+    assert orders.last_publish_time == "2024-03-01T10:00:05.000000Z"
+    assert 0 <= orders.freshness_seconds < 600
+    assert (members.topic, members.is_attached, members.messages, members.lag_seconds) == (
+        "members",
+        False,
+        2,
+        None,
+    )
+    assert orders.stored_bytes + members.stored_bytes == sum(file.size_bytes for file in archive.data_files())
+    assert (quiet.messages, quiet.last_ingest_time, quiet.freshness_seconds) == (0, None, None)
+
+
+def test_a_backup_whose_filter_lets_replays_through_is_told_apart(catalog: Catalog) -> None:
+    (other,) = catalog.list_topics(["orders"], [backup_of("orders", secret="another")], None)
+    assert (other.is_attached, other.excludes_replays, other.backlog_messages) == (True, False, None)
+
+
+def test_a_histogram_counts_one_topic_with_its_empty_buckets(tmp_path: Path, catalog: Catalog) -> None:
+    fill(tmp_path, [rows(3, "orders"), rows(2, "members")], [rows(4, "orders")])
+    now = datetime.now(UTC)
+    window = Window(now - timedelta(hours=5), now + timedelta(minutes=1))
+
+    by_hour = catalog.histogram("orders", window, "hour")
+    by_day = catalog.histogram("orders", Window(now - timedelta(days=3), now + timedelta(minutes=1)), "day")
+
+    assert (by_hour.messages, by_day.messages) == (7, 7)
+    assert len(by_hour.buckets) in {6, 7}
+    assert sum(bucket["messages"] for bucket in by_hour.buckets[:-2]) == 0
+    assert by_hour.buckets[0]["start"] == f"{now - timedelta(hours=5):%Y-%m-%dT%H}:00:00.000000Z"
+    assert sum(bucket["messages"] for bucket in by_day.buckets) == 7
+    assert (
+        catalog.histogram("orders", Window(now - timedelta(days=2), now - timedelta(days=1)), "hour").messages == 0
+    )
+
+
+def test_a_histogram_refuses_what_is_no_topic_and_what_nobody_can_look_at(catalog: Catalog) -> None:
+    now = datetime.now(UTC)
+    with pytest.raises(InvalidNameError):
+        catalog.histogram("x'; DROP", Window(now, now + timedelta(hours=1)), "hour")
+    with pytest.raises(RequestInvalidError) as refused:
+        catalog.histogram("orders", Window(now - timedelta(days=4000), now), "hour")
+    assert refused.value.details["errors"][0]["code"] == "too_many_buckets"
+
+
+def test_a_stream_tells_its_state_rates_and_lag(tmp_path: Path, catalog: Catalog) -> None:
+    for name in ("backup", "pipeline-orders"):
+        (tmp_path / "streams" / name).mkdir(parents=True)
+    status = StatusFile(tmp_path / "streams" / "backup" / "status.json")
+    status.write(state="running", totals={"messages": 0})
+    time.sleep(0.01)
+    status.write(state="running", totals={"messages": 500})
+    StatusFile(tmp_path / "streams" / "pipeline-orders" / "status.json").write(state="stopped")
+    stats = {"refeed-backup.orders": SubscriptionStats(3, 2.0), "refeed-backup.members": SubscriptionStats(1, 9.0)}
+
+    backup, pipeline = catalog.list_streams({**stats, "listener": SubscriptionStats(100, 100.0)})
+
+    assert (backup.name, backup.state, backup.pid) == ("backup", "running", os.getpid())
+    assert backup.rates["messages"] > 0
+    assert (backup.backlog_messages, backup.lag_seconds, backup.error) == (4, 9.0, None)
+    assert (pipeline.state, pipeline.rates, pipeline.lag_seconds) == ("stopped", {}, 0.0)
+    assert catalog.list_streams(None)[0].lag_seconds is None
+    assert json.loads(json.dumps(backup.to_json()))["started_at"] is not None
+
+
+@pytest.mark.parametrize("change", [{"pid": 2**22 + 1}, {"at": 0.0}, {"pid": None}])
+def test_a_stream_that_is_gone_without_a_word_is_dead(
+    tmp_path: Path, catalog: Catalog, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    StatusFile(path).write(state="running", totals={"messages": 5})
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    (stream,) = catalog.list_streams(None)
+    assert (stream.state, stream.rates, stream.totals) == ("dead", {}, {"messages": 5})
+
+
+def test_a_home_without_streams_or_archive_has_none(catalog: Catalog) -> None:
+    assert catalog.list_streams(None) == []
+    assert catalog.list_topics([], [], None) == []
+
+
+def test_the_local_server_tells_what_subscriptions_wait_for(pubsub: PubSub) -> None:
+    pubsub.create_topic("orders")
+    pubsub.create_subscription("listener", "orders")
+    pubsub._publisher.publish(topic=pubsub.topic_path("orders"), messages=[{"data": b"1"}, {"data": b"2"}])
+
+    stats = read_stats(pubsub.channel)
+
+    assert stats is not None
+    assert stats["listener"].messages == 2
+    assert 0 <= stats["listener"].oldest_unacked_seconds < 60
