@@ -25,6 +25,7 @@ _WITH_A_BODY: Final = {
 _WITH_INPUT: Final = {
     "422": "The request is not valid; `errors` has every violation.",
 }
+_FOREIGN: Final = "HTTPValidationError"
 _HEADERS: Final = {
     "401": {"WWW-Authenticate": {"description": "How to say who one is.", "schema": {"type": "string"}}},
     "429": {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}},
@@ -51,6 +52,8 @@ def install_openapi(app: FastAPI) -> None:
         }
         for path, operation in _operations(document):
             _complete(path, operation)
+        for unused in (_FOREIGN, "ValidationError"):
+            components["schemas"].pop(unused, None)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -72,7 +75,10 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         meanings |= _WITH_A_BODY
     if "requestBody" in operation or "parameters" in operation:
         meanings |= _WITH_INPUT
-    responses: dict[str, Any] = operation["responses"]
+    # The framework's own 422 has a shape that nothing here answers with.
+    responses = {
+        status: response for status, response in operation["responses"].items() if _FOREIGN not in repr(response)
+    }
     for status, meaning in meanings.items():
         problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
         response = responses.setdefault(status, {"description": meaning, "content": {PROBLEM_TYPE: problem}})
