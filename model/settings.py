@@ -64,13 +64,22 @@ class Settings:
     backup_batch_seconds: float
     backup_batch_bytes: int
     known_ids_seconds: int
+    registry: str
+    registry_poll_seconds: float
+    dead_letter_table: str
+    pipeline_slots: int
+    pipeline_batch_seconds: float
+    pipeline_batch_bytes: int
+    pipeline_message_bytes: int
     spark_master: str
     spark_driver_memory: str
     spark_conf: Mapping[str, str]
     job_store: str
+    keep_job_days: int
     launcher: str
     connect_url: str | None
     max_running: int
+    pause_idle_seconds: float
     approval_rows: int
     max_window_days: int
     query_tables: tuple[str, ...]
@@ -165,14 +174,23 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         backup_batch_seconds=get("REFEED_BACKUP_BATCH_SECONDS", "1.0", _number(0.05, 300)),
         backup_batch_bytes=get("REFEED_BACKUP_BATCH_BYTES", str(256 * 1024 * 1024), _whole(1_000_000, 1 << 40)),
         known_ids_seconds=get("REFEED_KNOWN_IDS_SECONDS", "600", _whole(0, 7 * 86400)),
+        registry=get("REFEED_REGISTRY", str(where.absolute() / "registry"), str),
+        registry_poll_seconds=get("REFEED_REGISTRY_POLL_SECONDS", "5", _number(0.1, 3600)),
+        dead_letter_table=get("REFEED_DEAD_LETTER_TABLE", "backup.dead_letters", _table),
+        pipeline_slots=get("REFEED_PIPELINE_SLOTS", "2", _whole(1, 1000)),
+        pipeline_batch_seconds=get("REFEED_PIPELINE_BATCH_SECONDS", "1.0", _number(0.05, 300)),
+        pipeline_batch_bytes=get("REFEED_PIPELINE_BATCH_BYTES", str(64 * 1024 * 1024), _whole(1_000_000, 1 << 40)),
+        pipeline_message_bytes=get("REFEED_PIPELINE_MESSAGE_BYTES", "10000000", _whole(1_000, 100_000_000)),
         spark_master=get("REFEED_SPARK_MASTER", "local[2,4]", str),
         spark_driver_memory=get("REFEED_SPARK_DRIVER_MEMORY", "1g", _memory),
         spark_conf=get("REFEED_SPARK_CONF", "{}", _texts),
         job_store=get("REFEED_JOB_STORE", f"sqlite:///{where.absolute() / 'jobs.db'}", _job_store),
+        keep_job_days=get("REFEED_KEEP_JOB_DAYS", "30", _whole(3, 36500)),
         launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit")),
         connect_url=env.get("REFEED_CONNECT_URL") or None,
         max_running=get("REFEED_MAX_RUNNING", "4", _whole(1, 1000)),
         approval_rows=get("REFEED_APPROVAL_ROWS", "0", _whole(0, 10**12)),
+        pause_idle_seconds=get("REFEED_PAUSE_IDLE_SECONDS", "600", _number(0, 86400)),
         max_window_days=get("REFEED_MAX_WINDOW_DAYS", "366", _whole(1, 36600)),
         query_tables=get("REFEED_QUERY_TABLES", "", _tables),
         plan_seconds=get("REFEED_PLAN_SECONDS", "900", _whole(1, 7 * 86400)),

@@ -3,7 +3,7 @@
 import json
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -33,6 +33,10 @@ class PullOptions:
 
     All subscriptions whose id begins with ``prefix`` are read, in ``slots`` tasks a batch. While the file
     ``stop_file`` exists no batch is begun, and running ones end early: that drains the stream.
+
+    With a ``plan_file`` the subscriptions are those that it lists, and its text goes along with every batch to
+    the tasks: what they do changes from one batch to the next without a new query. It is a JSON object with
+    ``subscriptions``, on the driver's disk, and replaced whole.
     """
 
     project: str
@@ -44,6 +48,7 @@ class PullOptions:
     backlog_seconds: float
     max_bytes: int
     stop_file: str
+    plan_file: str | None = None
 
     def as_json(self) -> str:
         """Return the text that Spark carries as an option."""
@@ -55,6 +60,13 @@ class PullTask(Protocol):
 
     def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
         """Take all ``batches`` and return what the driver has to know, None when there was nothing."""
+
+
+class PlannedTask(Protocol):
+    """A task that does what the plan file says."""
+
+    def with_plan(self, plan: str) -> PullTask:
+        """Return what a task does with the messages of one batch."""
 
 
 class PullSource(DataSource):  # type: ignore[misc]
@@ -76,23 +88,24 @@ class PullSource(DataSource):  # type: ignore[misc]
         return PullStreamReader(PullOptions(**json.loads(self.options["pull"])), self.open_task())
 
     @abstractmethod
-    def open_task(self) -> PullTask:
-        """Return what a task does with the messages."""
+    def open_task(self) -> PullTask | PlannedTask:
+        """Return what a task does with the messages; a planned one goes with a ``plan_file``."""
 
 
 class _Slot(InputPartition):  # type: ignore[misc]
     """One task of a batch, and what it pulls from."""
 
-    def __init__(self, slot: int, targets: tuple[PullTarget, ...]) -> None:
+    def __init__(self, slot: int, targets: tuple[PullTarget, ...], plan: str | None) -> None:
         super().__init__(slot)
         self.slot = slot
         self.targets = targets
+        self.plan = plan
 
 
 class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     """Plans batches in the driver, pulls in the executors."""
 
-    def __init__(self, options: PullOptions, task: PullTask) -> None:
+    def __init__(self, options: PullOptions, task: PullTask | PlannedTask) -> None:
         self._options = options
         self._task = task
         self._pubsub: PubSub | None = None  # of the driver's copy only
@@ -114,9 +127,10 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Deal the subscriptions out to the slots; few of them are shared by all."""
         targets = self._list_targets()
         slots = self._options.slots
+        plan = self._read_plan()
         if len(targets) <= _SHARED_SUBSCRIPTIONS:
-            return [_Slot(slot, tuple(targets)) for slot in range(slots)]
-        return [_Slot(slot, tuple(targets[slot::slots])) for slot in range(slots)]
+            return [_Slot(slot, tuple(targets), plan) for slot in range(slots)]
+        return [_Slot(slot, tuple(targets[slot::slots]), plan) for slot in range(slots)]
 
     def read(self, partition: _Slot) -> Iterator[tuple[int, bytes | None, str | None, str]]:
         """Pull one batch, hand it to the task and yield its result."""
@@ -131,7 +145,8 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         puller = _process_puller(options.emulator_host).start_batch(partition.targets)
         result = error = None
         try:
-            result = self._task(_tapped(puller, puller.pull(limits, stop_file.exists)))
+            task: Any = self._task if partition.plan is None else self._task.with_plan(partition.plan)  # type: ignore[union-attr]
+            result = task(_tapped(puller, puller.pull(limits, stop_file.exists)))
             puller.extend_leases()
         except RefeedError as exc:
             error = json.dumps({"code": exc.code, "message": exc.message})
@@ -163,6 +178,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         except PubSubError:
             # Pulling reports the same fault for each subscription, where it is seen.
             return self._targets
+        is_wanted = self._wanted()
         self._targets = [
             PullTarget(
                 self._pubsub.subscription_path(s.id),
@@ -172,9 +188,22 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
                 s.ack_deadline_seconds,
             )
             for s in found
-            if s.id.startswith(options.prefix) and not s.detached
+            if is_wanted(s.id) and not s.detached
         ]
         return self._targets
+
+    def _read_plan(self) -> str | None:
+        """Return the text of the plan file, None without one."""
+        return None if self._options.plan_file is None else Path(self._options.plan_file).read_text()
+
+    def _wanted(self) -> Callable[[str], bool]:
+        """Return what says of a subscription whether it is read."""
+        plan = self._read_plan()
+        if plan is None:
+            prefix = self._options.prefix
+            return lambda subscription: subscription.startswith(prefix)
+        listed = frozenset(json.loads(plan)["subscriptions"])
+        return lambda subscription: subscription in listed
 
 
 def _tapped(puller: BatchPull, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +26,9 @@ IDS_SCHEMA: Final = pa.schema(
         ("ack_id", pa.string()),
     ]
 )
+
+# The same, for a stream that writes several tables: a message is known for the table that has it.
+TABLE_IDS_SCHEMA: Final = IDS_SCHEMA.append(pa.field("table", pa.dictionary(pa.int32(), pa.string())))
 
 # Pub/Sub keeps an un-acked message for seven days unless a subscription says otherwise.
 _RECOVERED_SECONDS: Final = 7 * 86400
@@ -55,14 +58,15 @@ class Entry:
     first_publish_time: datetime
     last_publish_time: datetime
     written_at: float
+    schema: pa.Schema
 
     def read_ids(self) -> pa.Table:
-        """Return the ids in :data:`IDS_SCHEMA`.
+        """Return the ids in the columns of their journal.
 
         Raises:
             CheckpointCorruptError: the file can't be read.
         """
-        return _read(self.path)[0]
+        return _read(self.path, self.schema)[0]
 
 
 class Journal:
@@ -72,7 +76,7 @@ class Journal:
     steady flow is none, so that neither a long window nor a restart costs memory or time.
     """
 
-    def __init__(self, folder: Path, *, keep_seconds: int) -> None:
+    def __init__(self, folder: Path, *, keep_seconds: int, schema: pa.Schema = IDS_SCHEMA) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._keep_seconds = keep_seconds
@@ -80,7 +84,8 @@ class Journal:
         self._started_at = time.time()
         for leftover in folder.glob("*.tmp"):
             leftover.unlink()
-        self._entries = {entry.attempt: entry for entry in map(_open_entry, sorted(folder.glob(f"*{_SUFFIX}")))}
+        opened = [_open_entry(path, schema) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
+        self._entries = {entry.attempt: entry for entry in opened}
 
     def entries(self, state: EntryState) -> list[Entry]:
         """Return the entries in ``state``, oldest first."""
@@ -98,6 +103,24 @@ class Journal:
         """
         failpoint.hit("journal.before_write")
         path = self._path(attempt, EntryState.PENDING)
+        self._write(path, ids)
+        entry = _entry(path, ids, time.time())
+        self._entries[attempt] = entry
+        failpoint.hit("journal.written")
+        return entry
+
+    def keep_only(self, entry: Entry, ids: pa.Table) -> Entry:
+        """Put ``ids``, a part of its own, in the place of the entry's: the others were never committed.
+
+        Raises:
+            StorageFullError: there is no room; the entry is as it was.
+        """
+        self._write(entry.path, ids)
+        kept = _entry(entry.path, ids, entry.written_at)
+        self._entries[entry.attempt] = kept
+        return kept
+
+    def _write(self, path: Path, ids: pa.Table) -> None:
         temporary = path.with_suffix(".tmp")
         try:
             with temporary.open("wb") as file:
@@ -110,19 +133,13 @@ class Journal:
         except OSError as exc:
             temporary.unlink(missing_ok=True)
             raise StorageFullError(f"The journal {path} can't be written: {exc}") from exc
-        entry = _entry(path, ids, time.time())
-        self._entries[attempt] = entry
-        failpoint.hit("journal.written")
-        return entry
 
     def move(self, entry: Entry, state: EntryState) -> None:
         """Say that ``entry`` is in ``state`` now."""
         path = self._path(entry.attempt, state)
         entry.path.rename(path)
         self._sync_folder()
-        self._entries[entry.attempt] = Entry(
-            entry.attempt, state, path, entry.first_publish_time, entry.last_publish_time, time.time()
-        )
+        self._entries[entry.attempt] = replace(entry, state=state, path=path, written_at=time.time())
 
     def forget(self, entry: Entry) -> None:
         """Drop an attempt that was never committed: its messages come again and are new."""
@@ -165,8 +182,11 @@ def concat_ids(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _keys(ids: pa.Table) -> pa.ChunkedArray:
-    """Return topic and message_id as one string; a topic id has no line break."""
-    return pc.binary_join_element_wise(ids.column("topic").cast(pa.string()), ids.column("message_id"), "\n")
+    """Return topic and message_id, and the table where there are several, as one string; no id has a line break."""
+    columns = [ids.column("topic").cast(pa.string()), ids.column("message_id")]
+    if "table" in ids.column_names:
+        columns.append(ids.column("table").cast(pa.string()))
+    return pc.binary_join_element_wise(*columns, "\n")
 
 
 def _is_repeated(keys: pa.ChunkedArray) -> pa.BooleanArray:
@@ -181,16 +201,16 @@ def _is_repeated(keys: pa.ChunkedArray) -> pa.BooleanArray:
     return pa.array(flags, pa.bool_())
 
 
-def _open_entry(path: Path) -> Entry:
-    ids, written_at = _read(path)
+def _open_entry(path: Path, schema: pa.Schema) -> Entry:
+    ids, written_at = _read(path, schema)
     return _entry(path, ids, written_at)
 
 
-def _read(path: Path) -> tuple[pa.Table, float]:
+def _read(path: Path, schema: pa.Schema) -> tuple[pa.Table, float]:
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
-        if not table.schema.equals(IDS_SCHEMA):
+        if not table.schema.equals(schema):
             raise pa.ArrowInvalid(f"schema {table.schema.names}")
         return table, path.stat().st_mtime
     except (OSError, pa.ArrowException) as exc:
@@ -204,4 +224,5 @@ def _read(path: Path) -> tuple[pa.Table, float]:
 def _entry(path: Path, ids: pa.Table, written_at: float) -> Entry:
     attempt, state, _ = path.name.split(".")
     ends = pc.min_max(ids.column("publish_time"))
-    return Entry(int(attempt), EntryState(state), path, ends["min"].as_py(), ends["max"].as_py(), written_at)
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    return Entry(int(attempt), EntryState(state), path, first, last, written_at, ids.schema)

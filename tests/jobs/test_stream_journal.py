@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids
+from jobs.stream.journal import IDS_SCHEMA, TABLE_IDS_SCHEMA, EntryState, Journal, concat_ids
 from model.errors import CheckpointCorruptError
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -101,3 +101,29 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
     (tmp_path / "000000000000001.pending.arrow").write_bytes(b"not arrow")
     with pytest.raises(CheckpointCorruptError, match=r"000000000000001\.pending\.arrow.*Move it away"):
         Journal(tmp_path, keep_seconds=600)
+
+
+def table_ids(table: str, *message_ids: str) -> pa.Table:
+    rows = [
+        {
+            "topic": "orders",
+            "subscription": "s",
+            "message_id": message_id,
+            "publish_time": NOON,
+            "ack_id": f"ack-{message_id}",
+            "table": table,
+        }
+        for message_id in message_ids
+    ]
+    return pa.Table.from_pylist(rows, schema=TABLE_IDS_SCHEMA)
+
+
+def test_a_stream_of_several_tables_knows_a_message_for_the_table_that_has_it(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+    entry = journal.write(1, concat_ids([table_ids("a", "1", "2"), table_ids("b", "3")]))
+    kept = journal.keep_only(entry, table_ids("a", "1", "2"))
+    journal.move(kept, EntryState.RECOVERED)
+    again = Journal(tmp_path, keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+    asked = concat_ids([table_ids("a", "1", "9"), table_ids("b", "1", "3")])
+    assert again.find_known(asked).to_pylist() == [True, False, False, False]
+    assert [entry.attempt for entry in again.entries(EntryState.RECOVERED)] == [1]
