@@ -36,6 +36,14 @@ def check(
     free: Annotated[
         bool, typer.Option("--free", help="Judge it as 'refeed query' does, not as a replay.")
     ] = False,
+    table_schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE(COLUMN TYPE, ...)",
+            help="Allow this table too; with a column _PARTITIONTIME it is partitioned. May be given again.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say whether a query may run, and every reason why not; exit 0 when it may, 2 when it may not.
@@ -43,8 +51,10 @@ def check(
     It is the gate of POST /backfills and needs no service and no Java.
     """
     from sql.check import check_lines, check_query
+    from sql.tables import parse_table_schema
 
-    policy = gate_policy(command_settings(), replay=not free)
+    declared = [parse_table_schema(text) for text in table_schema or ()]
+    policy = gate_policy(command_settings(), replay=not free, declared=declared)
     if (query is None) == (jsonl is None):
         raise typer.BadParameter("takes one query, or --jsonl with a file of them")
     if jsonl is not None:

@@ -2,8 +2,11 @@
 
 import base64
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -18,6 +21,7 @@ from model.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from model.table import TableSchema
     from sql.validate import Policy, ValidatedQuery
 
 _MAX_CELL_CHARACTERS: Final = 80
@@ -56,16 +60,36 @@ def validate(
     return validate_query(sql, parse_parameters(parameters), gate_policy(settings, replay=replay))
 
 
-def gate_policy(settings: Settings, *, replay: bool) -> "Policy":
-    """Return what the gate lets through here; only a replay needs a window and the three output columns."""
+def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
+    """Return what the gate lets through here; only a replay needs a window and the three output columns.
+
+    What REFEED_QUERY_TABLES names is looked up in the lake when there is one; ``declared`` tables are allowed as
+    they are declared.
+    """
     from sql.validate import Policy
 
-    return Policy(
+    names = tuple(name for name in settings.query_tables if name != settings.archive_table)
+    policy = Policy(
         archive_table=settings.archive_table,
         project=settings.project,
-        max_window_days=settings.max_window_days,
         now=datetime.now(UTC),
+        extra_tables=names,
+        max_window_days=settings.max_window_days,
         replay=replay,
+    )
+    if names and ("://" in settings.lake or Path(settings.lake).is_dir()):
+        from connectors.lake.query_tables import LakeTables
+
+        schemas, missing = LakeTables(settings.lake, names).read_schemas()
+        policy = replace(policy, schemas=schemas, missing_tables=missing)
+    if not declared:
+        return policy
+    own = tuple(schema.table for schema in declared)
+    return replace(
+        policy,
+        extra_tables=tuple(dict.fromkeys((*own, *names))),
+        schemas=(*declared, *(schema for schema in policy.schemas if schema.table not in own)),
+        missing_tables=tuple(name for name in policy.missing_tables if name not in own),
     )
 
 
@@ -77,17 +101,23 @@ def run(settings: Settings, validated: "ValidatedQuery", *, max_rows: int) -> tu
     """
     import pyarrow as pa
 
-    from connectors.lake.archive import LakeArchive
-    from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
+    from connectors.lake.query import QueryLimits, read_snapshot
+    from connectors.lake.query_process import QueryProcesses, Statement
     from sql.dialect import render_lake_query
 
     lake = render_lake_query(validated)
-    archive = LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
-    snapshot = ArchiveSnapshot(archive.data_files(validated.window), settings.archive_partitioning)
+    snapshot = read_snapshot(
+        settings.lake,
+        settings.archive_table,
+        settings.archive_partitioning,
+        window=validated.window,
+        reads_archive=lake.reads_archive,
+        extra_reads=lake.extra_reads,
+    )
     limits = QueryLimits(settings.query_memory, settings.home / "run" / "spill")
     batches: list[pa.RecordBatch] = []
     count = 0
-    with open_query(snapshot, lake.sql, lake.parameters, limits) as results:
+    with QueryProcesses().open(snapshot, Statement(lake.sql, lake.parameters), limits) as results:
         for batch in results:
             batches.append(batch)
             count += batch.num_rows

@@ -3,6 +3,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
 REPLAY = (
     "SELECT data, attributes, message_id FROM backup.messages "
     "WHERE _PARTITIONTIME >= '2026-01-01T00:00:00Z' AND _PARTITIONTIME < '2026-01-02T00:00:00Z'"
@@ -64,3 +68,32 @@ def test_free_asks_for_no_window_and_no_columns(refeed: Callable[..., Any]) -> N
 
 def test_a_query_longer_than_a_files_name_is_a_query(refeed: Callable[..., Any]) -> None:
     assert refeed("sql", "check", REPLAY + " AND topic IN (" + ", ".join(["'orders'"] * 1000) + ")").code == 0
+
+
+def test_a_declared_table_can_be_read(refeed: Callable[..., Any]) -> None:
+    text = "SELECT data, attributes, message_id FROM ops.dead WHERE _PARTITIONDATE = '2026-01-01'"
+    columns = "data BYTES, attributes ARRAY<STRUCT<key STRING, value STRING>>, message_id STRING"
+    declared = f"ops.dead({columns}, _PARTITIONTIME TIMESTAMP)"
+    answer = json.loads(refeed("sql", "check", text, "--table-schema", declared, "--json").out)
+    assert (answer["verdict"], answer["tables"], answer["lake"]) == ("accept", ["ops.dead"], [])
+    assert answer["window"] == {"from": "2026-01-01T00:00:00+00:00", "to": "2026-01-02T00:00:00+00:00"}
+    assert "table_not_allowed" in refeed("sql", "check", text).out
+    assert refeed("sql", "check", text, "--table-schema", "ops.dead").code == 1
+
+
+def test_a_listed_table_is_looked_up_in_the_lake(
+    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFEED_QUERY_TABLES", "ops.dead, ops.gone")
+    text = "SELECT data, attributes, message_id FROM ops.dead"
+    unknown = json.loads(refeed("sql", "check", text, "--json").out)
+    assert (unknown["verdict"], [gap["code"] for gap in unknown["lake"]]) == ("accept", ["lake_unsupported"])
+
+    attributes = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    schema = pa.schema([("data", pa.binary()), ("attributes", attributes), ("message_id", pa.string())])
+    write_deltalake(str(home / "lake" / "ops" / "dead"), schema.empty_table())
+
+    known = json.loads(refeed("sql", "check", text, "--json").out)
+    assert (known["verdict"], known["lake"]) == ("accept", [])
+    gone = json.loads(refeed("sql", "check", text.replace("dead", "gone"), "--json").out)
+    assert gone["codes"] == ["table_missing"]
