@@ -8,7 +8,7 @@ from backfill.deployment import Deployment
 from backfill.request import BackfillRequest, ValidRequest
 from backfill.resource import render_moment
 from backfill.selection import read_selection
-from connectors.lake.archive import LakeArchive
+from connectors.lake.query import ArchiveSnapshot, read_snapshot
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from jobs.folder import JobFolder
 from jobs.store import Job, StoredPlan
@@ -58,14 +58,7 @@ def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: De
         SubscriptionNotFoundError: there is none of a name.
     """
     found = pubsub.list_subscriptions(request.topic)
-    wanted = replay_filter(replay_token(deployment.replay_secret, request.topic))
-    for subscription in found:
-        if subscription.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and subscription.filter != wanted:
-            raise ReplayArchivedError(
-                f"The backup subscription {subscription.id} has the filter {subscription.filter!r}, which lets "
-                "this deployment's replays through: they would be archived again.",
-                subscription=subscription.id,
-            )
+    check_backups(found, replay_token(deployment.replay_secret, request.topic))
     if request.target_subscription is not None:
         _check_target(request.target_subscription, found, request)
     if request.yield_to is not None:
@@ -73,8 +66,24 @@ def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: De
         pubsub.get_subscription(request.yield_to["subscription"])
 
 
-def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillRequest) -> None:
-    """Raise unless the plan that the request quotes is of what it asks for, and still counts.
+def check_backups(subscriptions: Sequence[SubscriptionInfo], token: str) -> None:
+    """Raise unless every backup subscription among a topic's leaves out replays with ``token``.
+
+    Raises:
+        ReplayArchivedError: one would let them into the archive again.
+    """
+    wanted = replay_filter(token)
+    for subscription in subscriptions:
+        if subscription.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and subscription.filter != wanted:
+            raise ReplayArchivedError(
+                f"The backup subscription {subscription.id} has the filter {subscription.filter!r}, which lets "
+                "this deployment's replays through: they would be archived again.",
+                subscription=subscription.id,
+            )
+
+
+def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillRequest) -> StoredPlan:
+    """Return the plan that the request quotes when it is of what it asks for, and still counts.
 
     Raises:
         PlanExpiredError: it has expired, or there is none.
@@ -86,6 +95,7 @@ def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillReque
         )
     if plan.fingerprint != fingerprint:
         raise PlanMismatchError(plan_id=plan.id)
+    return plan
 
 
 def check_rows(rows: int | None, request: BackfillRequest) -> None:
@@ -110,13 +120,28 @@ def check_bytes(valid: ValidRequest, request: BackfillRequest, deployment: Deplo
     """
     if request.max_bytes_billed is None:
         return
-    archive = LakeArchive(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
-    size = sum(file.size_bytes for file in archive.data_files(valid.window))
+    size = read_lake_snapshot(valid, deployment).size_bytes
     if size > request.max_bytes_billed:
         message = f"The query may read {size} bytes, max_bytes_billed allows {request.max_bytes_billed}."
         raise RequestInvalidError(
             message, errors=[{"code": "too_many_bytes", "message": message, "pointer": "/max_bytes_billed"}]
         )
+
+
+def read_lake_snapshot(valid: ValidRequest, deployment: Deployment) -> ArchiveSnapshot:
+    """Return the files that the query reads, as they are now.
+
+    Raises:
+        WarehouseError: a table is not there, or the lake does not answer.
+    """
+    return read_snapshot(
+        deployment.lake,
+        deployment.archive_table,
+        deployment.archive_partitioning,
+        window=valid.window,
+        reads_archive=valid.lake.reads_archive,
+        extra_reads=valid.lake.extra_reads,
+    )
 
 
 def approval_of(rows: int | None, deployment: Deployment) -> dict[str, Any] | None:
@@ -208,13 +233,13 @@ def render_specification(
     }
 
 
-def _bounds(window: Window) -> list[str]:
-    return [window.start.isoformat(), window.end.isoformat()]
-
-
 def render_window(window: Window) -> dict[str, str | None]:
     """Return ``window`` as the API shows it."""
     return {"from": render_moment(window.start), "to": render_moment(window.end)}
+
+
+def _bounds(window: Window) -> list[str]:
+    return [window.start.isoformat(), window.end.isoformat()]
 
 
 def _check_target(name: str, found: Sequence[SubscriptionInfo], request: BackfillRequest) -> None:

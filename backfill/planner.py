@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from backfill.creation import check_plan, overlapping_ids
+from backfill.creation import check_backups, check_plan, overlapping_ids, read_lake_snapshot
 from backfill.deployment import Deployment
 from backfill.plan import PlanTarget, make_plan
 from backfill.policy import GatePolicy
 from backfill.request import BackfillRequest, ValidRequest
 from backfill.resource import render_moment
 from backfill.supervisor import KIND
-from connectors.lake.query import QueryLimits, read_snapshot
+from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
@@ -71,26 +71,17 @@ class Planner:
         """Run the query, and return and keep what a backfill of it would do.
 
         Raises:
+            ReplayArchivedError: a backup subscription of the target would archive the replay.
             QueryError: the query fails, or needs more than it may use.
         """
         place = self._deployment
         plan_id = new_job_id("pl")
+        token = replay_token(place.replay_secret, request.topic)
         subscriptions = self._pubsub.list_subscriptions(request.topic)
-        target = PlanTarget(
-            request.topic,
-            replay_token(place.replay_secret, request.topic),
-            subscriptions,
-            request.added_attributes(),
-        )
+        check_backups(subscriptions, token)
+        target = PlanTarget(request.topic, token, subscriptions, request.added_attributes())
         overlapping = overlapping_ids(self._store.list_active(KIND), request.topic, valid.window)
-        snapshot = read_snapshot(
-            place.lake,
-            place.archive_table,
-            place.archive_partitioning,
-            window=valid.window,
-            reads_archive=valid.lake.reads_archive,
-            extra_reads=valid.lake.extra_reads,
-        )
+        snapshot = read_lake_snapshot(valid, place)
         limits = QueryLimits(place.query_memory, place.home / "run" / "spill", seconds=_QUERY_SECONDS)
         plan = make_plan(valid, snapshot, target, self._processes, limits, overlapping=overlapping)
         now = datetime.now(UTC)
@@ -109,9 +100,7 @@ class Planner:
         """
         if request.plan_id is None:
             return None
-        plan = self._store.get_plan(request.plan_id)
-        check_plan(plan, fingerprint_of(request), request)
-        assert plan is not None, "check_plan has seen it"
+        plan = check_plan(self._store.get_plan(request.plan_id), fingerprint_of(request), request)
         rows: int | None = plan.document["rows"]
         by_topic: Mapping[str, int] = plan.document["rows_by_topic"] or {}
         is_whole = rows is not None and sum(by_topic.values()) == rows

@@ -23,10 +23,10 @@ from backfill.planner import Planner
 from backfill.reader import BackfillReader
 from backfill.request import BackfillRequest, ValidRequest, validate_changes, validate_request
 from backfill.resource import Backfill, exceeds_approval
+from backfill.steering import Steering
 from backfill.supervisor import KIND, Supervisor
 from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
-from jobs.folder import Control, Order
 from jobs.launcher import Launcher
 from jobs.store import Idempotency, Job, JobStore
 from model.errors import (
@@ -42,7 +42,6 @@ from model.principal import APPROVE, PLAN, RUN, Principal
 
 _LOG: Final = structlog.get_logger()
 RETRIES: Final = ("all", "failed", "missing")
-_ORDERS: Final[Mapping[JobState, Order]] = {JobState.RUNNING: Order.RUN, JobState.PAUSED: Order.PAUSE}
 
 
 class BackfillService(BackfillReader):
@@ -74,6 +73,7 @@ class BackfillService(BackfillReader):
         self._launcher = launcher
         self._supervisor = supervisor
         self._planner = planner
+        self._steering = Steering(store, supervisor.folder)
         self._is_started = False
 
     def start(self) -> None:
@@ -99,8 +99,7 @@ class BackfillService(BackfillReader):
         if interrupt:
             self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
         self._supervisor.stop()
-        running = {JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING}
-        if self._is_started and not any(job.state in running for job in self._store.list_active(KIND)):
+        if self._is_started and not any(job.driver is not None for job in self._store.list_active(KIND)):
             # Also ends a start under way, which a launch may be waiting for.
             self._launcher.close()
         self._supervisor.join()
@@ -175,7 +174,7 @@ class BackfillService(BackfillReader):
         job = self._store.change(
             job.id, actor=principal.name, what=what, options=valid, expected_version=expected_version
         )
-        self._steer(job)
+        self._steering.steer(job)
         return self._show(job)
 
     def pause(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
@@ -191,7 +190,7 @@ class BackfillService(BackfillReader):
             job = self._store.move(
                 job.id, JobState.PAUSED, actor=principal.name, why="paused", expected_version=expected_version
             )
-        self._steer(job)
+        self._steering.steer(job)
         self._supervisor.wake()
         return self._show(job)
 
@@ -205,15 +204,15 @@ class BackfillService(BackfillReader):
         job = self._steerable(backfill_id, principal)
         if job.state in {JobState.PENDING, JobState.RUNNING}:
             return self._show(job)
-        if job.state is not JobState.PAUSED:
-            raise JobStateError(f"{job.id} is {job.state}, not paused.", state=job.state.value)
-        if exceeds_approval(job):
+        if job.state is JobState.PAUSED and exceeds_approval(job):
             raise ApprovalRequiredError(
                 f"{job.id} has more than {(job.approval or {})['above_rows']} rows: somebody other than "
                 f"{job.created_by} has to approve it.",
                 id=job.id,
             )
-        return self._resume(job, principal, "resumed", expected_version)
+        job = self._steering.resume(job, actor=principal.name, why="resumed", expected_version=expected_version)
+        self._supervisor.wake()
+        return self._show(job)
 
     def cancel(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
         """Stop the backfill: no task starts another request after this returns, within the files' visibility.
@@ -231,7 +230,7 @@ class BackfillService(BackfillReader):
         job = self._store.move(
             job.id, target, actor=principal.name, why="cancelled", expected_version=expected_version
         )
-        self._steer(job)
+        self._steering.steer(job)
         self._supervisor.wake()
         return self._show(job)
 
@@ -259,6 +258,8 @@ class BackfillService(BackfillReader):
         run = {**specification.get("run", {}), "only": only}
         if only == "missing":
             run["rows"] = self._verifier.missing_rows(job)
+            if not run["rows"]:
+                raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
         folder.write_specification({**specification, "run": run})
         why = "retried" if only == "all" else f"retried, only {only}"
         job = self._store.move(
@@ -302,7 +303,7 @@ class BackfillService(BackfillReader):
         # After the store: an attempt that begins in between counts the rows again and waits, and is resumed here.
         folder.write_specification({**specification, "run": run})
         if waits:
-            return self._resume(job, principal, "approved", job.version)
+            job = self._steering.resume(job, actor=principal.name, why="approved", expected_version=None)
         self._supervisor.wake()
         return self._show(job)
 
@@ -378,40 +379,6 @@ class BackfillService(BackfillReader):
             _LOG.info("created", backfill_id=job.id, topic=request.topic, by=principal.name)
         self._supervisor.wake()
         return self._show(job)
-
-    def _resume(self, job: Job, principal: Principal, why: str, expected_version: int | None) -> Backfill:
-        lives = job.driver is not None and self._folder_of(job.id).read_outcome(job.epoch) is None
-        if expected_version not in (None, job.version):
-            raise JobChangedError(f"{job.id} is at version {job.version}.", version=job.version)
-        options = {"canary_messages": None}
-        if lives:
-            # Before the store says RUNNING: RUN takes the driver's own pause back, which is looked at then.
-            self._write_control(job, Order.RUN, canary_messages=None)
-        try:
-            moved = self._store.move(
-                job.id,
-                JobState.RUNNING if lives else JobState.PENDING,
-                actor=principal.name,
-                why=why,
-                expected_version=job.version,
-                options=options,
-            )
-        except RefeedError:
-            self._steer(self._get(job.id))
-            raise
-        self._supervisor.wake()
-        return self._show(moved)
-
-    def _steer(self, job: Job) -> None:
-        """Tell the job's attempt, if it ever had one, what its state in the store means."""
-        if job.epoch > 0:
-            order = _ORDERS.get(job.state, Order.STOP)
-            if job.state is not JobState.PENDING:
-                self._write_control(job, order, canary_messages=job.options.get("canary_messages"))
-
-    def _write_control(self, job: Job, order: Order, *, canary_messages: int | None) -> None:
-        rate = job.options.get("rate_limit_messages_per_second")
-        self._folder_of(job.id).write_control(Control(job.epoch, order, rate, canary_messages))
 
     def _steerable(self, backfill_id: str, principal: Principal) -> Job:
         principal.require(RUN)

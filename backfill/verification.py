@@ -117,11 +117,11 @@ class Verifier:
         Raises:
             StagingUnknownError: nobody knows what landed.
         """
-        folder = self._folder_of(job.id)
+        staging, folder = self._staging(job), self._folder_of(job.id)
         selection = read_selection(folder.selection)
         if selection is None:
             return []
-        rows = self._missing_rows(job, selection)
+        rows = np.flatnonzero(~_landed(staging, job.id, selection))
         wanted = rows[np.searchsorted(rows, after, side="right") :][:limit]
         return list(islice(_read_messages(folder, selection, wanted), limit))
 
@@ -131,10 +131,11 @@ class Verifier:
         Raises:
             StagingUnknownError: nobody knows what landed.
         """
+        staging = self._staging(job)
         selection = read_selection(self._folder_of(job.id).selection)
         if selection is None:
             return []
-        rows: list[int] = self._missing_rows(job, selection).tolist()
+        rows: list[int] = np.flatnonzero(~_landed(staging, job.id, selection)).tolist()
         return rows
 
     def delete_rows(self, job: Job) -> int:
@@ -151,9 +152,6 @@ class Verifier:
                 f"{merged} rows of {job.id} are in the reporting table already.", id=job.id, merged=merged
             )
         return staging.delete_rows(job.id)
-
-    def _missing_rows(self, job: Job, selection: Selection) -> Any:
-        return np.flatnonzero(~_landed(self._staging(job), job.id, selection))
 
     def _staging(self, job: Job) -> StagingTable:
         topic = job.request["topic"]

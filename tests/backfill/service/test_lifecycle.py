@@ -30,6 +30,7 @@ def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
         assert again.get(made.id, principal=LOCAL).state is JobState.RUNNING
         assert launcher.drivers[0].is_alive
         assert launcher.closed == 0
+        wait_for(lambda: again._store.get(made.id).lease_owner is not None, "it is looked after again")
     finally:
         again.close(interrupt=True)
     assert not launcher.drivers[0].is_alive
