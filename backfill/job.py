@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,44 +15,70 @@ from typing import Any, Final
 
 import structlog
 
-from backfill.publish import CHECKPOINT_DDL, Target, publish_slices
+from backfill.backlog import open_throttle
+from backfill.options import RunOptions
+from backfill.pace import Pacer
+from backfill.publish import CHECKPOINT_DDL, publish_chains
 from backfill.selection import Selection, read_selection, write_selection
+from backfill.tagging import Target
+from backfill.work import Chain, link_pieces, plan_work
 from connectors.lake.query import QueryLimits, open_query, read_snapshot
 from jobs.folder import JobFolder, Outcome
-from jobs.progress import CheckpointFolder
-from model.errors import MessagesFailedError, QueryStoppedError, RefeedError
+from jobs.progress import CheckpointFolder, SliceCheckpoint
+from model.errors import MessagesFailedError, QueryStoppedError, RefeedError, RowsLeftError
 from model.job import JobState
+from model.settings import read_settings
 from model.table import TableRead
 from model.window import Window
+from sql.ordering import render_in_key_order
 
 _LOG: Final = structlog.get_logger()
 _STOP_CHECK_SECONDS: Final = 0.2
+_ORDER_CHECK_SECONDS: Final = 0.1
 _STOP_GRACE_SECONDS: Final = 1.5
 
 
-def run_backfill(folder: JobFolder, epoch: int) -> Outcome:
+def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 600.0) -> Outcome:
     """Run attempt ``epoch`` of the backfill in ``folder`` and return how it ended.
 
     Every step goes on where an attempt before it stopped: the selection is made once, finished slices are
-    skipped, others begin behind their last checkpoint.
+    skipped, others begin behind their last checkpoint. While it is paused nothing of it is in Spark; after
+    ``pause_idle_seconds`` it ends as PAUSED.
     """
     specification = folder.read_specification()
-    with starting_spark(folder.path.name) as spark:
-        selection = read_selection(folder.selection) or select(folder, epoch, specification)
+    options = RunOptions.from_specification(specification)
+    target = Target(**specification["target"], attributes=tuple(options.attributes.items()), by_key=options.by_key)
+    with (
+        starting_spark(folder.path.name) as spark,
+        open_throttle(options.yield_to, target.topic_path, target.emulator_host, folder.progress) as throttle,
+        Pacer(folder, epoch, max_failed=options.max_failed, throttle=throttle) as pacer,
+    ):
+        selection = read_selection(folder.selection) or select(folder, epoch, specification, options)
         _LOG.info("selected", rows=selection.rows, slices=len(selection.slices))
-        publish(spark, folder, epoch, selection, Target(**specification["target"]))
-    ends = CheckpointFolder(folder.progress).read_all()
-    failed = sum(end.failed for end in ends)
-    if sum(end.done for end in ends) < len(selection.slices):
-        return Outcome(epoch, JobState.CANCELLED)
-    if failed:
-        raise MessagesFailedError(
-            f"{failed} of {selection.rows} messages could not be published; see dead letters."
-        )
+        if options.approval_rows is not None and selection.rows > options.approval_rows:
+            folder.write_pause(
+                epoch,
+                f"{selection.rows} rows are selected; above {options.approval_rows} somebody has to approve.",
+            )
+        work = plan_work(folder, selection, options, read_reached(folder), epoch)
+        while True:
+            if (ending := wait_for_order(folder, epoch, pause_idle_seconds)) is not None:
+                return Outcome(epoch, ending)
+            reached = read_reached(folder)
+            if (fault := folder.read_fault(epoch)) is not None:
+                return Outcome(epoch, JobState.FAILED, fault)
+            check_budget(epoch, reached, options.max_failed)
+            left = [piece for piece in work if piece.number not in reached or not reached[piece.number].done]
+            if not left:
+                break
+            pacer.begin({piece.number: piece.rows for piece in left})
+            chains = tuple(link_pieces(left, selection, by_key=options.by_key))
+            publish(spark, folder, epoch, target, chains, options.max_failed)
+    check_end(selection, reached)
     return Outcome(epoch, JobState.SUCCEEDED)
 
 
-def select(folder: JobFolder, epoch: int, specification: dict[str, Any]) -> Selection:
+def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options: RunOptions) -> Selection:
     """Run the query over the archive as it is now and keep its rows."""
     query, source = specification["query"], specification["archive"]
     snapshot = read_snapshot(
@@ -71,25 +98,70 @@ def select(folder: JobFolder, epoch: int, specification: dict[str, Any]) -> Sele
     def should_stop() -> bool:
         return not folder.may_go_on(epoch)
 
-    with open_query(snapshot, query["sql"], query["parameters"], limits, should_stop=should_stop) as batches:
-        return write_selection(batches, folder.selection)
+    sql = render_in_key_order(query["sql"]) if options.by_key else query["sql"]
+    with open_query(snapshot, sql, query["parameters"], limits, should_stop=should_stop) as batches:
+        return write_selection(batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows)
 
 
 def _read_window(bounds: Sequence[str]) -> Window:
     return Window(*map(datetime.fromisoformat, bounds))
 
 
-def publish(spark: Callable[[], Any], folder: JobFolder, epoch: int, selection: Selection, target: Target) -> None:
-    """Publish every slice that is not finished, as tasks of one Spark job."""
+def wait_for_order(folder: JobFolder, epoch: int, pause_idle_seconds: float) -> JobState | None:
+    """Return None once the attempt is to publish; CANCELLED or PAUSED when it is to end instead."""
+    until = time.monotonic() + pause_idle_seconds
+    while folder.may_go_on(epoch):
+        if folder.may_publish(epoch) and folder.read_pause(epoch) is None:
+            return None
+        if time.monotonic() > until:
+            return JobState.PAUSED
+        time.sleep(_ORDER_CHECK_SECONDS)
+    return JobState.CANCELLED
+
+
+def publish(  # noqa: PLR0917
+    spark: Callable[[], Any],
+    folder: JobFolder,
+    epoch: int,
+    target: Target,
+    chains: tuple[Chain, ...],
+    max_failed: int,
+) -> None:
+    """Publish the chains as tasks of one Spark job; tasks that are told to stop leave the rest of theirs."""
+    work = partial(
+        publish_chains, folder=str(folder.path), epoch=epoch, target=target, chains=chains, max_failed=max_failed
+    )
+    ends = spark().range(0, len(chains), 1, len(chains)).mapInArrow(work, CHECKPOINT_DDL).collect()
+    _LOG.info("published", pieces=sum(end.done for end in ends), messages=sum(end.published for end in ends))
+
+
+def read_reached(folder: JobFolder) -> dict[int, SliceCheckpoint]:
+    """Return the latest checkpoint of every piece that ever started."""
     checkpoints = CheckpointFolder(folder.progress)
     checkpoints.create()
-    finished = {checkpoint.slice for checkpoint in checkpoints.read_all() if checkpoint.done}
-    slices = tuple(part for part in selection.slices if part.number not in finished)
-    if not slices:
-        return
-    work = partial(publish_slices, folder=str(folder.path), epoch=epoch, target=target, slices=slices)
-    ends = spark().range(0, len(slices), 1, len(slices)).mapInArrow(work, CHECKPOINT_DDL).collect()
-    _LOG.info("published", slices=len(ends), messages=sum(end.published for end in ends))
+    return {checkpoint.slice: checkpoint for checkpoint in checkpoints.read_all()}
+
+
+def check_budget(epoch: int, reached: Mapping[int, SliceCheckpoint], max_failed: int) -> None:
+    """Raise when more messages failed for the first time in this attempt than may."""
+    newly_failed = sum(checkpoint.newly_failed for checkpoint in reached.values() if checkpoint.epoch == epoch)
+    if newly_failed > max_failed:
+        raise MessagesFailedError(
+            f"{newly_failed} messages could not be published, max_failed allows {max_failed}; the rest was not "
+            "sent. See dead letters."
+        )
+
+
+def check_end(selection: Selection, reached: Mapping[int, SliceCheckpoint]) -> None:
+    """Raise unless every selected row is published."""
+    failed = sum(checkpoint.failed for checkpoint in reached.values())
+    if failed:
+        raise MessagesFailedError(
+            f"{failed} of {selection.rows} messages could not be published; see dead letters."
+        )
+    left = selection.rows - sum(checkpoint.published for checkpoint in reached.values())
+    if left:
+        raise RowsLeftError(f"{left} of {selection.rows} rows have not been sent yet; a retry goes on with them.")
 
 
 @contextmanager
@@ -107,7 +179,10 @@ def starting_spark(name: str) -> Iterator[Callable[[], Any]]:
 def _open_spark(name: str) -> Any:
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.appName(name).getOrCreate()
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    # A pool of its own: in one pool all tasks of a backfill that crawls, by its limit, would come before others'.
+    spark.conf.set("spark.scheduler.pool", name)
+    return spark
 
 
 def main(argument: str) -> int:
@@ -118,7 +193,8 @@ def main(argument: str) -> int:
     ended = threading.Event()
     threading.Thread(target=_leave_when_told, args=(folder, epoch, ended), daemon=True).start()
     try:
-        outcome = run_backfill(folder, epoch)
+        idle_seconds = read_settings(os.environ).pause_idle_seconds
+        outcome = run_backfill(folder, epoch, pause_idle_seconds=idle_seconds)
     except QueryStoppedError:
         outcome = Outcome(epoch, JobState.CANCELLED)
     except RefeedError as exc:

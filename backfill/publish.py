@@ -1,8 +1,8 @@
-"""What a task does: publish slices of a selection, tagged, with a checkpoint after each confirmed request."""
+"""What a task does: publish pieces of a selection, tagged, with a checkpoint after each confirmed request."""
 
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,37 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backfill.selection import SelectionSlice, read_slice, render_time
+from backfill.dead_letters import DeadLetterWriter, failed_rows
+from backfill.pace import Turn
+from backfill.selection import read_slice, render_time
+from backfill.tagging import Target, tag_messages
+from backfill.work import Chain, Piece
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, Refusal
-from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
-from model.message import (
-    BACKFILL_ID_ATTRIBUTE,
-    MAX_ATTRIBUTES,
-    MESSAGE_ID_ATTRIBUTE,
-    PUBLISH_TIME_ATTRIBUTE,
-    REPLAY_ATTRIBUTE,
-    REPLAY_TAGS,
-    ROW_ATTRIBUTE,
-    TOPIC_ATTRIBUTE,
-)
+from model.errors import RefeedError
 
 CHECKPOINT_SCHEMA: Final = pa.schema(
     [("slice", pa.int64()), ("published", pa.int64()), ("failed", pa.int64()), ("done", pa.bool_())]
 )
 CHECKPOINT_DDL: Final = "slice bigint, published bigint, failed bigint, done boolean"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a backfill publishes to, and the tags that are the same for all of its messages."""
-
-    backfill_id: str
-    topic_path: str
-    emulator_host: str | None
-    replay_token: str
 
 
 def unconfirmed_bound(slices_running: int) -> int:
@@ -52,193 +36,192 @@ def unconfirmed_bound(slices_running: int) -> int:
     return slices_running * MAX_UNCONFIRMED_MESSAGES
 
 
-def publish_slices(
+def publish_chains(
     batches: Iterator[pa.RecordBatch],
     *,
     folder: str,
     epoch: int,
     target: Target,
-    slices: tuple[SelectionSlice, ...],
+    chains: tuple[Chain, ...],
+    max_failed: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Publish the slices whose places in ``slices`` arrive as column ``id``; yield one row a slice.
+    """Publish the chains whose places in ``chains`` arrive as column ``id``; yield one row a piece.
 
-    This is what Spark calls in a task: places come in and counts go out, messages never pass through Spark.
+    This is what Spark calls in a task: places come in and counts go out, messages never pass through Spark. A
+    chain ends with the first piece that is not done. What no other try of the task would mend is written down as
+    the attempt's fault, for its driver.
     """
     job_folder = JobFolder(Path(folder))
     with open_channel(target.emulator_host) as channel:
         publisher = Publisher(channel, target.topic_path)
         for batch in batches:
             for place in batch.column("id").to_pylist():
-                end = publish_slice(publisher, job_folder, epoch, target, slices[place])
-                yield pa.RecordBatch.from_pylist(
-                    [{field.name: getattr(end, field.name) for field in CHECKPOINT_SCHEMA}],
-                    schema=CHECKPOINT_SCHEMA,
-                )
+                try:
+                    ends = list(_publish_chain(publisher, job_folder, epoch, target, chains[place], max_failed))
+                except RefeedError as exc:
+                    job_folder.write_fault(epoch, exc.code, exc.message)
+                    return
+                rows = [{field.name: getattr(end, field.name) for field in CHECKPOINT_SCHEMA} for end in ends]
+                yield pa.RecordBatch.from_pylist(rows, schema=CHECKPOINT_SCHEMA)
 
 
-def publish_slice(
-    publisher: Publisher, folder: JobFolder, epoch: int, target: Target, part: SelectionSlice
+def _publish_chain(  # noqa: PLR0917
+    publisher: Publisher, folder: JobFolder, epoch: int, target: Target, chain: Chain, max_failed: int
+) -> Iterator[SliceCheckpoint]:
+    for piece in chain:
+        end = publish_piece(publisher, folder, epoch, target, piece, max_failed=max_failed)
+        yield end
+        if not end.done:
+            return
+
+
+def publish_piece(
+    publisher: Publisher, folder: JobFolder, epoch: int, target: Target, piece: Piece, *, max_failed: int = 0
 ) -> SliceCheckpoint:
-    """Publish what is left of one slice and return how far it got.
+    """Publish what is left of one piece and return how far it got.
 
     It goes on behind the last checkpoint of any attempt. What a crash lets go out twice is what was on its
     way without an answer: the publisher's requests in flight, counted in ``repeated_at_most``. It stops
-    before the next request when the job's control says so.
+    before the next request when the job's control or its driver says so, and once more than ``max_failed``
+    messages of the piece failed in this attempt.
     """
-    checkpoints = CheckpointFolder(folder.progress)
-    reached = _take_over(checkpoints.read(part.number), epoch, part, publisher.max_unconfirmed_messages)
-    # Written before the first request: a slice without a checkpoint has sent nothing.
-    checkpoints.write(reached)
-    if reached.done:
-        return reached
-    rows = read_slice(folder.selection, part, reached.offset)
-    messages, sent_rows, refused = tag_messages(rows, target)
-    dead_letters = _DeadLetters(folder, epoch, part)
-    times = rows.column("publish_time")
-    base = reached.offset
-    for confirmed in publisher.publish_arrow(messages, room=lambda _: 1000 if folder.may_publish(epoch) else None):
-        end = confirmed.start + confirmed.rows
-        offset = base + (int(sent_rows[end]) if end < len(sent_rows) else rows.num_rows)
-        late = [Refusal(int(sent_rows[r.row]), r.reason) for r in confirmed.refused]
-        early = [r for r in refused if reached.offset <= base + r.row < offset]
-        dead_letters.write(rows, [*early, *late])
-        reached = _advance(reached, confirmed, offset, failed=len(early) + len(late), times=times, base=base)
-        checkpoints.write(reached)
-    if len(sent_rows) == 0:
-        dead_letters.write(rows, refused)
-        reached = replace(reached, offset=part.rows, failed=reached.failed + len(refused))
-    is_done = reached.offset == part.rows
-    reached = replace(reached, done=is_done, stopped=not is_done)
-    checkpoints.write(reached)
-    return reached
+    folder.enter_slice(piece.number, epoch)
+    try:
+        return _Publication(publisher, folder, epoch, target, piece, max_failed=max_failed).run()
+    finally:
+        folder.leave_slice(piece.number, epoch)
 
 
-def tag_messages(
-    rows: pa.RecordBatch, target: Target
-) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.int64]], list[Refusal]]:
-    """Return messages to publish, the row that each comes from, and the rows that can't be messages.
+class _Publication:
+    """One task's work on one piece."""
 
-    A message has its original attributes and the tags; where a producer used a tag's name, the tag wins. Rows
-    whose attributes would be more than 100, or have no key or value, are refused. A topic or publish_time that
-    the query does not give has no tag.
-    """
-    count = rows.num_rows
-    attributes = rows.column("attributes")
-    lengths = pc.list_value_length(attributes).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    parents = np.repeat(np.arange(count, dtype=np.int64), lengths)
-    entries = attributes.flatten()
-    keys, values = entries.field("key"), entries.field("value")
-    has_no_text = pc.or_(pc.is_null(keys), pc.is_null(values)).to_numpy(zero_copy_only=False)
-    kept = ~pc.is_in(keys, pa.array(REPLAY_TAGS)).to_numpy(zero_copy_only=False)
-    tags = _tags(rows, target)
-    tag_rows = [np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)) for _, column in tags]
-    all_rows = np.concatenate([parents[kept], *tag_rows])
-    counts = np.bincount(all_rows, minlength=count)
+    def __init__(
+        self,
+        publisher: Publisher,
+        folder: JobFolder,
+        epoch: int,
+        target: Target,
+        piece: Piece,
+        *,
+        max_failed: int,
+    ) -> None:
+        self._publisher = publisher
+        self._folder = folder
+        self._target = target
+        self._piece = piece
+        self._max_failed = max_failed
+        self._turn = Turn(folder, epoch, piece.number)
+        self._letters = DeadLetterWriter(folder, epoch, piece.part)
+        self._checkpoints = CheckpointFolder(folder.progress)
+        before = self._checkpoints.read(piece.number)
+        self._reached = _take_over(before, epoch, piece, publisher.max_unconfirmed_messages)
+        self._base = self._reached.offset
+        self._refused: deque[Refusal] = deque()
 
-    is_bad = np.zeros(count, dtype=bool)
-    is_bad[parents[has_no_text]] = True
-    is_crowded = counts > MAX_ATTRIBUTES
-    refused = [
-        Refusal(
-            int(row),
-            "attribute_without_text: an attribute has no key or no value"
-            if is_bad[row]
-            else f"no_room_for_tags: {counts[row]} attributes with the tags, Pub/Sub takes {MAX_ATTRIBUTES}",
-        )
-        for row in np.flatnonzero(is_bad | is_crowded)
-    ]
+    def run(self) -> SliceCheckpoint:
+        # Written before the first request: a piece without a checkpoint has sent nothing.
+        self._checkpoints.write(self._reached)
+        if self._reached.done:
+            return self._reached
+        rows = self._piece.read(self._folder, self._base)
+        if self._piece.kind == "selected":
+            self._letters.forget_from(self._piece.row(self._folder, self._base))
+        is_stopped = self._target.by_key and _is_key_stopped(self._folder, self._piece, self._base, rows)
+        messages, places, refused = tag_messages(rows, self._target, is_key_stopped=is_stopped)
+        self._refused = deque(refused)
+        # Where the next message is, or the end of the rows.
+        ends = np.append(places, rows.num_rows)
+        if ends[0]:
+            self._advance(rows, Confirmation(0, 0, 0), int(ends[0]), [])
 
-    order = np.argsort(all_rows, kind="stable")
-    mask = pa.array(kept)
-    all_keys = pa.concat_arrays(
-        [keys.filter(mask), *(pa.repeat(name, len(at)) for (name, _), at in zip(tags, tag_rows, strict=True))]
-    )
-    all_values = pa.concat_arrays([values.filter(mask), *(column.drop_null() for _, column in tags)])
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-    merged = pa.MapArray.from_arrays(offsets, all_keys.take(pa.array(order)), all_values.take(pa.array(order)))
-    data = rows.column("data")
-    messages = pa.RecordBatch.from_arrays(
-        [
-            data if data.null_count == 0 else pc.fill_null(data, b""),
-            merged.cast(ATTRIBUTES_TYPE),
-            pa.repeat("", count),
-        ],
-        schema=MESSAGE_SCHEMA,
-    )
-    if not refused:
-        return messages, np.arange(count, dtype=np.int64), []
-    is_good = ~(is_bad | is_crowded)
-    return messages.filter(pa.array(is_good)), np.flatnonzero(is_good), refused
+        def room(start: int) -> int | None:
+            if self._reached.newly_failed > self._max_failed:
+                return None
+            free = self._turn.room(self._base + int(places[start]))
+            if not free or len(places) == rows.num_rows:
+                return free
+            return int(np.searchsorted(places, places[start] + free)) - start
+
+        for confirmed in self._publisher.publish_arrow(messages, room=room, by_key=self._target.by_key):
+            end = (
+                int(ends[confirmed.start + confirmed.rows])
+                if confirmed.rows
+                else self._reached.offset - self._base
+            )
+            late = [Refusal(int(places[refusal.row]), refusal.reason) for refusal in confirmed.refused]
+            self._advance(rows, confirmed, end, late)
+        is_done = self._reached.offset == self._piece.rows
+        self._reached = replace(self._reached, done=is_done, stopped=not is_done)
+        self._checkpoints.write(self._reached)
+        return self._reached
+
+    def _advance(self, rows: pa.RecordBatch, confirmed: Confirmation, end: int, late: list[Refusal]) -> None:
+        """Write down that the rows before ``end`` are answered for; dead letters first, they are counted here."""
+        begin = self._reached.offset - self._base
+        failed = late
+        while self._refused and self._refused[0].row < end:
+            failed.append(self._refused.popleft())
+        self._letters.write(rows, [(refusal.row, refusal.reason) for refusal in failed])
+        count = end - begin
+        if self._piece.kind == "failed":
+            failing = {refusal.row for refusal in failed}
+            numbers = rows.column("refeed_row")
+            self._letters.write_published(numbers[n].as_py() for n in range(begin, end) if n not in failing)
+        self._reached = _count(self._reached, self._piece, confirmed, rows=count, failed=len(failed))
+        times = rows.column("publish_time").slice(begin, count)
+        self._reached = replace(self._reached, event_time=_latest(self._reached.event_time, times))
+        self._checkpoints.write(self._reached)
 
 
-def _tags(rows: pa.RecordBatch, target: Target) -> list[tuple[str, pa.Array]]:
-    count = rows.num_rows
-    return [
-        (REPLAY_ATTRIBUTE, pa.repeat(target.replay_token, count)),
-        (BACKFILL_ID_ATTRIBUTE, pa.repeat(target.backfill_id, count)),
-        (ROW_ATTRIBUTE, rows.column("refeed_row").cast(pa.string())),
-        (TOPIC_ATTRIBUTE, rows.column("topic")),
-        (MESSAGE_ID_ATTRIBUTE, rows.column("message_id")),
-        (PUBLISH_TIME_ATTRIBUTE, _render_times(rows.column("publish_time"))),
-    ]
-
-
-def _render_times(times: pa.Array) -> pa.Array:
-    """Return times as RFC 3339 with microseconds and Z; a tenth of the time that strftime takes."""
-    # Without its zone a time is still UTC, and its text is "2024-03-01 12:00:00.000005".
-    texts = times.cast(pa.timestamp("us")).cast(pa.string()).cast(pa.binary())
-    with_t = pc.binary_replace_slice(texts, 10, 11, b"T").cast(pa.string())
-    return pc.binary_join_element_wise(with_t, "Z", "")
-
-
-def _take_over(
-    before: SliceCheckpoint | None, epoch: int, part: SelectionSlice, max_unconfirmed: int
+def _count(
+    reached: SliceCheckpoint, piece: Piece, confirmed: Confirmation, *, rows: int, failed: int
 ) -> SliceCheckpoint:
-    """Return where this attempt of the slice begins."""
-    if before is None:
-        return SliceCheckpoint(part.number, epoch)
-    if before.done or before.stopped:
-        # A stopped task waited for all of its answers: nothing was on its way.
-        return replace(before, epoch=epoch, stopped=False)
-    unknown = min(max_unconfirmed, part.rows - before.offset)
-    return replace(before, epoch=epoch, repeated_at_most=before.repeated_at_most + unknown)
-
-
-def _advance(
-    reached: SliceCheckpoint, confirmed: Confirmation, offset: int, *, failed: int, times: pa.Array, base: int
-) -> SliceCheckpoint:
-    latest = pc.max(times.slice(reached.offset - base, offset - reached.offset)).as_py()
-    event_time = max(filter(None, (reached.event_time, render_time(latest))), default=None)
+    """Return the checkpoint with ``rows`` more behind it, ``failed`` of them dead letters."""
+    published, newly_failed, again = rows - failed, failed, 0
+    if piece.kind == "failed":
+        # What fails again was counted the first time.
+        failed, newly_failed = -published, 0
+    elif piece.kind == "missing":
+        # They were published before: this is the second time for each.
+        published, again = -failed, rows - failed
     return replace(
         reached,
-        offset=offset,
-        published=reached.published + confirmed.rows - len(confirmed.refused),
+        offset=reached.offset + rows,
+        published=reached.published + published,
         failed=reached.failed + failed,
+        newly_failed=reached.newly_failed + newly_failed,
         bytes=reached.bytes + confirmed.bytes,
-        repeated_at_most=reached.repeated_at_most + confirmed.repeated,
-        event_time=event_time,
+        repeated_at_most=reached.repeated_at_most + confirmed.repeated + again,
     )
 
 
-class _DeadLetters:
-    """Rows of one slice that could not be published, and why; their payload stays in the selection."""
+def _latest(before: str | None, times: pa.Array) -> str | None:
+    return max(filter(None, (before, render_time(pc.max(times).as_py()))), default=None)
 
-    def __init__(self, folder: JobFolder, epoch: int, part: SelectionSlice) -> None:
-        self._path = folder.dead_letters / f"{part.number:06d}.{epoch}.ndjson"
 
-    def write(self, rows: pa.RecordBatch, refused: Iterable[Refusal]) -> None:
-        lines = [
-            json.dumps(
-                {
-                    "row": rows.column("refeed_row")[refusal.row].as_py(),
-                    "topic": rows.column("topic")[refusal.row].as_py(),
-                    "message_id": rows.column("message_id")[refusal.row].as_py(),
-                    **dict(zip(("code", "reason"), refusal.reason.split(": ", 1), strict=False)),
-                }
-            )
-            for refusal in refused
-        ]
-        if lines:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a") as file:
-                file.write("\n".join(lines) + "\n")
+def _take_over(before: SliceCheckpoint | None, epoch: int, piece: Piece, max_unconfirmed: int) -> SliceCheckpoint:
+    """Return where this attempt of the piece begins."""
+    if before is None:
+        return SliceCheckpoint(piece.number, epoch)
+    newly_failed = before.newly_failed if before.epoch == epoch else 0
+    if before.done or before.stopped:
+        # A stopped task waited for all of its answers: nothing was on its way.
+        return replace(before, epoch=epoch, stopped=False, newly_failed=newly_failed)
+    unknown = min(max_unconfirmed, piece.rows - before.offset)
+    repeated = before.repeated_at_most + unknown
+    return replace(before, epoch=epoch, repeated_at_most=repeated, newly_failed=newly_failed)
+
+
+def _is_key_stopped(folder: JobFolder, piece: Piece, offset: int, rows: pa.RecordBatch) -> bool:
+    """Say whether the row before the next one is a dead letter of the same ordering key.
+
+    Where a message of a key fails, the key's later ones in its slice do too: so the one before tells.
+    """
+    row = piece.row(folder, offset)
+    part = piece.part
+    if row > part.first_row:
+        before: Any = (
+            read_slice(folder.selection, part, row - part.first_row - 1).column("ordering_key")[0].as_py()
+        )
+        return before == rows.column("ordering_key")[0].as_py() and row - 1 in failed_rows(folder, part.number)
+    return part.continues and row - 1 in failed_rows(folder, part.number - 1)

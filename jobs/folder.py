@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from model.errors import CheckpointCorruptError
+from model.errors import CheckpointCorruptError, SelectionGoneError
 from model.job import JobState
 
 # A writer that was stopped with the lock in its hands must not stop everybody else.
@@ -82,8 +82,14 @@ class JobFolder:
         """Return what ``write_specification`` kept.
 
         Raises:
+            SelectionGoneError: the whole folder was removed, as those of jobs that ended long ago are.
             CheckpointCorruptError: it is not there or can't be read.
         """
+        if not self.path.exists():
+            raise SelectionGoneError(
+                f"The files of {self.path.name} were removed, its selection among them: make a new one.",
+                id=self.path.name,
+            )
         return _read_json(self._specification)
 
     def write_control(self, control: Control) -> bool:
@@ -138,6 +144,15 @@ class JobFolder:
         """Return why attempt ``epoch`` paused by itself, or None; a RUN that was written later takes it back."""
         path = self._pause(epoch)
         return str(_read_json(path)["why"]) if path.exists() else None
+
+    def write_fault(self, epoch: int, code: str, message: str) -> None:
+        """Say, as a task of attempt ``epoch``, why the attempt can't succeed; its driver ends it."""
+        write_json(self._fault(epoch), {"code": code, "message": message})
+
+    def read_fault(self, epoch: int) -> dict[str, Any] | None:
+        """Return the code and the message of what a task of attempt ``epoch`` found, or None."""
+        path = self._fault(epoch)
+        return _read_json(path) if path.exists() else None
 
     def enter_slice(self, number: int, epoch: int) -> None:
         """Say that a task of attempt ``epoch`` works on slice ``number``."""
@@ -206,6 +221,9 @@ class JobFolder:
 
     def _outcome(self, epoch: int) -> Path:
         return self.path / f"outcome-{epoch}.json"
+
+    def _fault(self, epoch: int) -> Path:
+        return self.path / f"fault-{epoch}.json"
 
     def _pause(self, epoch: int) -> Path:
         return self.path / f"pause-{epoch}.json"

@@ -85,6 +85,12 @@ class MessageRefusedError(PubSubError):
     code = "message_refused"
 
 
+class MonitoringMissingError(PubSubError):
+    """Yielding to a subscription of Google's takes google-cloud-monitoring: pip install 'refeed[monitoring]'."""
+
+    code = "monitoring_missing"
+
+
 class WarehouseError(RefeedError):
     """The warehouse answered with an error."""
 
@@ -181,6 +187,12 @@ class SelectionTooLargeError(QueryError):
     code = "selection_too_large"
 
 
+class QueryDisagreesError(QueryError):
+    """BigQuery understands the query otherwise than the gate; it was not run."""
+
+    code = "query_disagrees"
+
+
 class JobNotFoundError(RefeedError):
     """No such job."""
 
@@ -191,6 +203,12 @@ class JobStateError(RefeedError):
     """The job is in a state that does not allow this."""
 
     code = "job_state_conflict"
+
+
+class SelectionGoneError(JobStateError):
+    """The job's files were removed, its selection among them: it can't run again; make a new one."""
+
+    code = "selection_gone"
 
 
 class JobChangedError(RefeedError):
@@ -275,6 +293,12 @@ class MessagesFailedError(RefeedError):
     """Some of the selected messages could not be published."""
 
     code = "messages_failed"
+
+
+class RowsLeftError(RefeedError):
+    """Some of the selected rows have not been sent yet."""
+
+    code = "rows_left"
 
 
 class RequestInvalidError(RefeedError):

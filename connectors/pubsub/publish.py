@@ -32,6 +32,8 @@ _LOOK_SECONDS: Final = 0.2
 # What one part of a request that was given up on may still take.
 _GIVE_UP_PART_SECONDS: Final = 30.0
 
+# Why a message is refused that must not overtake another one of its key.
+KEY_STOPPED: Final = "ordering_key_stopped: a message of the same ordering key before it could not be published"
 # One bad message refuses the whole request it travels in.
 _REFUSED: Final = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
 
@@ -346,8 +348,7 @@ class _Sending:
 
 
 def _held(start: int, end: int) -> tuple[Refusal, ...]:
-    reason = "ordering_key_stopped: a message of the same ordering key before it could not be published"
-    return tuple(Refusal(row, reason) for row in range(start, end))
+    return tuple(Refusal(row, KEY_STOPPED) for row in range(start, end))
 
 
 def _no_limit(_start: int) -> int:

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill.publish import Target, publish_slice, publish_slices, tag_messages
-from backfill.selection import SELECTION_SCHEMA, Selection, write_selection
+from backfill.pace import Pace, write_pace
+from backfill.publish import publish_chains, publish_piece, unconfirmed_bound
+from backfill.selection import SELECTION_SCHEMA, Selection, SelectionSlice, write_selection
+from backfill.tagging import Target, tag_messages
+from backfill.work import Piece
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, JobFolder, Order
@@ -30,14 +33,24 @@ TARGET = Target("bf_1", "projects/shop/topics/replay", None, "token")
 def folder(tmp_path: Path) -> JobFolder:
     folder = JobFolder(tmp_path / "bf_1")
     folder.write_specification({})
-    folder.write_control(Control(1, Order.RUN))
     CheckpointFolder(folder.progress).create()
+    let_go(folder, 1)
     return folder
 
 
 @pytest.fixture
 def publisher(pubsub: PubSub, receive: Any) -> Publisher:
     return Publisher(pubsub.channel, pubsub.topic_path("replay"), in_flight=2)
+
+
+def let_go(folder: JobFolder, epoch: int) -> None:
+    """Say what a driver would: the attempt counts and has no limit."""
+    folder.write_control(Control(epoch, Order.RUN))
+    write_pace(folder, epoch, Pace(beat=1, go=True))
+
+
+def whole(part: SelectionSlice) -> Piece:
+    return Piece(part.number, part, part.rows)
 
 
 def selection_of(folder: JobFolder, *batches: pa.RecordBatch) -> Selection:
@@ -53,7 +66,7 @@ def test_every_row_goes_out_tagged_with_its_own_attributes(
 ) -> None:
     (part,) = selection_of(folder, rows(2500)).slices
 
-    end = publish_slice(publisher, folder, 1, TARGET, part)
+    end = publish_piece(publisher, folder, 1, TARGET, whole(part))
 
     received = receive(2500)
     assert numbers(received) == Counter(range(2500))
@@ -76,14 +89,18 @@ def test_every_row_goes_out_tagged_with_its_own_attributes(
     assert CheckpointFolder(folder.progress).read(0) == end
 
 
+def test_what_goes_out_after_a_pause_is_what_the_running_slices_have_under_way() -> None:
+    assert [unconfirmed_bound(slices) for slices in (0, 1, 2)] == [0, 4000, 8000]
+
+
 def test_a_finished_slice_is_not_published_again(
     folder: JobFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
 ) -> None:
     (part,) = selection_of(folder, rows(10)).slices
-    publish_slice(publisher, folder, 1, TARGET, part)
-    folder.write_control(Control(2, Order.RUN))
+    publish_piece(publisher, folder, 1, TARGET, whole(part))
+    let_go(folder, 2)
 
-    end = publish_slice(publisher, folder, 2, TARGET, part)
+    end = publish_piece(publisher, folder, 2, TARGET, whole(part))
 
     assert numbers(receive(10)) == Counter(range(10))
     assert (end.epoch, end.published, end.repeated_at_most, end.done) == (2, 10, 0, True)
@@ -107,13 +124,13 @@ def test_a_task_told_to_stop_sends_nothing_more_and_another_goes_on_without_repe
             folder.write_control(control)
 
     monkeypatch.setattr(CheckpointFolder, "write", stop_at_3000)
-    stopped = publish_slice(publisher, folder, 1, TARGET, part)
+    stopped = publish_piece(publisher, folder, 1, TARGET, whole(part))
 
     # Two requests are under way at once: one more was when the order came.
     assert (stopped.offset, stopped.published, stopped.done, stopped.stopped) == (4000, 4000, False, True)
 
-    folder.write_control(Control(3, Order.RUN))
-    end = publish_slice(publisher, folder, 3, TARGET, part)
+    let_go(folder, 3)
+    end = publish_piece(publisher, folder, 3, TARGET, whole(part))
     assert numbers(receive(9500)) == Counter(range(9500))
     assert (end.published, end.repeated_at_most, end.done, end.stopped) == (9500, 0, True, False)
 
@@ -136,10 +153,10 @@ def test_after_a_crash_no_row_is_missing_and_what_is_repeated_is_bounded(
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointFolder, "write", crash_at_3000)
         with pytest.raises(KeyboardInterrupt):
-            publish_slice(publisher, folder, 1, TARGET, part)
+            publish_piece(publisher, folder, 1, TARGET, whole(part))
 
-    folder.write_control(Control(2, Order.RUN))
-    end = publish_slice(publisher, folder, 2, TARGET, part)
+    let_go(folder, 2)
+    end = publish_piece(publisher, folder, 2, TARGET, whole(part))
 
     found = numbers(receive(9500))
     repeated = found.total() - 9500
@@ -159,7 +176,7 @@ def test_what_can_not_be_a_message_is_a_dead_letter_and_the_rest_goes_out(
     batch = rows(2000, attributes=pa.array(attributes, ATTRIBUTES))
     (part,) = selection_of(folder, batch).slices
 
-    end = publish_slice(publisher, folder, 1, TARGET, part)
+    end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=3)
 
     assert numbers(receive(1997)) == Counter(set(range(2000)) - {0, 1500, 1700})
     assert (end.published, end.failed, end.offset, end.done) == (1997, 3, 2000, True)
@@ -177,7 +194,7 @@ def test_a_slice_of_dead_letters_alone_is_done(
     crowded = [[{"key": f"k{k}", "value": ""} for k in range(100)]] * 3
     (part,) = selection_of(folder, rows(3, attributes=pa.array(crowded, ATTRIBUTES))).slices
 
-    end = publish_slice(publisher, folder, 1, TARGET, part)
+    end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=3)
 
     assert (end.published, end.failed, end.offset, end.done) == (0, 3, 3, True)
     assert receive(0) == []
@@ -188,7 +205,7 @@ def test_a_topic_that_is_gone_fails_the_task(folder: JobFolder, pubsub: PubSub, 
     publisher = Publisher(pubsub.channel, pubsub.topic_path("deleted"))
 
     with pytest.raises(TopicNotFoundError):
-        publish_slice(publisher, folder, 1, TARGET, part)
+        publish_piece(publisher, folder, 1, TARGET, whole(part))
 
 
 def test_slices_arrive_as_places_and_leave_as_counts(
@@ -196,13 +213,12 @@ def test_slices_arrive_as_places_and_leave_as_counts(
 ) -> None:
     made = selection_of(folder, rows(30_000), rows(20_000))
     target = replace(TARGET, emulator_host=emulator_host)
+    chains = tuple((whole(part),) for part in made.slices)
     places = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in range(len(made.slices))]
 
     ends = [
         row
-        for batch in publish_slices(
-            iter(places), folder=str(folder.path), epoch=1, target=target, slices=made.slices
-        )
+        for batch in publish_chains(iter(places), folder=str(folder.path), epoch=1, target=target, chains=chains)
         for row in batch.to_pylist()
     ]
 

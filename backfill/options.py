@@ -1,0 +1,55 @@
+"""How a backfill runs: what its specification says beside the query and the target."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+Only = Literal["all", "failed", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class YieldTo:
+    """A subscription whose backlog a backfill may not make older than ``max_oldest_unacked_seconds``."""
+
+    subscription: str
+    max_oldest_unacked_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How an attempt runs; what a specification of an earlier version does not say has the default.
+
+    ``only`` and ``rows`` are a retry's: "failed" sends nothing but the dead letters again, "missing" the rows of
+    the selection that ``rows`` numbers and what is left, "all" what is left and the dead letters. Above
+    ``approval_rows`` rows the attempt pauses before its first message.
+    """
+
+    ordering: Literal["none", "by_key"] = "none"
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    yield_to: YieldTo | None = None
+    max_failed: int = 0
+    max_rows: int | None = None
+    approval_rows: int | None = None
+    only: Only = "all"
+    rows: tuple[int, ...] = ()
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the messages of an ordering key go out in their order."""
+        return self.ordering == "by_key"
+
+    @classmethod
+    def from_specification(cls, specification: Mapping[str, Any]) -> Self:
+        """Return what the part "run" of a job's specification says."""
+        run = specification.get("run", {})
+        yield_to = run.get("yield_to")
+        return cls(
+            ordering=run.get("ordering", "none"),
+            attributes=dict(run.get("attributes") or {}),
+            yield_to=None if yield_to is None else YieldTo(**yield_to),
+            max_failed=int(run.get("max_failed") or 0),
+            max_rows=run.get("max_rows"),
+            approval_rows=run.get("approval_rows"),
+            only=run.get("only", "all"),
+            rows=tuple(run.get("rows") or ()),
+        )
