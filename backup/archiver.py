@@ -1,19 +1,19 @@
-"""One batch's way from files to the archive: known ids out, journal, commit, acks, in this order."""
+"""One batch's way from its tasks' parts to the archive: known ids out, journal, commit, acks, in this order."""
 
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from backup.source import PulledFile
-from connectors.lake.archive import LakeArchive
-from connectors.lake.files import WrittenFile
+from backup.source import PulledPart
+from backup.warehouse import Archive, Part
 from jobs.stream.hold import Hold, raise_reported, read_faults
-from jobs.stream.journal import EntryState, Journal, concat_ids
+from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids
 from jobs.stream.status import StatusFile
 from model import failpoint
 from model.archive import Attempt
@@ -37,7 +37,7 @@ class Archiver:
     def __init__(
         self,
         *,
-        archive: LakeArchive,
+        archive: Archive,
         journal: Journal,
         channel: Any,
         project: str,
@@ -54,7 +54,6 @@ class Archiver:
         self._stream = stream
         self._lease = lease
         self._lease_epoch = lease_epoch
-        self._writer = archive.writer()
         self._last_attempt = max(journal.last_attempt(), archive.committed_attempt(stream))
         self._totals: Counter[str] = Counter()
         self._reported_at = time.monotonic()
@@ -64,18 +63,23 @@ class Archiver:
     def recover(self) -> None:
         """Settle what a crash left between journal and acks: acknowledge what is in the archive, forget the rest.
 
-        Only the newest attempt can be under way, so the archive's number for the stream is compared as it is:
-        where the two do not tell one story, a message that comes twice is better than one that is lost.
+        What another home's stream archived and perhaps did not acknowledge is known from now on, where the
+        archive can tell.
         """
-        committed = self.archive.committed_attempt(self._stream)
         for entry in self._journal.entries(EntryState.PENDING):
-            if entry.attempt == committed:
+            if self.archive.settle(self._attempt(entry.attempt)):
                 self._acknowledge(entry.read_ids())
                 self._journal.move(entry, EntryState.RECOVERED)
                 _log.info("attempt_recovered", attempt=entry.attempt)
             else:
                 self._journal.forget(entry)
                 _log.info("attempt_forgotten", attempt=entry.attempt)
+        inherited = self.archive.inherited_ids(self._stream)
+        if inherited.num_rows:
+            self._last_attempt += 1
+            entry = self._journal.write(self._last_attempt, _without_acks(inherited))
+            self._journal.move(entry, EntryState.RECOVERED)
+            _log.info("ids_inherited", messages=inherited.num_rows)
 
     def archive_batch(self, results: Any, batch_id: int) -> None:
         """Take one batch's results, as Spark's foreachBatch hands them over.
@@ -95,73 +99,91 @@ class Archiver:
         self.failure = None
         if faults := read_faults(rows):
             self._totals["faults"] += len(faults)
-        pulled = [PulledFile.decode(bytes(row.result)) for row in rows if row.result is not None]
+        pulled = [_Pulled.of(self.archive, bytes(row.result)) for row in rows if row.result is not None]
         try:
             raise_reported(rows)
         except RefeedError:
-            for part in pulled:
-                self._drop(part.file)
+            for one in pulled:
+                self._drop(one.part)
             raise
         if pulled:
-            self._archive_files(pulled)
+            self._archive_parts(pulled)
         self._journal.prune()
         self._report()
 
-    def _archive_files(self, pulled: list[PulledFile]) -> None:
-        held = concat_ids([table for part in pulled for table in (part.ids, part.replays)])
-        with self._hold.extended(held):
-            files = self._without_known(pulled)
-            if files:
+    def _archive_parts(self, pulled: list["_Pulled"]) -> None:
+        with self._hold.extended(concat_ids([table for one in pulled for table in (one.ids, one.replays)])):
+            parts, fresh, returned = self._without_known(pulled)
+            held = concat_ids([table for one in pulled for table in (one.ids, one.replays)])
+            if parts:
                 self._last_attempt += 1
                 entry = self._journal.write(self._last_attempt, held)
-                self._commit(files)
+                self._commit(parts, concat_ids(fresh))
                 self._acknowledge(held)
                 failpoint.hit("ack.after")
                 self._journal.move(entry, EntryState.DONE)
                 failpoint.hit("journal.done")
             else:
                 self._acknowledge(held)
-        self._totals["messages"] += sum(file.rows for file in files)
-        self._totals["file_bytes"] += sum(file.size_bytes for file in files)
-        self._totals["replays"] += sum(part.replays.num_rows for part in pulled)
-        if files:
+        for ids in returned:
+            self._hold.give_back(ids)
+            self._totals["given_back"] += ids.num_rows
+        self._totals["messages"] += sum(part.rows for part in parts)
+        self._totals["file_bytes"] += sum(part.size_bytes for part in parts)
+        self._totals["replays"] += sum(one.replays.num_rows for one in pulled)
+        if dead_letters := sum(part.dead_letters for part in parts):
+            self._totals["dead_letters"] += dead_letters
+        if parts:
             self._totals["commits"] += 1
             self._compact_aside()
 
-    def _without_known(self, pulled: list[PulledFile]) -> list[WrittenFile]:
-        """Return the files to commit; rows whose ids are known were delivered twice and are left out."""
-        written = [part for part in pulled if part.file is not None]
-        if not written:
-            return []
-        is_known = self._journal.find_known(pa.concat_tables([part.ids for part in written]).unify_dictionaries())
-        files: list[WrittenFile] = []
-        at = 0
-        for part in written:
-            flags = is_known.slice(at, part.ids.num_rows)
-            at += part.ids.num_rows
-            repeated = pc.sum(flags).as_py()
-            file: WrittenFile | None = part.file
-            if repeated and part.file is not None:
-                file = self._writer.write_without(part.file, flags)
-                self._writer.delete(part.file)
-                self._totals["redelivered"] += repeated
-            if file is not None:
-                files.append(file)
-        return files
+    def _without_known(self, pulled: list["_Pulled"]) -> tuple[list[Part], list[pa.Table], list[pa.Table]]:
+        """Return the parts to commit, the ids that they hold, and those of messages that have to come again.
 
-    def _commit(self, files: list[WrittenFile]) -> None:
-        attempt = Attempt(self._stream, self._last_attempt, self._lease, self._lease_epoch)
+        Rows whose ids are known were delivered twice and are left out. An archive that takes a part whole or
+        not at all takes none of it then: what was new in it is given back, and comes again without the rest.
+        """
+        written = [one for one in pulled if one.part is not None]
+        if not written:
+            return [], [], []
+        is_known = self._journal.find_known(pa.concat_tables([one.ids for one in written]).unify_dictionaries())
+        parts: list[Part] = []
+        fresh: list[pa.Table] = []
+        returned: list[pa.Table] = []
+        at = 0
+        for one in written:
+            flags = is_known.slice(at, one.ids.num_rows)
+            at += one.ids.num_rows
+            repeated = pc.sum(flags).as_py()
+            part, unknown = one.part, one.ids.filter(pc.invert(flags)) if repeated else one.ids
+            if repeated:
+                self._totals["redelivered"] += repeated
+                part = self.archive.without(one.part, flags)
+                if part is None:
+                    self._drop(one.part)
+                if part is None and repeated < one.ids.num_rows:
+                    returned.append(unknown)
+                    one.ids = one.ids.filter(flags)
+            if part is not None:
+                parts.append(part)
+                fresh.append(unknown)
+        return parts, fresh, returned
+
+    def _commit(self, parts: list[Part], ids: pa.Table) -> None:
         try:
-            self.archive.commit(files, attempt)
+            self.archive.commit(parts, self._attempt(self._last_attempt), ids)
         except CommitOutcomeUnknownError:
             # The journal's entry stays pending: the next start finds out.
             raise
         except RefeedError:
             for entry in self._journal.entries(EntryState.PENDING):
                 self._journal.forget(entry)
-            for file in files:
-                self._drop(file)
+            for part in parts:
+                self._drop(part)
             raise
+
+    def _attempt(self, number: int) -> Attempt:
+        return Attempt(self._stream, number, self._lease, self._lease_epoch)
 
     def _acknowledge(self, ids: pa.Table) -> None:
         """Acknowledge ``ids``; what fails comes again and is known by its id."""
@@ -190,12 +212,12 @@ class Archiver:
         self._compactor = threading.Thread(target=compact, name="compact", daemon=True)
         self._compactor.start()
 
-    def _drop(self, file: WrittenFile | None) -> None:
+    def _drop(self, part: Part | None) -> None:
         try:
-            if file is not None:
-                self._writer.delete(file)
+            if part is not None:
+                self.archive.drop(part)
         except RefeedError as exc:
-            _log.warning("file_not_deleted", file=file.path if file else None, error=exc.message)
+            _log.warning("part_not_dropped", error=exc.message)
 
     def _report(self) -> None:
         self.status.write(state="running", totals=dict(self._totals), last_batch_at=time.time())
@@ -203,3 +225,24 @@ class Archiver:
         if now - self._reported_at >= _REPORT_EVERY_SECONDS:
             self._reported_at = now
             _log.info("backup_totals", **self._totals)
+
+
+@dataclass(slots=True)
+class _Pulled:
+    """What one task handed over; ``ids`` are those that its part, if it has one, still stands for."""
+
+    part: Any
+    ids: pa.Table
+    replays: pa.Table
+
+    @classmethod
+    def of(cls, archive: Archive, encoded: bytes) -> "_Pulled":
+        found = PulledPart.decode(encoded)
+        return cls(None if found.part is None else archive.parse_part(found.part), found.ids, found.replays)
+
+
+def _without_acks(ids: pa.Table) -> pa.Table:
+    """Return ids of another home's messages in the journal's columns: they can't be acknowledged from here."""
+    empty = pa.repeat(pa.scalar(""), ids.num_rows)
+    columns = {**{name: ids.column(name) for name in ids.column_names}, "subscription": empty, "ack_id": empty}
+    return pa.table([columns[name] for name in IDS_SCHEMA.names], names=IDS_SCHEMA.names).cast(IDS_SCHEMA)

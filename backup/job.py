@@ -14,15 +14,14 @@ import structlog
 from backup.archiver import Archiver
 from backup.labelled import LabelledTopics
 from backup.source import BackupSource
-from connectors.lake.archive import LakeArchive
-from connectors.lake.leases import LakeLeases
+from backup.warehouse import open_archive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
 from jobs.stream.journal import Journal
-from jobs.stream.lease import hold_lease, lock_home
+from jobs.stream.lease import hold_lease, lock_home, refuse_held
 from jobs.stream.status import StatusFile
-from model.errors import PubSubUnavailableError, RefeedError, StorageFullError
+from model.errors import PubSubUnavailableError, RefeedError, StorageFullError, WarehouseUnavailableError
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
 
@@ -41,7 +40,7 @@ def run_backup(settings: Settings) -> int:
     """Run the backup stream of ``settings`` until SIGTERM or SIGINT drains it; return the exit code.
 
     Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
-    full disk or a Pub/Sub that is away stops it with nothing acknowledged, and it goes on by itself.
+    full disk, a Pub/Sub or a warehouse that is away stops it with nothing acknowledged, and it goes on by itself.
 
     Raises:
         LeaseHeldError: another stream runs on this home, or on this project's subscriptions.
@@ -50,14 +49,16 @@ def run_backup(settings: Settings) -> int:
     """
     home = settings.home / "streams" / "backup"
     with lock_home(home) as stream:
-        archive = LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
-        archive.create()
+        archive = open_archive(settings)
+        archive.check()
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds)
         lease = f"backup-{settings.project}"
-        with hold_lease(LakeLeases(archive), lease, stream) as epoch:
-            # Before the channel: PySpark forks to start its JVM, and a fork beside gRPC's young threads may
-            # end in SIGABRT before it becomes one (2 of 25 tries).
-            spark = _start_spark(settings, home)
+        leases = archive.leases()
+        refuse_held(leases, lease, stream)
+        # Before anything with gRPC: PySpark forks to start its JVM, and a fork beside gRPC's young threads may
+        # end in SIGABRT before it becomes one (2 of 25 tries).
+        spark = _start_spark(settings, home)
+        with hold_lease(leases, lease, stream) as epoch:
             channel = open_channel(settings.pubsub_emulator_host)
             archiver = Archiver(
                 archive=archive,
@@ -73,6 +74,7 @@ def run_backup(settings: Settings) -> int:
             with LabelledTopics(settings):
                 _run_until_stopped(spark, settings, home, archiver)
             channel.close()
+        archive.close()
     return 0
 
 
@@ -100,7 +102,7 @@ def _run_until_stopped(spark: Any, settings: Settings, home: Path, archiver: Arc
         checkpoint = scratch / f"checkpoint-{time.time_ns()}"
         try:
             _run_query(spark, settings, archiver, checkpoint, stopping.wait)
-        except (StorageFullError, PubSubUnavailableError) as exc:
+        except (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError) as exc:
             archiver.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
             _log.error("backup_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
             stopping.wait(_RETRY_SECONDS)
@@ -115,22 +117,23 @@ def _run_query(
 ) -> None:
     """Run one query until it is told to stop, then let it finish the batch under way."""
     stop_file = checkpoint.with_suffix(".stop")
+    task = {"warehouse": settings.warehouse, "writer": archiver.archive.writer().as_json()}
+    linger_seconds = archiver.archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots)
     options = PullOptions(
         project=settings.project,
         emulator_host=settings.pubsub_emulator_host,
         prefix=BACKUP_SUBSCRIPTION_PREFIX,
         slots=settings.backup_slots,
         idle_seconds=_IDLE_SECONDS,
-        linger_seconds=settings.backup_batch_seconds,
-        backlog_seconds=settings.backup_batch_seconds * _BACKLOG_FACTOR,
+        linger_seconds=linger_seconds,
+        backlog_seconds=linger_seconds * _BACKLOG_FACTOR,
         max_bytes=settings.backup_batch_bytes // settings.backup_slots,
         stop_file=str(stop_file),
     )
-    writer = archiver.archive.writer()
     query = (
         spark.readStream.format(BackupSource.name())
         .option("pull", options.as_json())
-        .option("task", json.dumps({"table_uri": writer.table_uri, "partitioning": writer.partitioning}))
+        .option("task", json.dumps(task))
         .option("secret", settings.replay_secret())
         .load()
         .writeStream.queryName("refeed-backup")

@@ -1,8 +1,8 @@
-"""What a backup's task does with the messages it pulls: one Parquet file, one small result for the driver."""
+"""What a backup's task does with the messages it pulls: a part for the archive, a small result for the driver."""
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
-from connectors.lake.files import ArchiveWriter, WrittenFile
+from backup.warehouse import Writer, open_writer
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.replays import find_replays
 from connectors.pubsub.source import PullSource
@@ -20,45 +20,45 @@ from model.message import replay_token
 
 
 @dataclass(frozen=True, slots=True)
-class PulledFile:
-    """A file that waits for its commit, the ids of its rows in the file's order, and what was not written.
+class PulledPart:
+    """A part that waits for its commit, the ids of its rows in its order, and what was not written.
 
-    ``replays`` are ids of messages that carry this deployment's own replay token: they are in the archive
-    already, their subscription's filter should have kept them, and they are acknowledged only.
+    ``part`` is the archive's own description of it, JSON-ready. ``replays`` are ids of messages that carry this
+    deployment's own replay token: they are in the archive already, their subscription's filter should have kept
+    them, and they are acknowledged only.
     """
 
-    file: WrittenFile | None
+    part: Mapping[str, Any] | None
     ids: pa.Table
     replays: pa.Table
 
     def encode(self) -> bytes:
         """Return the bytes that a Spark row carries to the driver."""
         sink = pa.BufferOutputStream()
-        head = json.dumps(None if self.file is None else self.file.as_json()).encode()
+        head = json.dumps(self.part).encode()
         for table in (self.ids, self.replays):
-            with pa.ipc.new_stream(sink, table.schema.with_metadata({"file": head})) as writer:
+            with pa.ipc.new_stream(sink, table.schema.with_metadata({"part": head})) as writer:
                 writer.write_table(table)
         return bytes(sink.getvalue())
 
     @classmethod
-    def decode(cls, encoded: bytes) -> "PulledFile":
+    def decode(cls, encoded: bytes) -> "PulledPart":
         """Return what :meth:`encode` made bytes of."""
         source = pa.BufferReader(encoded)
         tables = [pa.ipc.open_stream(source).read_all() for _ in range(2)]
-        head = json.loads(tables[0].schema.metadata[b"file"])
-        file = None if head is None else WrittenFile.from_json(head)
-        return cls(file, *(table.replace_schema_metadata(None) for table in tables))
+        part = json.loads(tables[0].schema.metadata[b"part"])
+        return cls(part, *(table.replace_schema_metadata(None) for table in tables))
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
-    """Writes what a task pulls to one file of the archive, replays left out."""
+    """Writes what a task pulls to one part of the archive, replays left out."""
 
-    writer: ArchiveWriter
+    writer: Writer
     secret: str
 
     def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
-        """Write one file, sorted by topic, and return an encoded :class:`PulledFile`."""
+        """Write one part, sorted by topic, and return an encoded :class:`PulledPart`."""
         parts: dict[tuple[str, str], list[pa.RecordBatch]] = defaultdict(list)
         replays: list[pa.Table] = []
         for batch in batches:
@@ -69,19 +69,19 @@ class ArchiveTask:
                 replays.append(_ids(topic, subscription, rows.filter(is_replay)))
                 rows = rows.filter(pc.invert(is_replay))
             parts[topic, subscription].append(rows)
-        # Within a file a topic's rows lie together: a query for one topic skips the row groups of others.
+        # Within a part a topic's rows lie together: a query for one topic skips the row groups of others.
         ordered = [(*names, rows) for names, all_rows in sorted(parts.items()) for rows in all_rows]
         ordered = [part for part in ordered if part[2].num_rows]
         if not ordered and not replays:
             return None
         failpoint.hit("file.before_write")
-        file = self.writer.write(ordered) if ordered else None
+        written = self.writer.write(ordered).as_json() if ordered else None
         failpoint.hit("file.written")
-        return PulledFile(file, _concat([_ids(*part) for part in ordered]), _concat(replays)).encode()
+        return PulledPart(written, _concat([_ids(*part) for part in ordered]), _concat(replays)).encode()
 
 
 class BackupSource(PullSource):
-    """The stream of files that wait for their commit, a row each; the option ``task`` says how to write them.
+    """The stream of parts that wait for their commit, a row each; the option ``task`` says how to write them.
 
     The option ``secret`` is the deployment's; Spark redacts options of that name in its logs and plans.
     """
@@ -94,7 +94,7 @@ class BackupSource(PullSource):
     def open_task(self) -> ArchiveTask:
         """Return what a task does with the messages."""
         options: dict[str, Any] = json.loads(self.options["task"])
-        return ArchiveTask(ArchiveWriter(options["table_uri"], options["partitioning"]), self.options["secret"])
+        return ArchiveTask(open_writer(options["warehouse"], options["writer"]), self.options["secret"])
 
 
 def _ids(topic: str, subscription: str, rows: pa.RecordBatch) -> pa.Table:

@@ -155,17 +155,17 @@ class StreamAppender:
         return error
 
     def _requests(self, waiting: Sequence[_Request]) -> Iterator[Any]:
-        for number, request in enumerate(waiting):
+        for request in waiting:
+            rows = request.rows
             data = types.AppendRowsRequest.ArrowData(
-                rows=types.ArrowRecordBatch(serialized_record_batch=request.rows.serialize().to_pybytes())
+                # With every request, though the first alone needs it: no request depends on another then.
+                writer_schema=types.ArrowSchema(serialized_schema=rows.schema.serialize().to_pybytes()),
+                rows=types.ArrowRecordBatch(serialized_record_batch=rows.serialize().to_pybytes()),
             )
-            append = types.AppendRowsRequest(offset=request.offset, arrow_rows=data)
-            if number == 0:
-                append.write_stream = self.stream
-                append.arrow_rows.writer_schema.serialized_schema = request.rows.schema.serialize().to_pybytes()
-                append.trace_id = "refeed"
             request.is_sent = True
-            yield append
+            yield types.AppendRowsRequest(
+                write_stream=self.stream, offset=request.offset, arrow_rows=data, trace_id="refeed"
+            )
 
     def _take(self, request: _Request, response: Any, what: str) -> None:
         code = response.error.code

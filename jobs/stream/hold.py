@@ -12,13 +12,22 @@ import structlog
 
 from connectors.pubsub.acks import acknowledge, extend_leases
 from model import failpoint
-from model.errors import PubSubError, PubSubUnavailableError, RefeedError, StorageFullError
+from model.errors import (
+    PubSubError,
+    PubSubUnavailableError,
+    QuotaExceededError,
+    RefeedError,
+    StorageFullError,
+    WarehouseUnavailableError,
+)
 
 _log = structlog.get_logger(__name__)
 
 # Leases are at least ten seconds long (Pub/Sub's smallest ack deadline).
 _EXTEND_EVERY_SECONDS: Final = 3.0
 _EXTEND_BY_SECONDS: Final = 60
+# Errors that a stream waits for to pass, whoever meets them.
+_PASSING: Final = (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError, QuotaExceededError)
 
 
 class Hold:
@@ -40,6 +49,14 @@ class Hold:
                 failed += 1
                 _log.warning("ack_failed", subscription=subscription, error=exc.message)
         return failed
+
+    def give_back(self, ids: pa.Table) -> None:
+        """Let ``ids`` come again at once; where that fails they come when their leases run out."""
+        for subscription, ack_ids in _by_subscription(ids):
+            try:
+                extend_leases(self._channel, self._path(subscription), ack_ids, 0)
+            except PubSubError as exc:
+                _log.warning("not_given_back", subscription=subscription, error=exc.message)
 
     @contextmanager
     def extended(self, ids: pa.Table) -> Iterator[None]:
@@ -85,7 +102,7 @@ def raise_reported(rows: Sequence[Any]) -> None:
     for row in rows:
         if row.error is not None:
             error = json.loads(row.error)
-            known = {cls.code: cls for cls in (StorageFullError, PubSubUnavailableError)}
+            known = {cls.code: cls for cls in _PASSING}
             raise known.get(error["code"], RefeedError)(error["message"])
 
 

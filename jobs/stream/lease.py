@@ -8,14 +8,14 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final, Protocol
 
 import structlog
 
-from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError
+from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
 
 LEASE_SECONDS: Final = 30
 
@@ -72,16 +72,11 @@ def lock_home(folder: Path) -> Iterator[str]:
         yield _stream_id(folder / "stream-id")
 
 
-@contextmanager
-def hold_lease(store: LeaseStore, name: str, stream: str) -> Iterator[int]:
-    """Hold the lease ``name`` and yield its epoch; a thread renews it until the block ends.
-
-    Whoever had it before under the same ``stream`` id is dead, because the home's lock says so: its lease is
-    taken over at once. Another home's is taken over when it has run out, which is a matter of seconds and of
-    clocks; that its commits fail from then on is not: the epoch sees to it.
+def refuse_held(store: LeaseStore, name: str, stream: str) -> None:
+    """Raise when another home's stream holds the lease ``name``; :func:`hold_lease` asks again.
 
     Raises:
-        LeaseHeldError: another home's stream has it.
+        LeaseHeldError: it does.
     """
     found = store.read_lease(name)
     if found is not None:
@@ -93,6 +88,20 @@ def hold_lease(store: LeaseStore, name: str, stream: str) -> Iterator[int]:
                 f"{left_seconds:.0f} s for its lease to run out if it is dead.",
                 lease=name,
             )
+
+
+@contextmanager
+def hold_lease(store: LeaseStore, name: str, stream: str) -> Iterator[int]:
+    """Hold the lease ``name`` and yield its epoch; a thread renews it until the block ends.
+
+    Whoever had it before under the same ``stream`` id is dead, because the home's lock says so: its lease is
+    taken over at once. Another home's is taken over when it has run out, which is a matter of seconds and of
+    clocks; that its commits fail from then on is not: the epoch sees to it.
+
+    Raises:
+        LeaseHeldError: another home's stream has it.
+    """
+    refuse_held(store, name, stream)
     epoch = store.take_lease(name)
     over = threading.Event()
 
@@ -116,7 +125,9 @@ def hold_lease(store: LeaseStore, name: str, stream: str) -> Iterator[int]:
     finally:
         over.set()
         renewer.join()
-        write(0.0)
+        # Whoever took it over needs nothing given back.
+        with suppress(LeaseLostError):
+            write(0.0)
 
 
 def _stream_id(path: Path) -> str:

@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from backup.source import ArchiveTask, PulledFile
+from backup.source import ArchiveTask, PulledPart
 from connectors.pubsub.replays import find_replays
 from model.message import REPLAY_ATTRIBUTE, replay_token
 
 
-def run(archive, *batches) -> PulledFile | None:
+def run(archive, *batches) -> PulledPart | None:
     encoded = ArchiveTask(archive.writer(), "secret")(iter(batches))
-    return None if encoded is None else PulledFile.decode(encoded)
+    return None if encoded is None else PulledPart.decode(encoded)
 
 
 def test_the_ids_stand_in_the_order_of_the_files_rows(archive, pulled):
@@ -17,8 +17,8 @@ def test_the_ids_stand_in_the_order_of_the_files_rows(archive, pulled):
         archive, pulled("orders", b"o1", b"o2"), pulled("members", b"m1"), pulled("orders", b"o3", first=3)
     )
     assert found is not None
-    assert found.file is not None
-    table = pq.ParquetFile(Path(archive.uri) / found.file.path).read()
+    assert found.part is not None
+    table = pq.ParquetFile(Path(archive.uri) / found.part["path"]).read()
     assert found.ids.column("message_id").to_pylist() == table.column("message_id").to_pylist()
     assert found.ids.column("topic").to_pylist() == table.column("topic").to_pylist()
     assert table.column("data").to_pylist() == [b"m1", b"o1", b"o2", b"o3"]
@@ -46,7 +46,7 @@ def test_a_batch_of_replays_alone_makes_no_file(archive, pulled):
     token = replay_token("secret", "orders")
     found = run(archive, pulled("orders", b"again", attributes={REPLAY_ATTRIBUTE: token}))
     assert found is not None
-    assert found.file is None
+    assert found.part is None
     assert found.replays.num_rows == 1
 
 

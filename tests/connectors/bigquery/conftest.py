@@ -9,6 +9,8 @@ from connectors.pubsub.pull import PULLED_SCHEMA
 from model.settings import read_settings
 from tests.standin.fixture import session_standin, shared_standin, standin
 
+NOW = datetime(2024, 3, 1, 13, tzinfo=UTC)
+
 __all__ = ["session_standin", "shared_standin", "standin"]
 
 

@@ -35,7 +35,8 @@ def test_creating_it_again_asks_and_changes_nothing(shared_standin, archive):
 def test_what_may_be_changed_is_changed_and_what_others_added_stays(shared_standin, archive, settings):
     client = shared_standin.client()
     table = client.get_table(settings.archive_table)
-    table.schema = [*[f for f in table.schema if f.name != "ingest_time"], bigquery.SchemaField("theirs", "STRING")]
+    kept = [field for field in table.schema if field.name != "ingest_time"]
+    table.schema = [*kept, bigquery.SchemaField("theirs", "STRING")]
     client.delete_table(table)
     fresh = bigquery.Table(f"shop.{settings.archive_table}", schema=table.schema)
     fresh.time_partitioning = bigquery.TimePartitioning(type_="DAY")
