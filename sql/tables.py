@@ -89,8 +89,9 @@ def _read(tokens: list[str]) -> tuple[SqlType, list[str]]:
 def _read_struct(tokens: list[str]) -> tuple[SqlType, list[str]]:
     fields: list[tuple[str | None, SqlType]] = []
     while tokens:
-        name, tokens = tokens[0], tokens[1:]
-        kind, tokens = _read(tokens)
+        # A field without a name is a type alone: INT64, or ARRAY<...>.
+        name = None if tokens[1:2] in ([","], [">"], ["<"]) else tokens[0]
+        kind, tokens = _read(tokens if name is None else tokens[1:])
         fields.append((name, kind))
         if tokens[:1] != [","]:
             break
