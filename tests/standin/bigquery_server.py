@@ -21,9 +21,15 @@ import grpc
 
 from tests.standin.catalog import Catalog
 from tests.standin.faults import CallLog, Fault, FaultBook
+from tests.standin.job_routes import add_job_routes
+from tests.standin.jobs import Jobs
+from tests.standin.loads import Uploads
+from tests.standin.queries import Queries
 from tests.standin.resources import Resources
 from tests.standin.rest import RestServer, Routes, add_control_routes, add_resource_routes
+from tests.standin.rows import Rows
 from tests.standin.storage_errors import Calls
+from tests.standin.storage_read import StorageRead
 from tests.standin.storage_write import APPEND_LIMIT_BYTES, StorageWrite
 
 _THREADS: Final = 128
@@ -63,14 +69,22 @@ class BigQueryServer:
         routes = Routes()
         add_control_routes(routes, self.catalog, faults, log)
         add_resource_routes(routes, resources)
+        jobs = Jobs(self.catalog, Queries(self.catalog), resources, faults, act)
+        add_job_routes(routes, jobs, Rows(self.catalog, jobs), Uploads(folder))
         self.rest = RestServer((host, rest_port), routes, faults, log, act)
         calls = Calls(faults, log, act)
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="storage"), options=_OPTIONS
         )
-        self._grpc.add_generic_rpc_handlers((StorageWrite(self.catalog, calls, append_limit_bytes).handler(),))
+        self._grpc.add_generic_rpc_handlers(
+            (
+                StorageWrite(self.catalog, calls, append_limit_bytes).handler(),
+                StorageRead(self.catalog, calls).handler(),
+            )
+        )
         self.grpc_port = self._grpc.add_insecure_port(f"{host}:{grpc_port}")
         self.host = host
+        jobs.recover()
 
     def __enter__(self) -> Self:
         self._grpc.start()

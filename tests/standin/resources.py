@@ -3,7 +3,7 @@
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
@@ -23,6 +23,8 @@ class Resources:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        # What tells a view's columns from its project and text; the engine sets it.
+        self.describe_view: Callable[[str, str], list[dict[str, Any]]] | None = None
 
     # Datasets
 
@@ -95,6 +97,8 @@ class Resources:
                 stored["timePartitioning"] = {"expirationMs": str(lives), **stored["timePartitioning"]}
             if "encryptionConfiguration" not in stored and (key_name := _default_key(parent)):
                 stored["encryptionConfiguration"] = key_name
+            if "view" in stored and self.describe_view is not None:
+                stored["schema"] = {"fields": self.describe_view(project, stored["view"]["query"])}
             checked = _checked_table(stored)
             return self.answer(self._catalog.put_table(key, _stamp(checked, None)))
 
@@ -218,17 +222,7 @@ def _checked_table(body: dict[str, Any]) -> dict[str, Any]:
         body["schema"] = {"fields": normalise_fields(body["schema"].get("fields") or [])}
     names = {field["name"].lower() for field in body.get("schema", {}).get("fields", [])}
     if partitioning := body.get("timePartitioning"):
-        kind = str(partitioning.get("type") or "").upper()
-        if kind not in {"DAY", "HOUR"}:
-            raise Problem("invalid", f"Partitioning by {kind or '(none)'} is not among what this server keeps.")
-        column = partitioning.get("field")
-        if column and column.lower() not in names:
-            raise Problem(
-                "invalid", f"The field specified for partitioning cannot be found in the schema: {column}."
-            )
-        body["timePartitioning"] = {**partitioning, "type": kind}
-        if (lives := partitioning.get("expirationMs")) is not None:
-            body["timePartitioning"]["expirationMs"] = str(lives)
+        body["timePartitioning"] = _checked_partitioning(partitioning, names)
     columns = (body.get("clustering") or {}).get("fields") or []
     if len(columns) > 4:
         raise Problem("invalid", "Cannot cluster by more than 4 columns.")
@@ -240,6 +234,19 @@ def _checked_table(body: dict[str, Any]) -> dict[str, Any]:
     if body.get("requirePartitionFilter") and not body.get("timePartitioning"):
         raise Problem("invalid", "require_partition_filter is allowed on partitioned tables only.")
     return body
+
+
+def _checked_partitioning(partitioning: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    kind = str(partitioning.get("type") or "").upper()
+    if kind not in {"DAY", "HOUR"}:
+        raise Problem("invalid", f"Partitioning by {kind or '(none)'} is not among what this server keeps.")
+    column = partitioning.get("field")
+    if column and column.lower() not in names:
+        raise Problem("invalid", f"The field specified for partitioning cannot be found in the schema: {column}.")
+    checked = {**partitioning, "type": kind}
+    if (lives := partitioning.get("expirationMs")) is not None:
+        checked["expirationMs"] = str(lives)
+    return checked
 
 
 def _partitioning(body: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -1,0 +1,443 @@
+"""The REST resource jobs: query jobs and load jobs with ids, states, cancel, dry run, and their rows in pages.
+
+A job's result and its state DONE are one transaction; a job that a killed server left behind runs again when the
+server is back, as the real service's jobs outlive the caller's connection.
+"""
+
+import hashlib
+import json
+import threading
+import uuid
+from collections.abc import Mapping
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sql.constants import ConstantError
+from sql.parameters import Parameter, parse_parameter
+from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
+from tests.standin.destinations import Destinations
+from tests.standin.faults import FaultBook
+from tests.standin.loads import read_upload
+from tests.standin.problems import HTTP_CODES, Problem, duplicate, not_found
+from tests.standin.queries import Analysis, Cancel, Changed, Queries, QueryText
+from tests.standin.resources import LOCATION, Resources
+from tests.standin.statements import ddl_options, render_view
+
+_WORKERS: Final = 4
+
+
+@dataclass(slots=True)
+class _Running:
+    cancel: Cancel = field(default_factory=Cancel)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Jobs:
+    """Jobs over one catalog; ``act`` does what an ordered fault is."""
+
+    def __init__(
+        self, catalog: Catalog, queries: Queries, resources: Resources, faults: FaultBook, act: Any
+    ) -> None:
+        self._catalog = catalog
+        self._queries = queries
+        self._resources = resources
+        self._destinations = Destinations(catalog, resources)
+        self._faults = faults
+        self._act = act
+        self._pool = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="job")
+        self._running: dict[tuple[str, str], _Running] = {}
+        self._lock = threading.Lock()
+        resources.describe_view = self.describe_view
+
+    def recover(self) -> None:
+        """Run what a killed server had not finished."""
+        for row in self._catalog.query("SELECT body FROM jobs ORDER BY created_us"):
+            job = json.loads(row["body"])
+            if job["status"]["state"] != "DONE":
+                self._launch(job)
+
+    # The resource
+
+    def insert(self, project: str, body: Mapping[str, Any], upload: str | None = None) -> dict[str, Any]:
+        """Start a job; an id that is there already is ``duplicate``."""
+        config = dict(body.get("configuration") or {})
+        kind = next((name for name in ("query", "load") if name in config), None)
+        if kind is None:
+            raise Problem("invalid", "A job is a query or a load here.")
+        reference = body.get("jobReference") or {}
+        job_id = str(reference.get("jobId") or f"job_{uuid.uuid4().hex}")
+        config["jobType"] = kind.upper()
+        job: dict[str, Any] = {
+            "kind": "bigquery#job",
+            "id": f"{project}:{LOCATION}.{job_id}",
+            "selfLink": f"/bigquery/v2/projects/{project}/jobs/{job_id}",
+            "user_email": "standin@example.com",
+            "jobReference": {
+                "projectId": project,
+                "jobId": job_id,
+                "location": reference.get("location") or LOCATION,
+            },
+            "configuration": config,
+            "status": {"state": "PENDING"},
+            "statistics": {"creationTime": str(now_us() // 1000)},
+        }
+        if config.get("dryRun"):
+            return self._dry_run(job)
+        if kind == "query" and "destinationTable" not in config["query"]:
+            config["query"] = {
+                **config["query"],
+                "destinationTable": self._destinations.anonymous(project, job_id),
+                "_anonymous": True,
+            }
+        if upload is not None:
+            job["_upload"] = upload
+        with self._catalog.transaction() as db:
+            if self._catalog.query("SELECT 1 FROM jobs WHERE project = ? AND id = ?", project, job_id):
+                raise duplicate("Job", project, f"{LOCATION}.{job_id}")
+            db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", (project, job_id, json.dumps(job), now_us()))
+        self._launch(job)
+        return self.get(project, job_id)
+
+    def get(self, project: str, job_id: str) -> dict[str, Any]:
+        """Return a job."""
+        return _shown(self._find(project, job_id))
+
+    def list_jobs(self, project: str, page_size: int, page_token: str) -> dict[str, Any]:
+        """Return a page of jobs, the newest first."""
+        rows = self._catalog.query(
+            "SELECT body, created_us FROM jobs WHERE project = ? AND created_us < ? ORDER BY created_us DESC",
+            project,
+            int(page_token or 2**62),
+        )
+        jobs = [_shown(json.loads(row["body"])) for row in rows[:page_size]]
+        page: dict[str, Any] = {
+            "kind": "bigquery#jobList",
+            "jobs": [{**job, "state": job["status"]["state"]} for job in jobs],
+        }
+        if len(rows) > page_size:
+            page["nextPageToken"] = str(rows[page_size - 1]["created_us"])
+        return page
+
+    def cancel(self, project: str, job_id: str) -> dict[str, Any]:
+        """Ask a job to stop; one that is done stays as it is."""
+        self._find(project, job_id)
+        running = self._running.get((project, job_id))
+        if running is not None:
+            running.cancel.ask()
+        return {"kind": "bigquery#jobCancelResponse", "job": self.get(project, job_id)}
+
+    def delete(self, project: str, job_id: str) -> None:
+        """Forget a job that is done."""
+        if self._find(project, job_id)["status"]["state"] != "DONE":
+            raise Problem("invalid", "A job that runs can't be deleted.")
+        with self._catalog.transaction() as db:
+            db.execute("DELETE FROM jobs WHERE project = ? AND id = ?", (project, job_id))
+
+    def query(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Start a query job and return it (jobs.query); the same requestId is the same job."""
+        moved = ("labels", "jobTimeoutMs")
+        skipped = ("kind", "timeoutMs", "maxResults", "requestId", "location", "formatOptions", "dryRun", *moved,
+                   "jobCreationMode")  # fmt: skip
+        config = {
+            "query": {key: value for key, value in body.items() if key not in skipped},
+            **{key: body[key] for key in moved if key in body},
+        }
+        if body.get("dryRun"):
+            return self.insert(project, {"configuration": {**config, "dryRun": True}})
+        request = body.get("requestId")
+        suffix = hashlib.sha256(str(request).encode()).hexdigest()[:32] if request else uuid.uuid4().hex
+        reference = {"jobId": f"job_{suffix}", "location": body.get("location")}
+        try:
+            return self.insert(project, {"configuration": config, "jobReference": reference})
+        except Problem as exc:
+            if exc.reason != "duplicate":
+                raise
+            return self.get(project, reference["jobId"])
+
+    def wait(self, project: str, job_id: str, seconds: float) -> dict[str, Any]:
+        """Return a job when it is done or the time is over."""
+        running = self._running.get((project, job_id))
+        if running is not None:
+            running.done.wait(seconds)
+        return self._find(project, job_id)
+
+    def _find(self, project: str, job_id: str) -> dict[str, Any]:
+        rows = self._catalog.query("SELECT body FROM jobs WHERE project = ? AND id = ?", project, job_id)
+        if not rows:
+            raise not_found("Job", project, f"{LOCATION}.{job_id}")
+        return dict(json.loads(rows[0]["body"]))
+
+    def _save(self, job: Mapping[str, Any]) -> None:
+        reference = job["jobReference"]
+        with self._catalog.transaction() as db:
+            db.execute(
+                "UPDATE jobs SET body = ? WHERE project = ? AND id = ?",
+                (json.dumps(job), reference["projectId"], reference["jobId"]),
+            )
+
+    # The work
+
+    def _launch(self, job: dict[str, Any]) -> None:
+        key = (job["jobReference"]["projectId"], job["jobReference"]["jobId"])
+        with self._lock:
+            self._running[key] = running = _Running()
+        self._pool.submit(self._run, job, running, key)
+
+    def _run(self, job: dict[str, Any], running: _Running, key: tuple[str, str]) -> None:
+        job["statistics"]["startTime"] = str(now_us() // 1000)
+        job["status"] = {"state": "RUNNING"}
+        self._save(job)
+        try:
+            self._meet("before", key, running.cancel)
+            running.cancel.check()
+            if "query" in job["configuration"]:
+                self._run_query(job, running.cancel)
+            else:
+                self._run_load(job)
+            self._meet("after", key, running.cancel)
+        except Problem as exc:
+            self._fail(job, exc)
+        except Exception as exc:  # noqa: BLE001  a test double says what broke instead of hanging
+            self._fail(job, Problem("internalError", f"{type(exc).__name__}: {exc}"))
+        finally:
+            with self._lock:
+                self._running.pop(key, None)
+            running.done.set()
+
+    def _meet(self, when: str, key: tuple[str, str], cancel: Cancel) -> None:
+        fault = self._faults.take("jobs.run", when, "/".join(key))
+        if fault is None:
+            return
+        if fault.kind == "delay":
+            cancel.asked.wait(fault.seconds)
+        elif self._act(fault):
+            raise Problem(fault.reason, fault.message)
+
+    def _finish(self, job: dict[str, Any]) -> None:
+        job["statistics"]["endTime"] = str(now_us() // 1000)
+        job["status"]["state"] = "DONE"
+        self._save(job)
+
+    def _fail(self, job: dict[str, Any], problem: Problem) -> None:
+        if job["status"]["state"] == "DONE":
+            return
+        job["status"] = {"state": "RUNNING", "errorResult": problem.proto(), "errors": [problem.proto()]}
+        self._finish(job)
+
+    def _dry_run(self, job: dict[str, Any]) -> dict[str, Any]:
+        if "query" not in job["configuration"]:
+            raise Problem("invalid", "Only a query job has a dry run here.")
+        analysis = self._analyse(job)
+        job["statistics"] |= _statistics(analysis, dry=True)
+        job["status"] = {"state": "DONE"}
+        del job["jobReference"]["jobId"]
+        return job
+
+    def _analyse(self, job: Mapping[str, Any]) -> Analysis:
+        config = job["configuration"]["query"]
+        if config.get("useLegacySql", True):
+            raise Problem("invalid", "Legacy SQL is not among what is kept here; set useLegacySql to false.")
+        parameters = config.get("queryParameters") or []
+        named = {p["name"]: _parameter(p) for p in parameters if p.get("name")}
+        positional = tuple(_parameter(p) for p in parameters if not p.get("name"))
+        dataset = (config.get("defaultDataset") or {}).get("datasetId")
+        project = job["jobReference"]["projectId"]
+        return self._queries.analyse(QueryText(config["query"], project, dataset, named, positional))
+
+    def _run_query(self, job: dict[str, Any], cancel: Cancel) -> None:
+        config = job["configuration"]["query"]
+        analysis = self._analyse(job)
+        job["statistics"] |= _statistics(analysis, dry=False)
+        limit = config.get("maximumBytesBilled")
+        if limit is not None and analysis.billed_bytes > int(limit):
+            raise Problem(
+                "bytesBilledLimitExceeded",
+                f"Query exceeded limit for bytes billed: {limit}. {analysis.billed_bytes} or higher required.",
+            )
+        if analysis.kind != "SELECT":
+            config.pop("_anonymous", None) and config.pop("destinationTable")
+            self._run_other(job, analysis, cancel)
+            return
+        fields, rows = self._queries.select(analysis, cancel)
+
+        def publish() -> None:
+            self._finish(job)
+
+        self._destinations.write(config, fields, rows, "WRITE_EMPTY", publish)
+
+    def _run_other(self, job: dict[str, Any], analysis: Analysis, cancel: Cancel) -> None:
+        statement, target = analysis.statement, analysis.statement.target
+        assert target is not None
+        reference = {"projectId": target.project, "datasetId": target.dataset, "tableId": target.name}
+        statistics = job["statistics"]["query"]
+        if analysis.kind in {"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE_TABLE"}:
+
+            def publish(changed: Changed) -> None:
+                statistics["numDmlAffectedRows"] = str(changed.total)
+                statistics["dmlStats"] = {
+                    "insertedRowCount": str(changed.inserted),
+                    "updatedRowCount": str(changed.updated),
+                    "deletedRowCount": str(changed.deleted),
+                }
+                self._finish(job)
+
+            self._queries.change(analysis, cancel, publish)
+            return
+        statistics["ddlTargetTable"] = reference
+        if analysis.kind == "CREATE_TABLE_AS_SELECT":
+            ddl_options(statement)
+            fields, rows = self._queries.select(analysis, cancel)
+            disposition = "WRITE_TRUNCATE" if statement.tree.args.get("replace") else "WRITE_EMPTY"
+            if self._exists(job, statement, target):
+                return
+            config = {"destinationTable": reference, "writeDisposition": disposition}
+            self._destinations.write(config, fields, rows, disposition, lambda: self._finish(job))
+            return
+        with self._catalog.transaction():
+            if analysis.kind == "CREATE_VIEW":
+                self._create_view(job, analysis, reference)
+            else:
+                self._drop(job, analysis, target)
+            self._finish(job)
+
+    def _exists(self, job: dict[str, Any], statement: Any, target: TableKey) -> bool:
+        """Refuse a second CREATE TABLE, or finish the job when the text says IF NOT EXISTS."""
+        if statement.tree.args.get("replace") or self._catalog.get_table(target) is None:
+            return False
+        if not statement.tree.args.get("exists"):
+            raise duplicate("Table", target.project, target.dataset, target.name)
+        job["statistics"]["query"]["ddlOperationPerformed"] = "SKIP"
+        self._finish(job)
+        return True
+
+    def _create_view(self, job: dict[str, Any], analysis: Analysis, reference: Mapping[str, str]) -> None:
+        statement = analysis.statement
+        options = ddl_options(statement)
+        body = {
+            "tableReference": reference,
+            "view": {"query": render_view(statement), "useLegacySql": False},
+            **({"description": options["description"]} if "description" in options else {}),
+        }
+        found = self._catalog.get_table(statement.target)
+        operation = "CREATE"
+        if found is not None:
+            if statement.tree.args.get("exists"):
+                operation = "SKIP"
+            elif not statement.tree.args.get("replace"):
+                raise duplicate("Table", *reference.values())
+            else:
+                operation = "REPLACE"
+                self._catalog.delete_table(found)
+        if operation != "SKIP":
+            self._resources.insert_table(reference["projectId"], reference["datasetId"], body)
+        job["statistics"]["query"]["ddlOperationPerformed"] = operation
+
+    def _drop(self, job: dict[str, Any], analysis: Analysis, target: TableKey) -> None:
+        found = self._catalog.get_table(target)
+        if found is None and not analysis.statement.tree.args.get("exists"):
+            raise not_found("Table", target.project, target.dataset, target.name)
+        if found is not None:
+            if found.is_view != (analysis.kind == "DROP_VIEW"):
+                raise Problem("invalidQuery", f"{target} is not of the kind that {analysis.kind} drops")
+            self._catalog.delete_table(found)
+        job["statistics"]["query"]["ddlOperationPerformed"] = "DROP" if found else "SKIP"
+
+    def _run_load(self, job: dict[str, Any]) -> None:
+        config = job["configuration"]["load"]
+        if "_upload" not in job:
+            raise Problem("invalid", "A load takes an upload here; sourceUris are not among what is kept.")
+        reference = config["destinationTable"]
+        key = TableKey(reference["projectId"], reference["datasetId"], reference["tableId"].partition("$")[0])
+        path = self._catalog.folder / job["_upload"]
+        fields, rows = read_upload(path, config, self._catalog.get_table(key))
+        job["statistics"]["load"] = {
+            "inputFiles": "1",
+            "inputFileBytes": str(path.stat().st_size),
+            "outputRows": str(rows.num_rows),
+            "outputBytes": str(rows.nbytes),
+            "badRecords": "0",
+        }
+        self._destinations.write(config, fields, rows, "WRITE_APPEND", lambda: self._finish(job))
+        path.unlink(missing_ok=True)
+
+    def describe_view(self, project: str, text: str) -> list[dict[str, Any]]:
+        """Return a view's columns.
+
+        Raises:
+            Problem: ``invalidQuery``; it is no SELECT, or one that can't run.
+        """
+        analysis = self._queries.analyse(QueryText(text, project, None, {}), needs_filter=False)
+        if analysis.kind != "SELECT" or analysis.fields is None:
+            raise Problem("invalidQuery", "A view is a SELECT.")
+        return analysis.fields
+
+
+def job_problem(job: Mapping[str, Any]) -> Problem | None:
+    """Return why a job failed, None when it didn't; what answers for the job answers with it."""
+    error = job["status"].get("errorResult")
+    if error is None:
+        return None
+    code = HTTP_CODES[error["reason"]]
+    return Problem(error["reason"], error["message"], 400 if code == 200 else code)
+
+
+def result_table(catalog: Catalog, job: Mapping[str, Any]) -> TableEntry | None:
+    """Return the table that holds a query job's rows, None for a statement without any."""
+    reference = job["configuration"].get("query", {}).get("destinationTable")
+    if reference is None:
+        return None
+    name = reference["tableId"].partition("$")[0]
+    return catalog.find_table(TableKey(reference["projectId"], reference["datasetId"], name))
+
+
+def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job without what is the server's own."""
+    shown = {key: value for key, value in job.items() if key != "_upload"}
+    if "query" in shown["configuration"]:
+        query = {key: value for key, value in shown["configuration"]["query"].items() if key != "_anonymous"}
+        shown["configuration"] = {**shown["configuration"], "query": query}
+    return shown
+
+
+def _parameter(given: Mapping[str, Any]) -> Parameter:
+    kind = given["parameterType"]
+    value = given.get("parameterValue") or {}
+    if "arrayType" in kind:
+        element = kind["arrayType"]["type"]
+        items = [_typed(element, item.get("value")) for item in value.get("arrayValues") or ()]
+        body: dict[str, Any] = {"type": f"ARRAY<{element}>", "value": items}
+    else:
+        body = {"type": kind["type"], "value": _typed(kind["type"], value.get("value"))}
+    try:
+        return parse_parameter(body)
+    except ConstantError as exc:
+        raise Problem("invalid", f"Query parameter {given.get('name', '')!r}: {exc}") from exc
+
+
+def _typed(kind: str, value: str | None) -> Any:
+    """Return a REST value, which is always text, as JSON's."""
+    if value is None:
+        return None
+    if kind in {"FLOAT64", "FLOAT"}:
+        return float(value)
+    if kind in {"BOOL", "BOOLEAN"}:
+        return str(value).lower() == "true"
+    return value
+
+
+def _statistics(analysis: Analysis, *, dry: bool) -> dict[str, Any]:
+    query: dict[str, Any] = {
+        "statementType": analysis.kind,
+        "totalBytesProcessed": str(analysis.bytes),
+        "totalBytesBilled": "0" if dry else str(analysis.billed_bytes),
+        "cacheHit": False,
+        "totalBytesProcessedAccuracy": "PRECISE",
+        "referencedTables": [
+            {"projectId": key.project, "datasetId": key.dataset, "tableId": key.name}
+            for key in analysis.referenced
+        ],
+    }
+    if analysis.fields is not None:
+        query["schema"] = {"fields": analysis.fields}
+    return {"totalBytesProcessed": str(analysis.bytes), "query": query}

@@ -1,0 +1,465 @@
+"""Runs GoogleSQL over the catalog with DuckDB: SELECT, DML, views; and says beforehand what it would read."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from model.table import ARCHIVE_COLUMNS
+from sql.binder import Policy
+from sql.dialect import LAKE_VIEW, render_lake_query
+from sql.parameters import Parameter
+from sql.verdict import judge_query
+from sql.violation import QueryRefusedError
+from tests.standin.catalog import (
+    PARTITION_TIME,
+    Catalog,
+    Snapshot,
+    TableEntry,
+    TableKey,
+    now_us,
+)
+from tests.standin.problems import Problem
+from tests.standin.schemas import column_bytes, conform, fields_of, microseconds
+from tests.standin.statements import (
+    Statement,
+    conditions,
+    parse_statement,
+    render,
+    render_condition,
+    used_columns,
+)
+
+_BATCH_ROWS: Final = 2048
+_CHANGES: Final = frozenset(("INSERT", "DELETE", "UPDATE", "MERGE", "TRUNCATE_TABLE"))
+_MACROS: Final = (
+    "CREATE MACRO safe_convert_bytes_to_string(b) AS TRY(decode(b))",
+    "CREATE MACRO timestamp_micros(n) AS make_timestamptz(n)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    """What a caller sent: the text, where names without a dataset belong, and typed parameters."""
+
+    text: str
+    project: str
+    default_dataset: str | None
+    parameters: Mapping[str, Parameter]
+    positional: tuple[Parameter, ...] = ()
+
+    @property
+    def values(self) -> Any:
+        """The parameters for DuckDB."""
+        if self.positional:
+            return [_plain(parameter) for parameter in self.positional]
+        return {name: _plain(parameter) for name, parameter in self.parameters.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a text would do. ``bytes`` is what it reads, by the documentation's sizes; ``fields`` are its rows'."""
+
+    query: QueryText
+    statement: Statement
+    entries: Mapping[TableKey, TableEntry]
+    partitions: Mapping[TableKey, frozenset[int | None] | None]
+    bytes: int
+    fields: list[dict[str, Any]] | None
+
+    @property
+    def kind(self) -> str:
+        """The statementType."""
+        return self.statement.kind
+
+    @property
+    def referenced(self) -> list[TableKey]:
+        """Every table behind it, views looked through."""
+        own = [self.statement.target] if self.kind in _CHANGES and self.statement.target else []
+        return list(dict.fromkeys([*own, *(key for key in self.entries if key != self.statement.target)]))
+
+    @property
+    def billed_bytes(self) -> int:
+        """What "BigQuery pricing" bills: at least 10 MB a table, rounded up to the MB."""
+        mebibyte = 1024 * 1024
+        least = 10 * mebibyte * max(1, len(self.referenced))
+        return max(least, -(-self.bytes // mebibyte) * mebibyte) if self.referenced else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """How many rows a DML statement inserted, updated and deleted."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def total(self) -> int:
+        """numDmlAffectedRows."""
+        return self.inserted + self.updated + self.deleted
+
+
+class Cancel:
+    """Ends a running query from another thread."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._connection: Any = None
+        self._lock = threading.Lock()
+
+    def ask(self) -> None:
+        """Interrupt what runs."""
+        self.asked.set()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def check(self) -> None:
+        """Raise when it was asked.
+
+        Raises:
+            Problem: ``stopped``.
+        """
+        if self.asked.is_set():
+            raise cancelled()
+
+    def watch(self, connection: Any) -> None:
+        """Take the connection that is to be interrupted; None when it has ended."""
+        with self._lock:
+            self._connection = connection
+        if connection is not None:
+            self.check()
+
+
+def cancelled() -> Problem:
+    """Return the problem of a job that was cancelled; its reason is ``stopped``."""
+    return Problem("stopped", "Job execution was cancelled: User requested cancellation")
+
+
+class Queries:
+    """The engine over one catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def analyse(self, query: QueryText, *, needs_filter: bool = True) -> Analysis:
+        """Return what the text would do; without ``needs_filter`` no table asks for a condition on partitions.
+
+        Raises:
+            Problem: ``invalidQuery`` or ``notFound``.
+        """
+        statement = parse_statement(query.text, query.project, query.default_dataset)
+        needs_filter = needs_filter and statement.kind != "CREATE_VIEW"
+        entries: dict[TableKey, TableEntry] = {}
+        keys = [*statement.tables, *([statement.target] if statement.kind in _CHANGES else [])]
+        partitions: dict[TableKey, frozenset[int | None] | None] = {}
+        for key in keys:
+            assert key is not None
+            entry = self._catalog.find_table(key)
+            if entry.is_view:
+                # A condition around a view reaches what is behind it; which one it is can't be told from here.
+                is_bare = statement.tree.find(exp.Where) is None
+                inner = self.analyse(self.view_text(entry), needs_filter=needs_filter and is_bare)
+                for name, found in inner.entries.items():
+                    entries.setdefault(name, found)
+                    partitions.setdefault(name, inner.partitions.get(name))
+            else:
+                # An INSERT reads nothing of its target, which asks for a filter of what is read alone.
+                is_read = statement.kind != "INSERT" or key in statement.tables
+                partitions[key] = self._prune(query, statement, entry, needs_filter=needs_filter and is_read)
+            entries[key] = entry
+        size = sum(
+            self._size(entry, partitions.get(key), used_columns(statement))
+            for key, entry in entries.items()
+            if not entry.is_view
+        )
+        analysis = Analysis(query, statement, entries, partitions, size, None)
+        if statement.query is None:
+            return analysis
+        with self._session(analysis, empty=True) as connection:
+            fields = self._describe(analysis, connection)
+        return Analysis(query, statement, entries, partitions, size, fields)
+
+    def view_text(self, entry: TableEntry) -> QueryText:
+        """Return a view's text; names in it are always full or of its own project."""
+        return QueryText(entry.body["view"]["query"], entry.key.project, None, {})
+
+    def select(self, analysis: Analysis, cancel: Cancel) -> tuple[list[dict[str, Any]], pa.Table]:
+        """Return the rows of the SELECT in a statement, with their fields."""
+        with self._session(analysis) as connection, _our_errors(cancel):
+            cancel.watch(connection)
+            try:
+                sql, values, names = self._engine_text(analysis)
+                reader = connection.sql(sql, params=values).to_arrow_reader(_BATCH_ROWS)
+                schema = _renamed(reader.schema, names)
+                fields = _checked_fields(schema)
+                entry = TableEntry(0, TableKey("", "", ""), {"schema": {"fields": fields}})
+                plain = entry.arrow_schema()
+                batches = [conform(batch.rename_columns(schema.names), plain) for batch in reader]
+                return fields, pa.Table.from_batches(batches, plain)
+            finally:
+                cancel.watch(None)
+
+    def change(self, analysis: Analysis, cancel: Cancel, publish: Callable[[Changed], None]) -> Changed:
+        """Run a DML statement; ``publish`` is called in the transaction that shows its rows.
+
+        Rows that streams bring meanwhile stay; another change of the same table waits.
+        """
+        target = analysis.entries[analysis.statement.target]
+        with self._catalog.change_lock(target.id):
+            snapshot = self._catalog.snapshot(target)
+            if analysis.kind == "TRUNCATE_TABLE":
+                changed, parts = Changed(deleted=snapshot.rows), []
+            else:
+                changed, parts = self._rewritten(analysis, snapshot, cancel)
+            with self._catalog.transaction():
+                if changed.total:
+                    self._catalog.drop_parts(snapshot)
+                    for part in parts:
+                        self._catalog.add_part(target, part)
+                publish(changed)
+        return changed
+
+    def _rewritten(
+        self, analysis: Analysis, snapshot: Snapshot, cancel: Cancel
+    ) -> tuple[Changed, list[dict[str, Any]]]:
+        target = snapshot.table
+        name = _name(target)
+        with self._session(analysis, without=target) as connection, _our_errors(cancel):
+            connection.register("target_rows", self._catalog.read_table(snapshot))
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM target_rows")
+            step = target.ingestion_step_us
+            if step:
+                now = now_us()
+                moment = f"make_timestamptz({now - now % step})"
+                connection.execute(f"ALTER TABLE {name} ALTER COLUMN {PARTITION_TIME} SET DEFAULT {moment}")
+            cancel.watch(connection)
+            try:
+                changed = self._run_change(analysis, connection)
+            finally:
+                cancel.watch(None)
+            if not changed.total:
+                return changed, []
+            return changed, list(self._parts(connection, name, target))
+
+    def _run_change(self, analysis: Analysis, connection: Any) -> Changed:
+        names = {key: _name(entry) for key, entry in analysis.entries.items()}
+        query = analysis.query
+        sql = render(analysis.statement, names, analysis.entries, query.project, query.default_dataset)
+        if analysis.kind == "MERGE":
+            rows = connection.execute(f"{sql} RETURNING merge_action", query.values or None).fetchall()
+            actions = [str(row[0]) for row in rows]
+            return Changed(*(actions.count(action) for action in ("INSERT", "UPDATE", "DELETE")))
+        [count] = connection.execute(sql, query.values or None).fetchone()
+        return Changed(**{{"INSERT": "inserted", "UPDATE": "updated", "DELETE": "deleted"}[analysis.kind]: count})
+
+    def _parts(self, connection: Any, name: str, target: TableEntry) -> Iterator[dict[str, Any]]:
+        columns = ", ".join(f'"{field["name"]}"' for field in target.fields)
+        if not target.ingestion_step_us:
+            rows = connection.sql(f"SELECT {columns} FROM {name}").to_arrow_table()
+            yield self._catalog.write_rows(target, _conformed(rows, target), None)
+            return
+        moments = [
+            row[0] for row in connection.execute(f"SELECT DISTINCT {PARTITION_TIME} FROM {name}").fetchall()
+        ]
+        for moment in moments:
+            condition = f"{PARTITION_TIME} IS NOT DISTINCT FROM $moment"
+            rows = connection.sql(
+                f"SELECT {columns} FROM {name} WHERE {condition}", params={"moment": moment}
+            ).to_arrow_table()
+            micros = None if moment is None else microseconds(moment.astimezone(UTC))
+            yield self._catalog.write_rows(target, _conformed(rows, target), micros)
+
+    # Sessions
+
+    @contextlib.contextmanager
+    def _session(
+        self, analysis: Analysis, *, empty: bool = False, without: TableEntry | None = None
+    ) -> Iterator[Any]:
+        """Give a connection in which each table of the analysis is a view, views too."""
+        connection = duckdb.connect(":memory:")
+        try:
+            for setting in ("TimeZone = 'UTC'", "threads = 2", "arrow_large_buffer_size = true",
+                            "python_enable_replacements = false"):  # fmt: skip
+                connection.execute(f"SET {setting}")
+            for macro in _MACROS:
+                connection.execute(macro)
+            for key, entry in analysis.entries.items():
+                if entry.is_view or (without is not None and entry.id == without.id):
+                    continue
+                wanted = frozenset() if empty else analysis.partitions.get(key)
+                rows = self._catalog.read_table(self._catalog.snapshot(entry), wanted)
+                connection.register(_name(entry), rows)
+            for entry in analysis.entries.values():
+                if entry.is_view:
+                    self._create_view(connection, entry, analysis.entries)
+            yield connection
+        finally:
+            connection.close()
+
+    def _create_view(self, connection: Any, entry: TableEntry, entries: Mapping[TableKey, TableEntry]) -> None:
+        inner = self.view_text(entry)
+        statement = parse_statement(inner.text, inner.project, None)
+        for key in statement.tables:
+            if entries[key].is_view:
+                self._create_view(connection, entries[key], entries)
+        names = {key: _name(found) for key, found in entries.items()}
+        connection.execute(
+            f"CREATE OR REPLACE VIEW {_name(entry)} AS {render(statement, names, entries, inner.project, None)}"
+        )
+
+    def _describe(self, analysis: Analysis, connection: Any) -> list[dict[str, Any]]:
+        with _our_errors(None):
+            sql, values, names = self._engine_text(analysis)
+            schema = connection.sql(f"SELECT * FROM ({sql}) LIMIT 0", params=values).to_arrow_table().schema
+        return _checked_fields(_renamed(schema, names))
+
+    def _engine_text(self, analysis: Analysis) -> tuple[str, Any, list[str] | None]:
+        """Return DuckDB's text of a SELECT, its parameters, and names that its columns are to have.
+
+        A query over an archive alone goes through Refeed's own gate, which knows more of GoogleSQL; what the
+        gate refuses goes through sqlglot.
+        """
+        query, names = analysis.query, {key: _name(entry) for key, entry in analysis.entries.items()}
+        gated = self._gated(analysis)
+        if gated is not None:
+            return gated
+        sql = render(
+            analysis.statement, names, analysis.entries, query.project, query.default_dataset, query_only=True
+        )
+        return sql, query.values or None, None
+
+    def _gated(self, analysis: Analysis) -> tuple[str, Any, list[str]] | None:
+        entries = list(analysis.entries.values())
+        if (
+            analysis.kind != "SELECT"
+            or len(entries) != 1
+            or not _is_archive(entries[0])
+            or analysis.query.positional
+        ):
+            return None
+        [entry] = entries
+        policy = Policy(
+            f"{entry.key.dataset}.{entry.key.name}", entry.key.project, datetime.now(UTC), replay=False
+        )
+        try:
+            validated = judge_query(analysis.query.text, analysis.query.parameters, policy)
+            lake = render_lake_query(validated)
+        except (QueryRefusedError, RecursionError):
+            return None
+        count = iter(range(len(validated.output)))
+        names = [(next(count), column.name) for column in validated.output]
+        sql = f"WITH {LAKE_VIEW} AS (SELECT * FROM {_name(entry)}) SELECT * FROM ({lake.sql})"
+        return sql, dict(lake.parameters) or None, [name or f"f{number}_" for number, name in names]
+
+    # What would be read
+
+    def _prune(
+        self, query: QueryText, statement: Statement, entry: TableEntry, *, needs_filter: bool
+    ) -> frozenset[int | None] | None:
+        """Return the partitions that a statement can read, None for all.
+
+        Raises:
+            Problem: ``invalidQuery``; the table asks for a condition on its partitions and there is none.
+        """
+        partitioning = entry.body.get("timePartitioning") or {}
+        column = partitioning.get("field")
+        found = list(conditions(statement, entry.key, query.project, query.default_dataset, column))
+        if needs_filter and entry.body.get("requirePartitionFilter") and not all(found):
+            columns = f"'{column}'" if column else "'_PARTITION_LOAD_TIME', '_PARTITIONDATE', '_PARTITIONTIME'"
+            raise Problem(
+                "invalidQuery",
+                f"Cannot query over table '{entry.key}' without a filter over column(s) {columns} "
+                "that can be used for partition elimination",
+            )
+        if not entry.ingestion_step_us or not found or not all(found):
+            return None
+        known = {piece.partition_us for piece in self._catalog.snapshot(entry).pieces}
+        with duckdb.connect(":memory:") as connection, _our_errors(None):
+            connection.execute("SET TimeZone = 'UTC'")
+            wanted: set[int | None] = set()
+            for parts in found:
+                wanted |= self._matching(connection, query, parts, known)
+        return frozenset(wanted)
+
+    def _matching(self, connection: Any, query: QueryText, parts: Any, known: set[int | None]) -> set[int | None]:
+        text = " AND ".join(f"({render_condition(part)})" for part in parts)
+        table = pa.table({"us": pa.array(sorted(known, key=lambda us: us or 0), pa.int64())})
+        connection.register("partitions", table)
+        sql = (
+            f"SELECT us FROM (SELECT us, make_timestamptz(us) AS {PARTITION_TIME}, "
+            f"CAST(make_timestamptz(us) AS DATE) AS _PARTITIONDATE FROM partitions) WHERE {text}"
+        )
+        values = query.values
+        if isinstance(values, dict):
+            values = {name: value for name, value in values.items() if f"${name}" in text}
+        return {row[0] for row in connection.execute(sql, values or None).fetchall()}
+
+    def _size(self, entry: TableEntry, partitions: Any, columns: set[str] | None) -> int:
+        pieces = [
+            piece
+            for piece in self._catalog.snapshot(entry).pieces
+            if partitions is None or piece.partition_us in partitions
+        ]
+        return sum(
+            column_bytes(column)
+            for batch in self._catalog.read(entry, pieces, pseudo=False)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if columns is None or name.lower() in columns
+        )
+
+
+def _name(entry: TableEntry) -> str:
+    return f"bq_{entry.id}"
+
+
+def _plain(parameter: Parameter) -> Any:
+    return list(parameter.value) if isinstance(parameter.value, tuple) else parameter.value
+
+
+def _is_archive(entry: TableEntry) -> bool:
+    names = [field["name"] for field in entry.fields]
+    return bool(entry.ingestion_step_us) and names == [column.name for column in ARCHIVE_COLUMNS]
+
+
+def _checked_fields(schema: pa.Schema) -> list[dict[str, Any]]:
+    names = [name.lower() for name in schema.names]
+    if len(set(names)) < len(names):
+        raise Problem("invalidQuery", "Duplicate column names in the result are not supported.")
+    for name in schema.names:
+        if name.upper().startswith("_PARTITION"):
+            raise Problem(
+                "invalidQuery",
+                f'Invalid field name "{name}". Field names are not allowed to start with the (case-insensitive) '
+                "prefixes _PARTITION, _TABLE_, _FILE_, _ROW_TIMESTAMP, __ROOT__ and _COLIDENTIFIER",
+            )
+    return fields_of(schema)
+
+
+def _renamed(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
+    return pa.schema([field.with_name(name) for name, field in zip(names or schema.names, schema, strict=True)])
+
+
+def _conformed(rows: pa.Table, target: TableEntry) -> pa.Table:
+    schema = target.arrow_schema()
+    relaxed = pa.schema([field.with_nullable(True) for field in schema])
+    return pa.Table.from_batches([conform(batch, relaxed) for batch in rows.to_batches()], relaxed)
+
+
+@contextlib.contextmanager
+def _our_errors(cancel: Cancel | None) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.InterruptException as exc:
+        raise cancelled() from exc
+    except (duckdb.Error, pa.ArrowException) as exc:
+        if cancel is not None and cancel.asked.is_set():
+            raise cancelled() from exc
+        raise Problem("invalidQuery", f"{exc}") from exc

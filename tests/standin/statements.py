@@ -1,0 +1,322 @@
+"""GoogleSQL text as a statement: what it is, its tables, what it says of partitions, and the engine's text.
+
+The translator is sqlglot's, with what it lacks for the shapes that Refeed sends; a text that it can't carry over
+whole is refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tests.standin.catalog import PARTITION_DATE, PARTITION_TIME, TableEntry, TableKey
+from tests.standin.problems import Problem
+
+_PSEUDO: Final = frozenset((PARTITION_TIME, PARTITION_DATE))
+_KINDS: Final = (
+    (exp.Insert, "INSERT"),
+    (exp.Delete, "DELETE"),
+    (exp.Update, "UPDATE"),
+    (exp.Merge, "MERGE"),
+    (exp.TruncateTable, "TRUNCATE_TABLE"),
+    (exp.Query, "SELECT"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement; ``target`` is what it changes or creates, ``tables`` what it reads, each once."""
+
+    tree: exp.Expr
+    kind: str
+    target: TableKey | None
+    tables: tuple[TableKey, ...]
+
+    @property
+    def query(self) -> exp.Query | None:
+        """The SELECT in it that makes its rows, if it is one or creates from one."""
+        found = self.tree if isinstance(self.tree, exp.Query) else self.tree.args.get("expression")
+        return found if isinstance(found, exp.Query) else None
+
+
+def parse_statement(text: str, project: str, default_dataset: str | None) -> Statement:
+    """Return the one statement in ``text``.
+
+    Raises:
+        Problem: ``invalidQuery``; it is no statement, several, or of a kind that is not kept here.
+    """
+    try:
+        trees = [tree for tree in sqlglot.parse(text, read="bigquery") if tree is not None]
+    except (SqlglotError, RecursionError) as exc:
+        raise Problem("invalidQuery", f"Syntax error: {_reason(exc)}") from exc
+    if len(trees) != 1:
+        raise Problem("invalidQuery", f"{len(trees)} statements; scripts are not among what is kept here")
+    tree = trees[0]
+    kind = _kind(tree)
+    _mend(tree)
+    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    target_node = _target(tree, kind)
+    target = None if target_node is None else table_key(target_node, project, default_dataset)
+    tables: dict[TableKey, None] = {}
+    for node in list(tree.find_all(exp.Table)):
+        if node is target_node or (not node.db and node.name.lower() in ctes) or _as_array(node):
+            continue
+        tables[table_key(node, project, default_dataset)] = None
+    return Statement(tree, kind, target, tuple(tables))
+
+
+def _reason(error: Exception) -> str:
+    found = getattr(error, "errors", None) or [{}]
+    place = f" at [{found[0].get('line')}:{found[0].get('col')}]" if found[0].get("line") else ""
+    return f"{found[0].get('description') or type(error).__name__}{place}"
+
+
+def table_key(node: exp.Table, project: str, default_dataset: str | None) -> TableKey:
+    """Return the full name of a table in a text.
+
+    Raises:
+        Problem: ``invalidQuery``; it has no dataset, or is no plain table.
+    """
+    extra = {name for name, value in node.args.items() if value} - {"this", "db", "catalog", "alias"}
+    if extra:
+        raise Problem("invalidQuery", f"{node.sql('bigquery')}: {', '.join(sorted(extra))} is not kept here")
+    dataset = node.db or default_dataset
+    if not isinstance(node.this, exp.Identifier) or "*" in node.name or "INFORMATION_SCHEMA" in node.sql().upper():
+        raise Problem("invalidQuery", f"{node.sql()} is not among what is kept here")
+    if not dataset:
+        raise Problem(
+            "invalidQuery", f'Table "{node.name}" must be qualified with a dataset (e.g. dataset.table).'
+        )
+    return TableKey(node.catalog or project, dataset, node.name)
+
+
+def _kind(tree: exp.Expr) -> str:
+    if isinstance(tree, exp.Create):
+        if tree.kind == "VIEW":
+            return "CREATE_VIEW"
+        if tree.kind == "TABLE" and isinstance(tree.expression, exp.Query):
+            return "CREATE_TABLE_AS_SELECT"
+    elif isinstance(tree, exp.Drop) and tree.args.get("kind") in {"TABLE", "VIEW"}:
+        return f"DROP_{tree.args['kind']}"
+    else:
+        for kind, name in _KINDS:
+            if isinstance(tree, kind):
+                return name
+    raise Problem("invalidQuery", f"{type(tree).__name__} statements are not among what is kept here")
+
+
+def _target(tree: exp.Expr, kind: str) -> exp.Table | None:
+    if kind == "SELECT":
+        return None
+    node = tree.this or next(iter([*tree.expressions, *(tree.args.get("tables") or ())]), None)
+    if isinstance(node, exp.Schema):
+        node = node.this
+    if not isinstance(node, exp.Table):
+        raise Problem("invalidQuery", f"{kind} needs a table")
+    return node
+
+
+def _mend(tree: exp.Expr) -> None:
+    """Bring spellings of GoogleSQL that sqlglot keeps apart to one form."""
+    if isinstance(tree, exp.Delete):
+        if tree.args.get("tables"):
+            tree.set("this", tree.args["tables"][0])
+            tree.set("tables", None)
+        if tree.args.get("where") is None:
+            raise Problem("invalidQuery", "DELETE must have a WHERE clause")
+    if isinstance(tree, exp.Update) and tree.args.get("where") is None:
+        raise Problem("invalidQuery", "UPDATE must have a WHERE clause")
+    query = tree if isinstance(tree, exp.Query) else tree.args.get("expression")
+    for number, item in enumerate(query.selects if isinstance(query, exp.Query) else ()):
+        # What has no name of its own is f0_, f1_ ... in BigQuery.
+        if not isinstance(item, exp.Alias | exp.Column | exp.Dot | exp.Star):
+            item.replace(exp.alias_(item.copy(), f"f{number}_"))
+
+
+def _as_array(node: exp.Table) -> bool:
+    """Turn ``FROM t, t.attributes`` into an UNNEST, as GoogleSQL reads it."""
+    select = node.find_ancestor(exp.Select)
+    if node.catalog or select is None:
+        return False
+    aliases = {source.alias_or_name for source in _sources(select) if source is not node}
+    if not node.db or node.db not in aliases:
+        return False
+    column = exp.column(node.name, table=node.db)
+    alias = exp.TableAlias(columns=[exp.to_identifier(node.alias or node.name)])
+    node.replace(exp.Unnest(expressions=[column], alias=alias))
+    return True
+
+
+def _sources(select: exp.Expr) -> list[exp.Table]:
+    found = [select.args.get("from_") or select.args.get("from"), *(select.args.get("joins") or ())]
+    return [item.this for item in found if item is not None and isinstance(item.this, exp.Table)]
+
+
+# What a statement says of partitions
+
+
+def conditions(statement: Statement, key: TableKey, project: str, default: str | None, column: str | None
+               ) -> Iterator[list[exp.Expr] | None]:  # fmt: skip
+    """Yield for every reading of a table the conditions on its partitions alone, ``[]`` when there are none.
+
+    ``column`` is the partitioning column, None for the pseudo columns. Such a condition is a conjunct of WHERE
+    (of ON in a MERGE) with constants and parameters beside it, the one that prunes ("Query partitioned tables").
+    """
+    wanted = {name.upper() for name in (_PSEUDO if column is None else {column})}
+    for node in statement.tree.find_all(exp.Table):
+        try:
+            if table_key(node, project, default) != key:
+                continue
+        except Problem:
+            continue
+        holder = node.find_ancestor(exp.Select, exp.Delete, exp.Update, exp.Merge)
+        clause = None if holder is None else holder.args.get("on" if isinstance(holder, exp.Merge) else "where")
+        if clause is None:
+            yield []
+            continue
+        condition = clause.this if isinstance(clause, exp.Where) else clause
+        parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+        yield [part.copy() for part in parts if _is_on_partitions(part, wanted, node.alias_or_name)]
+
+
+def _is_on_partitions(part: exp.Expr, wanted: set[str], alias: str) -> bool:
+    columns = list(part.find_all(exp.Column))
+    return (
+        bool(columns)
+        and all(c.name.upper() in wanted and c.table in {"", alias} for c in columns)
+        and not any(part.find_all(exp.Query))
+    )
+
+
+def render_condition(part: exp.Expr) -> str:
+    """Return a condition of :func:`conditions` for a table that has just those columns."""
+    plain = part.transform(lambda node: exp.column(node.name) if isinstance(node, exp.Column) else node)
+    return _render(plain)
+
+
+def used_columns(statement: Statement) -> set[str] | None:
+    """Return the lower-case names of the columns that are read, None for all."""
+    tree = statement.tree
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        return None
+    return {name.name.lower() for name in tree.find_all(exp.Identifier)}
+
+
+# The engine's text
+
+
+def render(
+    statement: Statement,
+    names: Mapping[TableKey, str],
+    entries: Mapping[TableKey, TableEntry],
+    project: str,
+    default: str | None,
+    *,
+    query_only: bool = False,
+) -> str:
+    """Return the statement for DuckDB, in which each table has the name that ``names`` gives it."""
+    tree = (statement.query if query_only else statement.tree).copy()
+    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    _write_out_columns(tree, entries.get(statement.target) if statement.target else None)
+    arrays = {
+        field["name"].lower()
+        for entry in entries.values()
+        for field in entry.fields
+        if field["mode"] == "REPEATED" and field["type"] == "RECORD"
+    }
+    for node in list(tree.find_all(exp.Table)):
+        if not node.db and node.name.lower() in ctes:
+            continue
+        key = table_key(node, project, default)
+        alias = node.alias_or_name
+        if entries[key].ingestion_step_us:
+            _hide_pseudo(node, alias)
+        node.replace(exp.alias_(exp.to_table(names[key]), alias, table=True))
+    for node in list(tree.find_all(exp.Unnest)):
+        _open_structs(node, arrays)
+    return _render(tree)
+
+
+def _hide_pseudo(node: exp.Table, alias: str) -> None:
+    """Let ``*`` over a table leave its pseudo columns out."""
+    select = node.find_ancestor(exp.Select)
+    if select is None or not any(source is node for source in _sources(select)):
+        return
+    for item in select.expressions:
+        star = item.this if isinstance(item, exp.Column) else item
+        if not isinstance(star, exp.Star):
+            continue
+        if isinstance(item, exp.Column) and item.table != alias:
+            continue
+        hidden = {e.name for e in star.args.get("except_") or star.args.get("except") or ()}
+        more = [exp.to_identifier(name) for name in sorted(_PSEUDO - hidden)]
+        slot = "except_" if "except_" in exp.Star.arg_types else "except"
+        star.set(slot, [*(star.args.get(slot) or ()), *more])
+
+
+def _open_structs(node: exp.Unnest, arrays: set[str]) -> None:
+    """Let UNNEST of an array of structs give their fields as columns too."""
+    [array, *_] = node.expressions
+    name = array.name.lower() if isinstance(array, exp.Column) else ""
+    if name not in arrays or node.args.get("offset") or not isinstance(node.parent, exp.From | exp.Join):
+        return
+    alias = node.args.get("alias")
+    label = next((i.name for i in alias.columns), alias.name) if alias is not None else "unnested"
+    inner = exp.select(exp.func("UNNEST", array.copy(), exp.PropertyEQ(this=exp.to_identifier("recursive"),
+                                                                       expression=exp.true())))  # fmt: skip
+    node.replace(inner.subquery(label))
+
+
+def _write_out_columns(tree: exp.Expr, target: TableEntry | None) -> None:
+    """Name the columns that INSERT without a list and INSERT ROW mean: those that are stored."""
+    if target is None:
+        return
+    columns = [field["name"] for field in target.fields]
+    if isinstance(tree, exp.Insert) and isinstance(tree.this, exp.Table):
+        tree.set("this", exp.Schema(this=tree.this.copy(), expressions=_identifiers(columns)))
+    if isinstance(tree, exp.Merge):
+        source = tree.args["using"].alias_or_name
+        for insert in tree.find_all(exp.Insert):
+            is_row = isinstance(insert.this, exp.Var) or (insert.this is not None and insert.this.name == "ROW")
+            if insert.this is None or is_row:
+                values = insert.expression
+                insert.set("this", exp.Tuple(expressions=_identifiers(columns)))
+                if values is None or is_row:
+                    cells = [exp.column(name, table=source) for name in columns]
+                    insert.set("expression", exp.Tuple(expressions=cells))
+
+
+def _identifiers(names: Sequence[str]) -> list[exp.Expr]:
+    return [exp.to_identifier(name, quoted=True) for name in names]
+
+
+def _render(tree: exp.Expr) -> str:
+    try:
+        return str(tree.sql("duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE))
+    except SqlglotError as exc:
+        raise Problem("invalidQuery", f"This is not among what is kept here: {exc}") from exc
+
+
+def render_view(statement: Statement) -> str:
+    """Return the SELECT of a CREATE VIEW as text."""
+    assert statement.query is not None
+    return str(statement.query.sql("bigquery"))
+
+
+def ddl_options(statement: Statement) -> dict[str, Any]:
+    """Return the OPTIONS of a CREATE, and refuse properties that nothing here would keep."""
+    properties = statement.tree.args.get("properties")
+    options: dict[str, Any] = {}
+    for item in properties.expressions if properties is not None else ():
+        if not isinstance(item, exp.Property) or type(item) is not exp.Property:
+            raise Problem(
+                "invalidQuery", f"{item.sql('bigquery')} is not among what is kept here; use the REST API"
+            )
+        options[item.name] = item.args["value"].name
+    if unknown := set(options) - {"description", "friendly_name"}:
+        raise Problem("invalidQuery", f"OPTIONS {', '.join(sorted(unknown))}: use the REST API")
+    statement.tree.set("properties", None)
+    return options
