@@ -23,10 +23,9 @@ _READS: Final = ("GET", "HEAD", "OPTIONS")
 _CHARS: Final = 200
 _WHY_CHARS: Final = 500
 _METHOD_CHARS: Final = 16
+_MAX_THREADS: Final = 4
 # Calls that came too often are counted so long before they become one line.
 _COUNT_SECONDS: Final = 1.0
-# Threads of their own, as in api.auth.
-_THREADS: Final = CapacityLimiter(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,8 @@ class AuditLog:
     def __init__(self, app: ASGIApp, trail: Callable[[], AuditTrail]) -> None:
         self._app = app
         self._trail = trail
+        # Threads of its own, as api.auth's.
+        self._threads = CapacityLimiter(_MAX_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and keep what came of it."""
@@ -129,7 +130,7 @@ class AuditLog:
         if status == _TOO_MANY:
             self._trail().count(line)
         else:
-            await to_thread.run_sync(self._trail().write, line, limiter=_THREADS)
+            await to_thread.run_sync(self._trail().write, line, limiter=self._threads)
 
 
 def _is_kept(method: str, status: int) -> bool:

@@ -20,8 +20,7 @@ from model.settings import Settings
 
 _NAME_CHARS: Final = 200
 _PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
-# Threads of their own: callers must be told who they are not while all others wait for long queries.
-_THREADS: Final = CapacityLimiter(8)
+_MAX_THREADS: Final = 8
 
 
 class Gatekeeper:
@@ -125,13 +124,15 @@ class Admission:
     def __init__(self, app: ASGIApp, gatekeeper: Callable[[], Gatekeeper]) -> None:
         self._app = app
         self._gatekeeper = gatekeeper
+        # Threads of its own: callers are told that they are nobody even while all others wait for long queries.
+        self._threads = CapacityLimiter(_MAX_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its principal, or answer why not."""
         if scope["type"] == "http":
             request = Request(scope)
             try:
-                await to_thread.run_sync(self._gatekeeper().admit, request, limiter=_THREADS)
+                await to_thread.run_sync(self._gatekeeper().admit, request, limiter=self._threads)
             except RefeedError as error:
                 response = answer_error(request, error)
                 await response(scope, receive, send)

@@ -78,9 +78,15 @@ def configure_logging() -> None:
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if is_terminal
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        # Where an error came from without its variables' values: tokens, queries and messages are among them.
+        else [
+            structlog.processors.ExceptionRenderer(
+                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            ),
+            structlog.processors.JSONRenderer(),
+        ]
     )
     # Our lines and the libraries' take the same way: the standard library's, which drops a line that can't be
     # written. A disk that is full of logs must not end a stream.

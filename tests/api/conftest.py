@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 import uvicorn
 
 from api.app import create_app
@@ -116,6 +117,16 @@ def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
             server.should_exit = True
             thread.join(_SECONDS)
             assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_log() -> Iterator[None]:
+    """Tracebacks without the values of all variables, which take seconds to draw."""
+    structlog.configure(
+        processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    )
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="module")

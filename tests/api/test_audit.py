@@ -1,0 +1,176 @@
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api.audit import AuditLine, AuditTrail
+from jobs.store import JobStore
+from model.errors import StoreUnavailableError
+from model.principal import ADMIN, READ, RUN
+
+JOB = "/backfills/bf_00000000000000000000000000"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = JobStore(tmp_path / "jobs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def closed(start_api: Callable[..., Any]) -> Any:
+    api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="20")
+    api.make_key(ADMIN, name="first")
+    return api
+
+
+def lines_of(api: Any, call: Callable[[], Any]) -> list[tuple[str, str, str, str, str | None]]:
+    before = len(api.audit())
+    call()
+    return [(e.actor, e.action, e.target, e.outcome, e.why) for e in api.audit()[before:]]
+
+
+def test_refused_calls_are_kept_with_who_and_why(closed: Any) -> None:
+    with closed.client() as nobody:
+        assert lines_of(closed, lambda: nobody.get("/backfills")) == [
+            (
+                "unknown at 127.0.0.1",
+                "GET",
+                "/backfills",
+                "refused",
+                "401 unauthenticated: no Authorization header",
+            )
+        ]
+    token = closed.make_key(READ, name="reader")
+    with closed.client(token) as reader:
+        assert lines_of(closed, lambda: reader.post(f"{JOB}:cancel")) == [
+            (
+                "key:reader",
+                "cancelBackfill",
+                f"{JOB}:cancel",
+                "refused",
+                "403 forbidden: This needs the scope backfills.run, which key:reader does not have.",
+            )
+        ]
+    prefix, secret = token.rsplit("_", 1)
+    with closed.client(f"{prefix}_{'a' * len(secret)}") as guesser:
+        (line,) = lines_of(closed, lambda: guesser.get("/backfills"))
+    assert line[4] == f"401 unauthenticated: {prefix} came with a wrong secret"
+
+
+def test_changes_are_kept_and_reads_are_not(closed: Any) -> None:
+    day = {"type": "DATE", "value": time.strftime("%Y-%m-%d", time.gmtime(time.time() - 86_400))}
+    body = {
+        "query": "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day",
+        "topic": "replay",
+        "parameters": {"day": day},
+    }
+    with closed.client(closed.make_key(RUN, READ, name="runner")) as client:
+        made = lines_of(closed, lambda: client.post("/backfills", json=body))
+        assert [line[:4] for line in made] == [("key:runner", "createBackfill", made[0][2], "done")]
+        assert lines_of(closed, lambda: client.get(made[0][2])) == []
+        change = {"description": "why"}
+        assert [line[1:4] for line in lines_of(closed, lambda: client.patch(made[0][2], json=change))] == [
+            ("changeBackfill", made[0][2], "done")
+        ]
+        # Nothing was changed by what was not understood.
+        assert lines_of(closed, lambda: client.post("/backfills", json={})) == []
+
+
+def test_no_secret_query_or_body_is_ever_kept(closed: Any) -> None:
+    secrets = ["s3cr3t-token", "s3cr3t-query", "s3cr3t-body"]
+    with closed.client(secrets[0]) as client:
+        client.post(f"/backfills?key={secrets[1]}", json={"query": secrets[2]})
+        client.get("/backfills", params={"access_token": secrets[1]})
+
+    kept = repr(closed.audit())
+    assert "unauthenticated" in kept
+    assert not [secret for secret in secrets if secret in kept]
+
+
+def test_calls_that_came_too_often_are_summed_up(closed: Any) -> None:
+    with closed.client(closed.make_key(READ, name="hasty")) as client:
+        statuses = [client.get("/backfills").status_code for _ in range(40)]
+    refused = statuses.count(429)
+    assert refused >= 10
+
+    deadline = time.monotonic() + 20
+    while True:
+        lines = [entry for entry in closed.audit() if entry.actor == "key:hasty"]
+        if sum(int((entry.why or "0").split()[0]) for entry in lines) >= refused:
+            break
+        assert time.monotonic() < deadline, lines
+        time.sleep(0.05)
+    assert sum(int((entry.why or "0").split()[0]) for entry in lines) == refused
+    assert len(lines) < refused
+    assert all("429 rate_limited" in (entry.why or "") for entry in lines)
+
+
+def test_the_log_is_read_in_pages_by_admins(closed: Any) -> None:
+    with closed.client() as nobody:
+        for _ in range(3):
+            nobody.get("/backfills")
+    with closed.client(closed.make_key(ADMIN, name="ann")) as client:
+        first = client.get("/audit", params={"page_size": 2}).json()
+        second = client.get("/audit", params={"page_size": 2, "page_token": first["next_page_token"]}).json()
+        wrong = client.get("/audit", params={"page_token": "nonsense"})
+
+    numbers = [entry["number"] for page in (first, second) for entry in page["entries"]]
+    assert len(numbers) == 4
+    assert numbers == sorted(numbers, reverse=True)
+    assert set(first["entries"][0]) == {"number", "at", "actor", "action", "target", "outcome", "why"}
+    assert (wrong.status_code, wrong.json()["errors"][0]["code"]) == (422, "page_token_invalid")
+
+
+def test_what_was_counted_is_written_at_the_end(store: JobStore) -> None:
+    trail = AuditTrail(store)
+    line = AuditLine("key:ci", "listBackfills", "", "refused", "429 rate_limited")
+    for _ in range(7):
+        trail.count(line)
+    trail.close()
+
+    assert sum(int((entry.why or "").split()[0]) for entry in store.list_audit(10)) == 7
+
+
+def test_a_store_that_is_away_for_a_while_ends_no_counting(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.audit._COUNT_SECONDS", 0.01)
+    append, failed = store.append_audit, []
+
+    def fail_once(*fields: Any) -> None:
+        if not failed:
+            failed.append(fields)
+            raise StoreUnavailableError
+        append(*fields)
+
+    monkeypatch.setattr(store, "append_audit", fail_once)
+    trail = AuditTrail(store)
+    line = AuditLine("key:ci", "listBackfills", "", "refused", "429 rate_limited")
+    trail.count(line)
+    deadline = time.monotonic() + 20
+    while not failed:
+        assert time.monotonic() < deadline, "it is tried"
+        time.sleep(0.01)
+    trail.count(line)
+    trail.close()
+
+    assert [entry.why for entry in store.list_audit(10)] == ["1 times: 429 rate_limited"]
+
+
+def test_a_fault_in_the_middle_of_a_change_is_kept(closed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("backfill.service.BackfillService.cancel", fail)
+    with closed.client(closed.make_key(RUN, name="unlucky")) as client:
+        response: list[httpx.Response] = []
+        lines = lines_of(closed, lambda: response.append(client.post(f"{JOB}:cancel")))
+
+    assert response[0].status_code == 500
+    assert [line[:4] for line in lines] == [("key:unlucky", "cancelBackfill", f"{JOB}:cancel", "failed")]
+    assert "secret" not in (lines[0][4] or "")

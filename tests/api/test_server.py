@@ -1,0 +1,106 @@
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api.server import MAX_HEAD_BYTES, check_host
+from model.errors import SettingsError
+
+
+@pytest.fixture(scope="module")
+def api(start_api: Callable[..., Any]) -> Any:
+    return start_api(REFEED_BODY_TIMEOUT_SECONDS="0.5")
+
+
+def split(answer: bytes) -> tuple[int, dict[str, str], bytes]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(first.split()[1]), headers, body
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_loopback_needs_no_key(host: str) -> None:
+    check_host(host, is_open=True)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "refeed.example"])
+def test_any_other_address_needs_a_key_or_an_issuer(host: str) -> None:
+    check_host(host, is_open=False)
+    with pytest.raises(SettingsError) as raised:
+        check_host(host, is_open=True)
+    assert "refeed keys create" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n", 400),
+        (b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"POST /backfills HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2 * MAX_HEAD_BYTES, 431),
+        (b"GET /" + b"x" * 2 * MAX_HEAD_BYTES, 431),
+    ],
+)
+def test_what_is_no_request_is_a_problem_too(api: Any, content: bytes, status: int) -> None:
+    answered, headers, body = split(api.send_raw(content))
+
+    assert answered == status
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["connection"] == "close"
+    problem = json.loads(body)
+    assert (problem["status"], problem["code"]) == (status, "http_error")
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET /healthz HTTP/1.1\r\nHost: loc"])
+def test_a_head_that_never_ends_ends_its_connection(api: Any, beginning: bytes) -> None:
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
+        connection.sendall(beginning)
+        assert connection.recv(1000) == b""
+    assert 0.4 < time.monotonic() - began < 15
+
+
+def test_a_head_that_drips_has_no_more_time_than_one_that_stops(api: Any) -> None:
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
+        connection.settimeout(0.05)
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        while time.monotonic() - began < 15:
+            try:
+                connection.sendall(b"x")
+                if connection.recv(1000) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+    assert time.monotonic() - began < 10
+
+
+def test_a_connection_is_used_again_after_an_answer(api: Any) -> None:
+    with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
+        for _ in range(3):
+            # Longer than a head may take: what counts is each head's own time.
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+            time.sleep(0.2)
+            connection.sendall(b"\r\n")
+            answer = b""
+            while b"}" not in answer:
+                answer += connection.recv(10_000)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api: Any) -> None:
+    with api.client() as client:
+        for path in ("/healthz", "/nothing", "/docs"):
+            headers = client.get(path).headers
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["cache-control"] == "no-store"
+            assert "uvicorn" not in headers.get("server", "")
