@@ -36,6 +36,7 @@ def open_backfills(settings: Settings) -> BackfillService:
         pubsub=pubsub,
         launcher=launcher,
         max_running=settings.max_running,
+        keep_job_days=settings.keep_job_days,
     )
 
 
@@ -46,6 +47,7 @@ def assemble_backfills(
     pubsub: PubSub,
     launcher: Launcher,
     max_running: int,
+    keep_job_days: int = 30,
     staging_of: StagingOf = lambda _topic: None,
 ) -> BackfillService:
     """Return the service of its parts; ``staging_of`` knows the staging table that a topic's pipeline writes."""
@@ -55,7 +57,14 @@ def assemble_backfills(
         store=store,
         pubsub=pubsub,
         launcher=launcher,
-        supervisor=Supervisor(store, launcher, deployment.home, max_running=max_running),
+        supervisor=Supervisor(
+            store,
+            launcher,
+            deployment.home,
+            max_running=max_running,
+            verify=verifier.verify,
+            keep_job_days=keep_job_days,
+        ),
         planner=Planner(deployment, store, pubsub),
         verifier=verifier,
     )

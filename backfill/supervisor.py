@@ -1,55 +1,107 @@
-"""Keeps the job store true: launches what waits, follows what runs, buries what died."""
+"""Keeps the job store true: launches what waits, follows what runs, starts again what died."""
 
-import fcntl
 import json
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Final
+from typing import Any, Final
 
 import structlog
 
-from backfill.selection import read_selection
+from backfill.cleaning import clean_folders
+from backfill.following import Followed
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.launcher import Launch, Launcher
-from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
+from jobs.owner import Owner
 from jobs.store import Job, JobError, JobStore
-from model.errors import JobStateError, RefeedError
+from model.errors import (
+    CheckpointCorruptError,
+    JobChangedError,
+    JobStateError,
+    LeaseLostError,
+    RefeedError,
+    SelectionGoneError,
+    StoreUnavailableError,
+)
 from model.job import JobState
 
 KIND: Final = "backfill"
 ACTOR: Final = "refeed"
+DRIVER: Final = "driver"
 _MODULE: Final = "backfill.job"
 _TICK_SECONDS: Final = 0.5
+_LEASE_SECONDS: Final = 20.0
 _CANCEL_SECONDS: Final = 4.0
 # Requests under way when a job ends still get their answers, and their tasks write them down.
 _SETTLE_SECONDS: Final = 5.0
+# Seconds before each automatic restart of a dead driver; as many as there are.
+_RESTART_WAITS_SECONDS: Final = (1.0, 5.0, 25.0)
+_VERIFY_TICK_SECONDS: Final = 2.0
+_VERIFY_HOLD_SECONDS: Final = 600.0
+_VERIFY_FIRST_SECONDS: Final = 5.0
+# A merge runs every night: two of them have had their chance by then.
+_VERIFY_LAST_SECONDS: Final = 48 * 3600.0
+_CLEAN_SECONDS: Final = 3600.0
+_KEEP_PLANS: Final = timedelta(days=1)
+
+_ORDERS: Final[Mapping[JobState, Order]] = {
+    JobState.RUNNING: Order.RUN,
+    JobState.PAUSED: Order.PAUSE,
+    JobState.CANCELLING: Order.STOP,
+}
+# Somebody else changed the job or holds it now: it is theirs to go on.
+_OVERTAKEN: Final = (JobStateError, JobChangedError, LeaseLostError)
+
+Verify = Callable[[Job], dict[str, Any]]
 
 _LOG: Final = structlog.get_logger()
 
 
 class Supervisor:
-    """Drives the backfills of one home; of several processes with one home, one supervises at a time.
+    """Drives the backfills of a job store; of several, each job is one supervisor's by its lease.
 
-    Everything it knows is in the store and in the jobs' folders, so it can die at any moment: the next one
-    finds drivers by pid and start time, launches what is PENDING, and fails what has lost its driver.
+    Everything it knows is in the store and in the jobs' folders, so it can die at any moment: another takes its
+    jobs over when their leases expire, at once where it can see that the process is gone. It finds drivers by
+    pid and start time, or by their heartbeat when they are elsewhere, and starts those again that died, three
+    times. Supervisors that share a store must share the home's folders.
+
+    ``verify`` says what is proven of an ended job. Folders go ``keep_job_days`` after their job has ended.
     """
 
-    def __init__(self, store: JobStore, launcher: Launcher, home: Path, *, max_running: int) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        launcher: Launcher,
+        home: Path,
+        *,
+        max_running: int,
+        verify: Verify | None = None,
+        keep_job_days: int = 30,
+        lease_seconds: float = _LEASE_SECONDS,
+    ) -> None:
         self._store = store
         self._launcher = launcher
         self._backfills = home / "backfills"
-        self._lock_path = home / "run" / "backfills.lock"
-        self._lock: IO[str] | None = None
         self._max_running = max_running
+        self._verify = verify
+        self._keep = timedelta(days=keep_job_days)
+        self._lease_seconds = lease_seconds
+        self._owner = str(Owner.current())
         self._pool = ThreadPoolExecutor(max_workers=max_running, thread_name_prefix="launch")
+        self._chores = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chores")
+        self._chore: Future[None] | None = None
+        self._cleaned_at: float | None = None
+        self._verified_at: float | None = None
+        self._renewed_at: float | None = None
         self._launching: set[str] = set()
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, Followed] = {}
         self._cancelling_since: dict[str, float] = {}
         self._settling: dict[str, float] = {}
+        self._astray: set[str] = set()
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,13 +118,15 @@ class Supervisor:
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._chores.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
-        """Wait for launches under way after :meth:`stop`, then let another process supervise."""
+        """Wait for launches under way after :meth:`stop`, then let other supervisors have the jobs."""
         self._pool.shutdown()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._chores.shutdown()
+        # If the store does not answer, the leases expire.
+        with suppress(RefeedError):
+            self._store.release_all(self._owner)
 
     def wake(self) -> None:
         """Look now, not at the next half second."""
@@ -83,38 +137,42 @@ class Supervisor:
         return JobFolder(self._backfills / job_id)
 
     def interrupt(self, why: str) -> None:
-        """Stop every running job; each is FAILED as interrupted and can be retried from where it is."""
-        for job in self._store.list_active(KIND):
+        """Stop every job that runs and is not another one's; each is FAILED as interrupted, and can be retried.
+
+        A paused one stays paused without its driver.
+        """
+        self._take_over()
+        for job in self._store.held(KIND, self._owner):
             if job.state in {JobState.RUNNING, JobState.CANCELLING}:
                 self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "interrupted", "message": why}))
-                if job.driver is not None:
-                    self._launcher.kill(job.driver)
+            elif job.state is JobState.PAUSED and job.driver is not None:
+                self._let_go_of_driver(job, why)
+            if job.driver is not None and job.driver.is_here:
+                self._launcher.kill(job.driver)
 
     def tick(self) -> None:
-        """Look at every job once; does nothing while another process supervises this home."""
-        if not self._has_lock():
-            return
-        active = self._store.list_active(KIND)
-        for job in active:
+        """Look at every job of this supervisor once, and at what is nobody's."""
+        self._take_over()
+        held = self._store.held(KIND, self._owner)
+        for job in held:
             if job.state is not JobState.PENDING:
                 self._guarded(job, self._follow)
-        for job_id, until in list(self._settling.items()):
-            self._write_progress(job_id)
-            if time.monotonic() > until:
-                del self._settling[job_id]
-                self._followed.pop(job_id, None)
-        running = sum(job.state in {JobState.RUNNING, JobState.CANCELLING} for job in active)
-        waiting = [job for job in active if job.state is JobState.PENDING and job.id not in self._launching]
-        for job in waiting[: max(0, self._max_running - running - len(self._launching))]:
-            self._launching.add(job.id)
-            self._pool.submit(self._guarded, job, self._launch)
+        self._settle()
+        claimed = self._store.claim(KIND, self._owner, limit=self._max_running, lease_seconds=self._lease_seconds)
+        for job in [*(job for job in held if job.state is JobState.PENDING), *claimed]:
+            if job.id not in self._launching:
+                self._launching.add(job.id)
+                self._pool.submit(self._guarded, job, self._launch)
+        self._do_chores()
 
     def _run(self) -> None:
         while not self._ended.is_set():
             self._wake.clear()
             try:
                 self.tick()
-            except Exception:  # noqa: BLE001 - a store that is busy or a full disk must not end the supervision
+            except StoreUnavailableError as exc:
+                _LOG.warning("the job store does not answer; trying again", problem=exc.message)
+            except Exception:  # noqa: BLE001 - a full disk, for example, must not end the supervision
                 _LOG.exception("supervision failed; trying again")
             self._wake.wait(_TICK_SECONDS)
 
@@ -122,122 +180,272 @@ class Supervisor:
         """Let one job's trouble be its own."""
         try:
             do(job)
+        except _OVERTAKEN as exc:
+            _LOG.info("overtaken", backfill_id=job.id, why=exc.message)
         except Exception:  # noqa: BLE001 - see above
             _LOG.exception("job failed to be supervised; trying again", backfill_id=job.id)
+
+    def _take_over(self) -> None:
+        """Renew what is held, and take what others have left."""
+        now = time.monotonic()
+        if self._renewed_at is None or now - self._renewed_at > self._lease_seconds / 4:
+            self._store.renew(self._owner, self._lease_seconds)
+            self._renewed_at = now
+        for name in self._store.owners(KIND):
+            owner = Owner.parse(name)
+            if owner is not None and owner.is_dead:
+                _LOG.info("another supervisor is gone", owner=name)
+                self._store.release_all(name)
+        for job in self._store.take_over(KIND, self._owner, lease_seconds=self._lease_seconds):
+            _LOG.info("took over", backfill_id=job.id, state=job.state.value, epoch=job.epoch)
 
     def _launch(self, job: Job) -> None:
         try:
             folder = self.folder(job.id)
             try:
+                # A folder that was removed is found before Spark starts for nothing.
+                folder.read_specification()
                 # The server, if there is one, starts before the attempt does: a cancel meanwhile is just that.
                 self._launcher.prepare()
-                attempt = self._store.begin_attempt(job.id)
-            except JobStateError:
+                attempt = self._store.begin_attempt(job.id, owner=self._owner)
+            except SelectionGoneError as exc:
+                self._finish(job, _failure(job, exc))
+                return
+            except (*_OVERTAKEN, StoreUnavailableError):
                 return
             except RefeedError as exc:
                 if not self._ended.is_set():
                     self._finish(job, _failure(job, exc))
                 # Else it is the launcher's end: the job stays PENDING for the next supervisor.
                 return
-            folder.write_control(Control(attempt.epoch, Order.RUN))
-            argument = json.dumps({"folder": str(folder.path), "epoch": attempt.epoch})
-            try:
-                driver = self._launcher.launch(Launch(job.id, _MODULE, argument, folder.driver_log))
-            except RefeedError as exc:
-                self._finish(
-                    attempt, Outcome(attempt.epoch, JobState.FAILED, {"code": exc.code, "message": exc.message})
-                )
-                return
-            try:
-                self._store.move(job.id, JobState.RUNNING, actor=ACTOR, driver=driver)
-            except JobStateError:
-                folder.write_control(Control(attempt.epoch, Order.STOP))
-                self._launcher.kill(driver)
-            _LOG.info("launched", backfill_id=job.id, epoch=attempt.epoch, pid=driver.pid)
+            self._launch_attempt(attempt, folder)
         finally:
             self._launching.discard(job.id)
             self.wake()
 
+    def _launch_attempt(self, attempt: Job, folder: JobFolder) -> None:
+        if not folder.write_control(_control_of(attempt, Order.RUN)):
+            # Another supervisor took over and began a later attempt.
+            return
+        argument = json.dumps({"folder": str(folder.path), "epoch": attempt.epoch})
+        try:
+            driver = self._launcher.launch(Launch(attempt.id, _MODULE, argument, folder.driver_log))
+        except RefeedError as exc:
+            self._finish(attempt, _failure(attempt, exc))
+            return
+        try:
+            self._store.move(
+                attempt.id,
+                JobState.RUNNING,
+                actor=ACTOR,
+                driver=driver,
+                owner=self._owner,
+                expected_epoch=attempt.epoch,
+                expected_state=JobState.PENDING,
+            )
+        except RefeedError:
+            folder.write_control(Control(attempt.epoch, Order.STOP))
+            self._launcher.kill(driver)
+            raise
+        _LOG.info("launched", backfill_id=attempt.id, epoch=attempt.epoch, pid=driver.pid)
+
     def _follow(self, job: Job) -> None:
+        if job.state is JobState.PAUSED and job.driver is None:
+            # It waits for a resume, which launches it anew.
+            return
         folder = self.folder(job.id)
         self._write_progress(job.id)
-        reason = None if job.driver is None else self._launcher.exit_reason(job.driver)
+        reason = self._followed_job(job.id).death(job, self._launcher)
         # Read after the look at the process: an outcome is written before its driver ends.
         outcome = folder.read_outcome(job.epoch)
         if outcome is not None:
+            self._end(job, outcome, folder)
+        elif reason is not None:
+            self._bury(job, reason, folder)
+        else:
+            self._steer(job, folder)
+
+    def _end(self, job: Job, outcome: Outcome, folder: JobFolder) -> None:
+        """Take the driver's word for how the attempt ended."""
+        if outcome.state is not JobState.PAUSED:
             self._finish(job, outcome)
-        elif reason is not None or job.driver is None:
-            self._finish(job, _death(job, reason or "No driver is known.", folder))
         elif job.state is JobState.CANCELLING:
-            # A service that died between the two writes of a cancel left only the first.
-            folder.write_control(Control(job.epoch, Order.STOP))
+            self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
+        elif self._is_paused(job, folder):
+            self._let_go_of_driver(job, "It was paused for long; a resume launches another one.")
+        else:
+            # Resumed in the moment in which the driver left.
+            self._restart(job, "Its driver had just ended, after a long pause.", wait_seconds=0.0, counts=False)
+
+    def _bury(self, job: Job, reason: str, folder: JobFolder) -> None:
+        """Go on after a driver that died without a word."""
+        if job.state is JobState.CANCELLING:
+            self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
+            return
+        died = _last_words(reason, folder)
+        if self._is_paused(job, folder):
+            self._let_go_of_driver(job, died)
+        elif job.restarts < len(_RESTART_WAITS_SECONDS):
+            number = f"{job.restarts + 1} of {len(_RESTART_WAITS_SECONDS)}"
+            wait_seconds = _RESTART_WAITS_SECONDS[job.restarts]
+            self._restart(job, f"Restarted ({number}): {died}", wait_seconds=wait_seconds, counts=True)
+        else:
+            message = f"{died} It was restarted {job.restarts} times. What it confirmed is kept; a retry goes on."
+            self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "driver_died", "message": message}))
+
+    def _is_paused(self, job: Job, folder: JobFolder) -> bool:
+        """Say whether the job is paused, and let the store know of a pause by its driver."""
+        if job.state is JobState.PAUSED:
+            return True
+        why = folder.read_pause(job.epoch)
+        if why is None:
+            return False
+        folder.write_control(_control_of(job, Order.PAUSE))
+        self._store.move(
+            job.id, JobState.PAUSED, actor=DRIVER, why=why, owner=self._owner, expected_version=job.version
+        )
+        return True
+
+    def _let_go_of_driver(self, job: Job, why: str) -> None:
+        # Tasks on a Connect server outlive a driver that died.
+        self.folder(job.id).write_control(_control_of(job, Order.STOP))
+        self._write_progress(job.id)
+        self._store.forget_driver(job.id, actor=ACTOR, why=why, expected_epoch=job.epoch)
+        self._followed.pop(job.id, None)
+        _LOG.info("waits for a resume without a driver", backfill_id=job.id, why=why)
+
+    def _restart(self, job: Job, why: str, *, wait_seconds: float, counts: bool) -> None:
+        self.folder(job.id).write_control(_control_of(job, Order.STOP))
+        self._write_progress(job.id)
+        self._store.restart(
+            job.id,
+            self._owner,
+            actor=ACTOR,
+            why=why,
+            epoch=job.epoch,
+            wait_seconds=wait_seconds,
+            counts=counts,
+        )
+        self._followed.pop(job.id, None)
+        _LOG.info("to be launched again", backfill_id=job.id, why=why)
+
+    def _steer(self, job: Job, folder: JobFolder) -> None:
+        """See that the driver is told what the store says."""
+        if job.state is JobState.RUNNING and self._is_paused(job, folder):
+            return
+        wanted = _control_of(job, _ORDERS[job.state])
+        try:
+            is_told = folder.read_control() == wanted
+        except CheckpointCorruptError:
+            is_told = False
+        if is_told:
+            self._astray.discard(job.id)
+        elif job.state is JobState.CANCELLING or job.id in self._astray:
+            # A service that died between the store and the control left only the first.
+            folder.write_control(wanted)
+        else:
+            # A service may be about to write the other of the two; it is looked at again.
+            self._astray.add(job.id)
+        if job.state is JobState.CANCELLING and job.driver is not None and job.driver.is_here:
             since = self._cancelling_since.setdefault(job.id, time.monotonic())
             if time.monotonic() - since > _CANCEL_SECONDS:
                 self._launcher.kill(job.driver)
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
-        # Whatever still runs of this attempt must not publish on: on a Connect server, tasks outlive a driver.
-        self.folder(job.id).write_control(Control(job.epoch, Order.STOP))
-        self._write_progress(job.id)
+        folder = self.folder(job.id)
+        if folder.path.exists():
+            # Whatever still runs of this attempt must not publish on: on a Connect server, tasks outlive a driver.
+            folder.write_control(_control_of(job, Order.STOP))
+            self._write_progress(job.id)
         error = None if outcome.error is None else JobError(**outcome.error)
         why = None if error is None else error.message
-        with suppress(JobStateError):
-            self._store.move(job.id, outcome.state, actor=ACTOR, error=error, why=why)
+        with suppress(*_OVERTAKEN):
+            self._store.move(
+                job.id,
+                outcome.state,
+                actor=ACTOR,
+                error=error,
+                why=why,
+                owner=self._owner,
+                expected_epoch=job.epoch,
+            )
         self._cancelling_since.pop(job.id, None)
         self._settling[job.id] = time.monotonic() + _SETTLE_SECONDS
         _LOG.info("finished", backfill_id=job.id, state=outcome.state.value, why=why)
 
-    def _write_progress(self, job_id: str) -> None:
+    def _settle(self) -> None:
+        for job_id, until in list(self._settling.items()):
+            self._write_progress(job_id)
+            if time.monotonic() > until:
+                del self._settling[job_id]
+                self._followed.pop(job_id, None)
+
+    def _followed_job(self, job_id: str) -> Followed:
         followed = self._followed.get(job_id)
         if followed is None:
-            followed = self._followed[job_id] = _Followed(self.folder(job_id))
-        progress = followed.measure()
+            followed = self._followed[job_id] = Followed(self.folder(job_id))
+        return followed
+
+    def _write_progress(self, job_id: str) -> None:
+        progress = self._followed_job(job_id).measure()
         if progress is not None:
             self._store.set_progress(job_id, progress)
 
-    def _has_lock(self) -> bool:
-        if self._lock is None:
-            self._lock_path.parent.mkdir(parents=True, exist_ok=True)
-            file = self._lock_path.open("a")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
-                return False
-            self._lock = file
-        return True
+    def _do_chores(self) -> None:
+        """Verify and clean beside the supervision: both may take minutes."""
+        if self._ended.is_set() or (self._chore is not None and not self._chore.done()):
+            return
+        now = time.monotonic()
+        if self._verify is not None and _is_due(self._verified_at, _VERIFY_TICK_SECONDS, now):
+            self._verified_at = now
+            self._chore = self._chores.submit(self._chore_guarded, self._verify_ended)
+        elif _is_due(self._cleaned_at, _CLEAN_SECONDS, now):
+            self._cleaned_at = now
+            self._chore = self._chores.submit(self._chore_guarded, self._clean)
+
+    def _chore_guarded(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception:  # noqa: BLE001 - it is done again
+            _LOG.exception("a chore failed; trying again")
+
+    def _verify_ended(self) -> None:
+        assert self._verify is not None
+        for job in self._store.list_unverified(KIND, 1, hold_seconds=_VERIFY_HOLD_SECONDS):
+            verification = self._verify(job)
+            again = verify_again_seconds(job, verification)
+            self._store.set_verification(job.id, verification, actor=ACTOR, epoch=job.epoch, again_seconds=again)
+            _LOG.info("verified", backfill_id=job.id, state=verification.get("state"))
+
+    def _clean(self) -> None:
+        now = datetime.now(UTC)
+        clean_folders(self._store, self._backfills, keep=self._keep, now=now)
+        self._store.purge_plans(now - _KEEP_PLANS)
 
 
-class _Followed:
-    """One job's figures between two looks."""
-
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
-        self._reader = CheckpointReader(CheckpointFolder(folder.progress))
-        self._meter = ProgressMeter()
-        self._selected: int | None = None
-        self._latest: Progress | None = None
-
-    def measure(self) -> Progress | None:
-        """Return the figures, or None when they have not changed."""
-        if self._selected is None:
-            selection = read_selection(self._folder.selection)
-            self._selected = None if selection is None else selection.rows
-        progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic())
-        if progress == self._latest:
-            return None
-        self._latest = progress
-        return progress
+def _control_of(job: Job, order: Order) -> Control:
+    options = job.options
+    return Control(job.epoch, order, options.get("rate_limit_messages_per_second"), options.get("canary_messages"))
 
 
 def _failure(job: Job, exc: RefeedError) -> Outcome:
     return Outcome(job.epoch, JobState.FAILED, {"code": exc.code, "message": exc.message})
 
 
-def _death(job: Job, reason: str, folder: JobFolder) -> Outcome:
-    if job.state is JobState.CANCELLING:
-        return Outcome(job.epoch, JobState.CANCELLED)
+def _last_words(reason: str, folder: JobFolder) -> str:
     lines = folder.read_log_tail().splitlines()
-    last = f" Its last line: {lines[-1][:300]}" if lines else ""
-    message = f"{reason}{last} What it confirmed is kept; a retry goes on from there."
-    return Outcome(job.epoch, JobState.FAILED, {"code": "driver_died", "message": message})
+    return reason + (f" Its last line: {lines[-1][:300]}" if lines else "")
+
+
+def _is_due(done_at: float | None, every_seconds: float, now: float) -> bool:
+    return done_at is None or now - done_at > every_seconds
+
+
+def verify_again_seconds(job: Job, verification: Mapping[str, Any]) -> float | None:
+    """Return when to look again: what was published lands within seconds, and is merged by night."""
+    state, landed = verification.get("state"), verification.get("landed")
+    is_merged = state == "complete" and (verification.get("merged") or 0) >= (landed or 0)
+    age = 0.0 if job.finished_at is None else (datetime.now(UTC) - job.finished_at).total_seconds()
+    if state == "unknown" or landed is None or is_merged or age > _VERIFY_LAST_SECONDS:
+        return None
+    return max(_VERIFY_FIRST_SECONDS, age / 2)

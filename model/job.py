@@ -50,12 +50,21 @@ MOVES: Final[dict[JobState, frozenset[JobState]]] = {
         }
     ),
     JobState.PAUSED: frozenset(
-        {JobState.RUNNING, JobState.PENDING, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}
+        {
+            JobState.RUNNING,
+            JobState.PENDING,
+            JobState.CANCELLING,
+            JobState.CANCELLED,
+            # The pause came when there was nothing left to do.
+            JobState.SUCCEEDED,
+            JobState.FAILED,
+        }
     ),
     JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED}),
     JobState.CANCELLED: frozenset({JobState.PENDING}),
     JobState.FAILED: frozenset({JobState.PENDING}),
-    JobState.SUCCEEDED: frozenset(),
+    # To send again what has not landed.
+    JobState.SUCCEEDED: frozenset({JobState.PENDING}),
 }
 
 

@@ -11,8 +11,8 @@ from jobs.store.database import Database
 from jobs.store.records import Job
 from jobs.store.rows import append_event, get_job, job_of, update_job
 from jobs.store.tables import JOBS
-from model.errors import JobChangedError, LeaseLostError
-from model.job import FINAL_STATES, JobState, validate_move
+from model.errors import JobChangedError, JobStateError, LeaseLostError
+from model.job import FINAL_STATES, JobState
 
 _FINAL: Final = sorted(state.value for state in FINAL_STATES)
 # What takes one of the places of REFEED_MAX_RUNNING; a paused driver publishes nothing.
@@ -92,6 +92,23 @@ class Leases:
                 .values(lease_owner=None, lease_until=None)
             )
 
+    def release_all(self, owner: str) -> None:
+        """Let go of everything that an owner holds, at its end or when it is known to be dead."""
+        with self._database.write() as connection:
+            connection.execute(
+                JOBS.update().where(JOBS.c.lease_owner == owner).values(lease_owner=None, lease_until=None)
+            )
+
+    def owners(self, kind: str) -> list[str]:
+        """Return everybody who holds active jobs."""
+        query = (
+            sa.select(JOBS.c.lease_owner)
+            .where(JOBS.c.kind == kind, JOBS.c.state.not_in(_FINAL), JOBS.c.lease_owner.is_not(None))
+            .distinct()
+        )
+        with self._database.read() as connection:
+            return list(connection.scalars(query))
+
     def restart(
         self, job_id: str, owner: str, *, actor: str, why: str, epoch: int, wait_seconds: float, counts: bool
     ) -> Job:
@@ -110,7 +127,8 @@ class Leases:
                 raise LeaseLostError(f"Another replica looks after {job_id} now.", owner=job.lease_owner)
             if job.epoch != epoch:
                 raise JobChangedError(f"{job_id} is in attempt {job.epoch}, not {epoch}.", version=job.version)
-            validate_move(job_id, job.state, JobState.PENDING)
+            if job.state is not JobState.RUNNING:
+                raise JobStateError(f"{job_id} is {job.state}, not RUNNING.", state=job.state.value)
             now = datetime.now(UTC)
             update_job(
                 connection,

@@ -1,0 +1,43 @@
+"""Who holds a lease: a replica of the service, by machine and process."""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from typing import Self
+
+from model.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One supervisor of one process; two in the same process are two owners."""
+
+    host: str
+    process: Process
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @classmethod
+    def current(cls) -> Self:
+        """Return a new owner in this process."""
+        process = Process.of(os.getpid())
+        assert process is not None, "this process runs"
+        return cls(socket.gethostname(), process)
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the owner that ``str`` gave, or None when it is none."""
+        parts = text.split("|")
+        if len(parts) != 5 or not (parts[1].isdecimal() and parts[2].isdecimal()):  # noqa: PLR2004 - what str joins
+            return None
+        host, pid, start_ticks, boot_id, token = parts
+        return cls(host, Process(int(pid), int(start_ticks), boot_id), token)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process was one of this machine and is gone; of one elsewhere nobody here can say."""
+        return self.process.is_here and not self.process.is_alive
+
+    def __str__(self) -> str:
+        process = self.process
+        return f"{self.host}|{process.pid}|{process.start_ticks}|{process.boot_id}|{self.token}"
