@@ -63,6 +63,8 @@ class Extensions:
 class Stream:
     """An archiver over a real lake, and what it takes to start another one after a crash."""
 
+    stream_id = "s"
+
     def __init__(self, archive, folder) -> None:
         self.archive = archive
         self.folder = folder
@@ -77,7 +79,7 @@ class Stream:
             journal=self.journal,
             channel=self.channel,
             project="p",
-            stream="s",
+            stream=self.stream_id,
             lease="l",
             lease_epoch=self.archive.take_lease("l"),
             status=StatusFile(self.folder / "status.json"),
