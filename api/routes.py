@@ -9,6 +9,7 @@ from api.answers import Service
 from api.pages import read_problem_page
 from api.routes_actions import router as actions
 from api.routes_backfills import router as backfills
+from api.routes_catalog import router as catalog
 from api.routes_history import router as history
 from api.schemas import Health
 
@@ -43,5 +44,5 @@ def get_problem_page(code: str) -> PlainTextResponse:
 
 
 # In this order: a path with a verb behind the id is looked for before the one without.
-for part in (actions, history, backfills):
+for part in (actions, history, backfills, catalog):
     router.include_router(part)

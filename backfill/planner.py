@@ -59,6 +59,11 @@ class Planner:
         """End the process that waits for a query."""
         self._processes.close()
 
+    @property
+    def processes(self) -> QueryProcesses:
+        """What runs queries over the lake."""
+        return self._processes
+
     def policy(self) -> Policy:
         """Return what the gate lets through now.
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
+from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
 from backfill.filter import parse_list_query, parse_page_token, render_page_token
+from backfill.overview import Overview
 from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.supervisor import KIND
@@ -66,17 +69,26 @@ class SliceView:
 
 
 class BackfillReader:
-    """Tells how backfills are; every call answers within milliseconds, from the store and the jobs' folders.
+    """Tells how backfills are and what there is to replay.
+
+    What is about backfills answers within milliseconds, from the store and the jobs' folders.
 
     Raises:
         ForbiddenError: any call whose ``principal`` does not hold the scope it needs.
         JobNotFoundError: any call that names a backfill that is not there.
     """
 
-    def __init__(self, store: JobStore, folder_of: Callable[[str], JobFolder], verifier: Verifier) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        folder_of: Callable[[str], JobFolder],
+        verifier: Verifier,
+        overview: Overview,
+    ) -> None:
         self._store = store
         self._folder_of = folder_of
         self._verifier = verifier
+        self._overview = overview
 
     def get(self, backfill_id: str, *, principal: Principal) -> Backfill:
         """Return the backfill with its latest figures."""
@@ -184,6 +196,42 @@ class BackfillReader:
         """
         job = self._read(backfill_id, principal)
         return self._verifier.missing_messages(job, limit=limit, after=after)
+
+    def list_topics(self, *, principal: Principal) -> list[TopicInfo]:
+        """Return every topic that Pub/Sub has or the archive has lately heard of, by name.
+
+        Raises:
+            PubSubError, WarehouseError, QueryError: Pub/Sub or the archive can't be read.
+        """
+        principal.require(READ)
+        return self._overview.list_topics()
+
+    def histogram(
+        self,
+        topic: str,
+        *,
+        principal: Principal,
+        step: Step = "hour",
+        start: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Histogram:
+        """Count a topic's archived messages by hour or day; without bounds those of the last day, or month.
+
+        Raises:
+            InvalidNameError, RequestInvalidError: the topic, the bounds or their number of steps is wrong.
+            WarehouseError, QueryError: the archive can't be read.
+        """
+        principal.require(READ)
+        return self._overview.histogram(topic, step=step, start=start, end=end)
+
+    def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
+        """Return every stream of this home that has ever said how it is, by name.
+
+        Raises:
+            PubSubError: Pub/Sub does not answer.
+        """
+        principal.require(READ)
+        return self._overview.list_streams()
 
     def _read(self, backfill_id: str, principal: Principal) -> Job:
         principal.require(READ)

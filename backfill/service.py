@@ -19,6 +19,7 @@ from backfill.creation import (
     render_window,
 )
 from backfill.deployment import Deployment
+from backfill.overview import Overview
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
 from backfill.request import BackfillRequest, ValidRequest, validate_changes, validate_request
@@ -67,7 +68,7 @@ class BackfillService(BackfillReader):
         planner: Planner,
         verifier: Verifier,
     ) -> None:
-        super().__init__(store, supervisor.folder, verifier)
+        super().__init__(store, supervisor.folder, verifier, Overview(deployment, pubsub, planner.processes))
         self._deployment = deployment
         self._pubsub = pubsub
         self._launcher = launcher

@@ -1,0 +1,98 @@
+"""The JSON shapes of what there is to replay, as OpenAPI shows them."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.schemas_backfills import TimeWindow
+
+
+class TopicOut(BaseModel):
+    """A topic: whether it is backed up, how far behind that is, and what came in over the last seven days.
+
+    Null is unknown.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "topic": "orders",
+                    "is_attached": True,
+                    "subscription": "refeed-backup.orders",
+                    "excludes_replays": True,
+                    "backlog_messages": 12,
+                    "lag_seconds": 0.8,
+                    "last_publish_time": "2026-01-03T03:00:00.000000Z",
+                    "last_ingest_time": "2026-01-03T03:00:01.000000Z",
+                    "freshness_seconds": 2.5,
+                    "messages": 840_000,
+                    "stored_bytes": 310_000_000,
+                }
+            ]
+        }
+    )
+
+    topic: str
+    is_attached: bool
+    subscription: str | None = Field(description="Its backup subscription.")
+    excludes_replays: bool | None = Field(description="Whether that one's filter leaves replays out.")
+    backlog_messages: int | None
+    lag_seconds: float | None = Field(description="Age of the oldest message that is not archived yet.")
+    last_publish_time: datetime | None
+    last_ingest_time: datetime | None
+    freshness_seconds: float | None = Field(description="Age of the newest archived message.")
+    messages: int
+    stored_bytes: int = Field(description="As compressed; shared out by rows where a file has several topics.")
+
+
+class TopicsOut(BaseModel):
+    """Every topic that Pub/Sub has or the archive has lately heard of, by name."""
+
+    topics: list[TopicOut]
+
+
+class HistogramBucket(BaseModel):
+    """Messages that came in from ``start`` on, for one step."""
+
+    start: datetime
+    messages: int
+
+
+class HistogramOut(BaseModel):
+    """A topic's messages by hour or day of their ingestion, empty ones too."""
+
+    topic: str
+    step: Literal["hour", "day"]
+    window: TimeWindow
+    messages: int
+    buckets: list[HistogramBucket]
+
+
+class StreamError(BaseModel):
+    """Why a stream ended."""
+
+    code: str
+    message: str
+
+
+class StreamOut(BaseModel):
+    """A running stream, or what is left of one; dead is one that ended without saying so."""
+
+    name: str
+    state: str
+    pid: int | None
+    started_at: datetime | None
+    reported_at: datetime | None
+    totals: dict[str, float]
+    rates: dict[str, float] = Field(description="The totals' growth a second, over the last minute.")
+    backlog_messages: int | None
+    lag_seconds: float | None
+    error: StreamError | None
+
+
+class StreamsOut(BaseModel):
+    """Every stream of this home that has ever said how it is, by name."""
+
+    streams: list[StreamOut]

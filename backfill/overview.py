@@ -1,0 +1,80 @@
+"""What there is to replay, as callers ask for it: topics, their past by hour or day, the streams that bring it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from backfill.catalog import STEPS, Catalog, Histogram, LakePlace, Step, StreamInfo, TopicInfo
+from backfill.deployment import Deployment
+from connectors.lake.query import QueryLimits
+from connectors.lake.query_process import QueryProcesses
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.stats import read_stats
+from model.errors import RequestInvalidError
+from model.window import Window
+
+_QUERY_SECONDS: Final = 60.0
+# No message is older: Pub/Sub was opened to everybody in 2015.
+_EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+# What is shown when nobody says how much: a day of hours, a month of days.
+_USUAL_BUCKETS: Final = {"hour": 24, "day": 30}
+
+
+class Overview:
+    """Answers from Pub/Sub, the archive's log and the streams' own words.
+
+    Raises:
+        PubSubError: any call, when Pub/Sub fails or does not answer.
+        WarehouseError, QueryError: any call, when the archive can't be read.
+    """
+
+    def __init__(self, deployment: Deployment, pubsub: PubSub, processes: QueryProcesses) -> None:
+        self._pubsub = pubsub
+        place = LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
+        limits = QueryLimits(
+            deployment.query_memory, deployment.home / "run" / "spill-overview", seconds=_QUERY_SECONDS
+        )
+        self._catalog = Catalog(place, processes, limits, home=deployment.home, secret=deployment.replay_secret)
+
+    def list_topics(self) -> list[TopicInfo]:
+        """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""
+        stats = read_stats(self._pubsub.channel)
+        return self._catalog.list_topics(self._pubsub.list_topics(), self._pubsub.list_subscriptions(), stats)
+
+    def histogram(
+        self, topic: str, *, step: Step, start: datetime | None = None, end: datetime | None = None
+    ) -> Histogram:
+        """Count a topic's messages by their ingestion; without bounds those of the last day, or month.
+
+        Raises:
+            InvalidNameError: that is no topic's id.
+            RequestInvalidError: the bounds are no window, or one with too many buckets.
+        """
+        last = datetime.now(UTC) if end is None else _utc(end, "to")
+        first = _back(last, STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
+        if last < first:
+            raise _refusal("from lies behind to.", "from")
+        return self._catalog.histogram(topic, Window(first, last), step)
+
+    def list_streams(self) -> list[StreamInfo]:
+        """Return every stream of this home that has ever said how it is, by name."""
+        return self._catalog.list_streams(read_stats(self._pubsub.channel))
+
+
+def _utc(moment: datetime, name: str) -> datetime:
+    try:
+        found = moment.astimezone(UTC)
+    except OverflowError:
+        found = _EARLIEST - timedelta(days=1)
+    if found < _EARLIEST:
+        raise _refusal(f"{name} lies before {_EARLIEST:%Y}, or outside of the calendar.", name)
+    return found
+
+
+def _back(moment: datetime, width: timedelta) -> datetime:
+    return max(_EARLIEST, moment - width)
+
+
+def _refusal(message: str, name: str) -> RequestInvalidError:
+    return RequestInvalidError(
+        message, errors=[{"code": "window_invalid", "message": message, "pointer": f"query:{name}"}]
+    )

@@ -1,0 +1,434 @@
+"""Every route over real sockets: statuses, headers, bodies, streams."""
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from backfill.selection import write_selection
+from connectors.lake.archive import Attempt, LakeArchive
+from jobs.folder import JobFolder
+from jobs.progress import CheckpointFolder, SliceCheckpoint
+from model.job import JobState
+
+QUERY = (
+    "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day AND topic = 'orders'"
+)
+NOBODY = "bf_00000000000000000000000000"
+_TOPICS = (f"replay-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def api(start_api: Callable[..., Any]) -> Any:
+    api = start_api(REFEED_APPROVAL_ROWS="29")
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    rows = pa.record_batch(
+        {
+            "data": pa.array([b'{"n": 1}'] * 30, pa.binary()),
+            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(30)], pa.list_(entry)),
+            "message_id": [f"m{n}" for n in range(30)],
+            "publish_time": pa.array([datetime(2024, 3, 1, 12, tzinfo=UTC)] * 30, pa.timestamp("us", "UTC")),
+            "ordering_key": [""] * 30,
+        }
+    )
+    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
+    archive.create()
+    lease = archive.take_lease("lease")
+    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+    return api
+
+
+@pytest.fixture
+def client(api: Any) -> Iterator[httpx.Client]:
+    with api.client() as client:
+        yield client
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    day = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
+    parameters = {"day": {"type": "DATE", "value": day}}
+    return {"query": QUERY, "topic": next(_TOPICS), "parameters": parameters, **changes}
+
+
+def paused(client: httpx.Client, **changes: Any) -> dict[str, Any]:
+    response = client.post("/backfills", json=body(start_paused=True, **changes))
+    assert response.status_code == 202, response.text
+    made: dict[str, Any] = response.json()
+    return made
+
+
+def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    problem: dict[str, Any] = response.json()
+    assert (response.status_code, problem["status"], problem["code"]) == (status, status, code), problem
+    return problem
+
+
+def folder_of(api: Any, backfill_id: str) -> JobFolder:
+    return JobFolder(api.home / "backfills" / backfill_id)
+
+
+def end(api: Any, backfill_id: str, state: JobState = JobState.CANCELLED) -> None:
+    api.store.move(backfill_id, state, actor="test")
+
+
+def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client: httpx.Client) -> None:
+    asked = body()
+
+    planned = client.post("/backfills:plan", json=asked)
+
+    plan = planned.json()
+    assert planned.status_code == 200
+    assert (plan["rows"], plan["rows_by_topic"], plan["price_usd"]) == (30, {"orders": 30}, None)
+    assert plan["rows_by_hour"] == [{"hour": "2024-03-01T12:00:00Z", "rows": 30}]
+    assert plan["samples"][0]["data"] == {"n": 1}
+    made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"], "start_paused": True})
+    assert (made.status_code, made.json()["plan_id"]) == (202, plan["plan_id"])
+    other = client.post("/backfills", json={**asked, "topic": "other", "plan_id": plan["plan_id"]})
+    assert_problem(other, 409, "plan_mismatch")
+    assert_problem(client.post("/backfills", json={**asked, "plan_id": "pl_x"}), 409, "plan_expired")
+
+
+def test_a_create_that_only_validates_answers_the_plan(client: httpx.Client) -> None:
+    asked = body()
+
+    response = client.post("/backfills", params={"validate_only": "true"}, json=asked)
+
+    assert (response.status_code, response.json()["rows"]) == (200, 30)
+    assert "location" not in response.headers
+    found = client.get("/backfills", params={"filter": f'topic = "{asked["topic"]}"'}).json()
+    assert found["backfills"] == []
+
+
+def test_every_option_is_shown_as_it_was_asked_for(client: httpx.Client) -> None:
+    options = {
+        "rate_limit_messages_per_second": 12.5,
+        "max_rows": 100,
+        "max_bytes_billed": 10**9,
+        "ordering": "by_key",
+        "attributes": {"replayed": "yes"},
+        "canary_messages": 3,
+        "max_failed": 2,
+        "allow_overlap": True,
+    }
+
+    made = paused(client, **options)
+
+    assert {name: made[name] for name in options} == options
+    assert made["state"] == "PAUSED"
+    assert made["verification"]["state"] == "pending"
+    assert made["approval"] == {"required": False, "above_rows": 29, "rows": None, "by": None, "at": None}
+
+
+def test_options_out_of_bounds_are_refused_together(client: httpx.Client) -> None:
+    wrong = body(max_rows=0, attributes={"goog": "x"}, rate_limit_messages_per_second=-1, ordering="sorted")
+    problem = assert_problem(client.post("/backfills", json=wrong), 422, "request_invalid")
+    assert [error["pointer"] for error in problem["errors"]] == ["/ordering"]
+
+    wrong["ordering"] = "none"
+    problem = assert_problem(client.post("/backfills", json=wrong), 422, "request_invalid")
+    assert {error["pointer"] for error in problem["errors"]} == {
+        "/max_rows",
+        "/attributes",
+        "/rate_limit_messages_per_second",
+    }
+
+
+def test_an_overlapping_backfill_is_a_conflict(client: httpx.Client) -> None:
+    first = paused(client)
+
+    second = client.post("/backfills", json=body(topic=first["topic"]))
+
+    problem = assert_problem(second, 409, "backfill_overlaps")
+    assert first["id"] in problem["detail"]
+
+
+def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
+    ids = [paused(client, labels={"batch": "lists", "n": str(n)})["id"] for n in range(3)]
+    mine = {"filter": "labels.batch = lists", "page_size": 2}
+
+    first = client.get("/backfills", params=mine).json()
+    second = client.get("/backfills", params={**mine, "page_token": first["next_page_token"]}).json()
+
+    assert [b["id"] for page in (first, second) for b in page["backfills"]] == ids[::-1]
+    assert second["next_page_token"] is None
+    oldest = client.get("/backfills", params={**mine, "order_by": "created_at", "page_size": 1}).json()
+    assert [b["id"] for b in oldest["backfills"]] == ids[:1]
+    one = client.get(
+        "/backfills", params={"filter": 'labels.batch = lists AND NOT labels.n = "1" AND state = PAUSED'}
+    )
+    assert {b["id"] for b in one.json()["backfills"]} == {ids[0], ids[2]}
+    other = client.get("/backfills", params={"filter": "state = FAILED", "page_token": first["next_page_token"]})
+    assert_problem(other, 422, "request_invalid")
+    problem = assert_problem(client.get("/backfills", params={"filter": "state = "}), 422, "request_invalid")
+    assert (problem["errors"][0]["pointer"], problem["errors"][0]["column"]) == ("/filter", 9)
+
+
+def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -> None:
+    made = paused(client)
+    path = f"/backfills/{made['id']}"
+    changes = {"rate_limit_messages_per_second": 7, "description": "slower", "labels": {"a": "b"}}
+
+    changed = client.patch(path, json=changes, headers={"If-Match": made["etag"]})
+
+    assert changed.status_code == 200
+    assert {name: changed.json()[name] for name in changes} == changes
+    assert changed.headers["etag"] == changed.json()["etag"] != made["etag"]
+    for stale in (made["etag"], '"99999999999999999999999"', "W/nonsense", "٣"):
+        headers = {"If-Match": stale.encode()}
+        assert_problem(client.patch(path, json={"description": "x"}, headers=headers), 412, "job_changed")
+    assert client.patch(path, json={}, headers={"If-Match": "*"}).json()["description"] == "slower"
+    lifted = client.patch(path, json={"rate_limit_messages_per_second": None}).json()
+    assert lifted["rate_limit_messages_per_second"] is None
+    assert_problem(client.patch(path, json={"query": "x"}), 422, "request_invalid")
+    assert_problem(client.patch(path, json={"labels": {"A": ""}}), 422, "request_invalid")
+
+
+def test_pause_resume_and_cancel_say_what_still_goes_out(client: httpx.Client) -> None:
+    made = paused(client)
+    path = f"/backfills/{made['id']}"
+    assert made["in_flight_at_most"] == 0
+
+    again = client.post(f"{path}:pause")
+    assert (again.status_code, again.json()["state"]) == (200, "PAUSED")
+    stale = client.post(f"{path}:cancel", headers={"If-Match": '"99"'})
+    assert_problem(stale, 412, "job_changed")
+    cancelled = client.post(f"{path}:cancel", headers={"If-Match": made["etag"]})
+    assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
+    for verb in ("pause", "resume", "cancel"):
+        assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
+
+
+def test_a_retry_says_what_it_sends(client: httpx.Client, api: Any) -> None:
+    made = paused(client)
+    path = f"/backfills/{made['id']}"
+    assert_problem(client.post(f"{path}:retry"), 409, "job_state_conflict")
+    end(api, made["id"])
+
+    assert_problem(client.post(f"{path}:retry", json={"only": "some"}), 422, "request_invalid")
+    assert_problem(client.post(f"{path}:retry", json={"only": "failed"}), 409, "job_state_conflict")
+    assert_problem(client.post(f"{path}:retry", json={"only": "missing"}), 409, "staging_unknown")
+    assert_problem(client.post(f"{path}:revert"), 409, "staging_unknown")
+    retried = client.post(f"{path}:retry", json={"only": "all"})
+    assert (retried.status_code, retried.json()["state"]) == (200, "PENDING")
+
+
+def test_many_rows_wait_for_somebody_else(client: httpx.Client) -> None:
+    asked = body(start_paused=True)
+    plan = client.post("/backfills:plan", json=asked).json()
+    made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"]}).json()
+    assert (made["approval"]["required"], made["approval"]["rows"]) == (True, 30)
+
+    assert_problem(client.post(f"/backfills/{made['id']}:resume"), 409, "approval_required")
+    # The same caller that made it.
+    assert_problem(client.post(f"/backfills/{made['id']}:approve"), 403, "forbidden")
+
+
+def test_the_history_is_told_from_a_line_on(client: httpx.Client) -> None:
+    made = paused(client)
+    client.patch(f"/backfills/{made['id']}", json={"description": "why not"})
+
+    events = client.get(f"/backfills/{made['id']}/events").json()["events"]
+
+    assert [(event["actor"], event["what"]) for event in events] == [
+        ("local", "created"),
+        ("local", "changed description"),
+    ]
+    later = client.get(f"/backfills/{made['id']}/events", params={"after": events[0]["number"]}).json()
+    assert later["events"] == events[1:]
+    assert_problem(client.get(f"/backfills/{made['id']}/events", params={"after": 10**30}), 422, "request_invalid")
+
+
+def test_slices_are_told_one_by_one(client: httpx.Client, api: Any) -> None:
+    made = paused(client)
+    assert client.get(f"/backfills/{made['id']}/slices").json() == {"slices": []}
+    folder = folder_of(api, made["id"])
+    selection = [{"data": b"x", "attributes": [], "message_id": f"m{n}"} for n in range(30_000)]
+    write_selection([pa.RecordBatch.from_pylist(selection[:15_000])] * 2, folder.selection)
+    checkpoints = CheckpointFolder(folder.progress)
+    checkpoints.create()
+    checkpoints.write(SliceCheckpoint(0, 1, offset=1000, published=999, failed=1, bytes=5))
+
+    slices = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
+
+    assert [(s["number"], s["state"], s["offset"], s["failed"]) for s in slices][:2] == [
+        (0, "begun", 1000, 1),
+        (1, "waiting", 0, 0),
+    ]
+    assert sum(s["rows"] for s in slices) == 30_000
+    assert_problem(client.get(f"/backfills/{made['id']}/missing"), 409, "staging_unknown")
+    wrong = client.get(f"/backfills/{made['id']}/missing", params={"page_token": "x"})
+    assert_problem(wrong, 422, "request_invalid")
+
+
+def test_the_log_s_end_is_shown_in_whole_lines(client: httpx.Client, api: Any) -> None:
+    made = paused(client)
+    path = f"/backfills/{made['id']}/logs"
+    empty = client.get(path)
+    assert (empty.status_code, empty.text) == (200, "")
+    folder_of(api, made["id"]).driver_log.write_text("first line\nsecond\nthird\n")
+
+    assert client.get(path).text == "first line\nsecond\nthird\n"
+    assert client.get(path, params={"tail": 13}).text == "second\nthird\n"
+    assert client.get(path, params={"tail": 12}).text == "third\n"
+    assert client.get(path, params={"tail": 0}).text == ""
+    assert client.get(path).headers["content-type"] == "text/plain; charset=utf-8"
+    assert_problem(client.get(path, params={"tail": -1}), 422, "request_invalid")
+
+
+def test_a_log_is_followed_until_the_backfill_ends(client: httpx.Client, api: Any) -> None:
+    made = paused(client)
+    log = folder_of(api, made["id"]).driver_log
+    log.write_text("one\n")
+
+    with client.stream("GET", f"/backfills/{made['id']}/logs", params={"follow": "true"}) as response:
+        lines = response.iter_lines()
+        assert next(lines) == "one"
+        with log.open("a") as file:
+            file.write("two\n")
+        assert next(lines) == "two"
+        with log.open("a") as file:
+            file.write("three\n")
+        end(api, made["id"])
+        assert list(lines) == ["three"]
+
+
+def test_a_watch_tells_history_and_progress_until_the_end(client: httpx.Client, api: Any) -> None:
+    made = paused(client)
+
+    with client.stream("GET", f"/backfills/{made['id']}:watch") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = read_events(response)
+        name, first_id, data = next(events)
+        assert (name, data["what"]) == ("history", "created")
+        name, number, data = next(events)
+        assert (name, number, data["state"]) == ("progress", first_id, "PAUSED")
+        client.patch(f"/backfills/{made['id']}", json={"description": "changed"})
+        name, second_id, data = next(events)
+        assert (name, data["what"]) == ("history", "changed description")
+        assert second_id > first_id
+        assert next(events)[2]["description"] == "changed"
+        end(api, made["id"])
+        assert next(events)[2]["what"] == "PAUSED -> CANCELLED"
+        name, _, data = next(events)
+        assert (name, data["state"]) == ("end", "CANCELLED")
+        assert list(events) == []
+
+
+@pytest.mark.parametrize("how", ["header", "parameter"])
+def test_a_watch_goes_on_behind_the_last_line_that_was_seen(client: httpx.Client, api: Any, how: str) -> None:
+    made = paused(client)
+    seen = client.get(f"/backfills/{made['id']}/events").json()["events"][-1]["number"]
+    end(api, made["id"])
+
+    given = {"headers": {"Last-Event-ID": str(seen)}} if how == "header" else {"params": {"after": seen}}
+    with client.stream("GET", f"/backfills/{made['id']}:watch", **given) as response:
+        told = [(name, data.get("what")) for name, _, data in read_events(response)]
+
+    assert told == [("history", "PAUSED -> CANCELLED"), ("end", None)]
+
+
+def test_a_silent_watch_says_that_it_lives(
+    client: httpx.Client, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.streams._HEARTBEAT_SECONDS", 0.0)
+    made = paused(client)
+
+    with client.stream("GET", f"/backfills/{made['id']}:watch") as response:
+        beat = next(line for line in response.iter_lines() if line.startswith(":"))
+        end(api, made["id"])
+
+    assert beat == ": the connection lives"
+
+
+def read_events(response: httpx.Response) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    fields: dict[str, str] = {}
+    for line in response.iter_lines():
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        else:
+            yield fields["event"], int(fields["id"]), json.loads(fields["data"])
+            fields = {}
+
+
+def test_topics_tell_what_there_is_to_replay(client: httpx.Client) -> None:
+    topics = {topic["topic"]: topic for topic in client.get("/topics").json()["topics"]}
+
+    assert (topics["orders"]["messages"], topics["orders"]["is_attached"]) == (30, False)
+    assert topics["orders"]["freshness_seconds"] >= 0
+    assert client.get("/streams").json() == {"streams": []}
+
+
+def test_a_histogram_tells_when_messages_came_in(client: httpx.Client) -> None:
+    hours = client.get("/topics/orders/histogram").json()
+    assert (hours["messages"], hours["step"]) == (30, "hour")
+    assert 24 <= len(hours["buckets"]) <= 25
+    now = datetime.now(UTC)
+    bounds = {"from": (now - timedelta(days=2)).isoformat(), "to": (now + timedelta(days=1)).isoformat()}
+    days = client.get("/topics/orders/histogram", params={**bounds, "step": "day"}).json()
+    assert sum(bucket["messages"] for bucket in days["buckets"]) == 30
+    assert client.get("/topics/unheard/histogram").json()["messages"] == 0
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"step": "minute"},
+        {"from": "yesterday"},
+        {"from": "2026-01-02T00:00:00"},
+        {"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"},
+        {"from": "2000-01-01T00:00:00Z"},
+        {"to": "0001-01-01T00:00:00+14:00"},
+        {"from": "1970-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z", "step": "day"},
+        {"to": "9999-12-31T23:59:59-14:00", "from": "2026-01-01T00:00:00Z"},
+    ],
+)
+def test_a_histogram_of_no_window_is_refused(client: httpx.Client, params: dict[str, str]) -> None:
+    assert_problem(client.get("/topics/orders/histogram", params=params), 422, "request_invalid")
+
+
+def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
+    assert_problem(client.get("/topics/1/histogram"), 422, "name_invalid")
+
+
+@pytest.mark.parametrize(
+    ("method", "suffix"),
+    [
+        *[("POST", f":{verb}") for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")],
+        *[("GET", part) for part in ("", "/events", "/logs", "/slices", "/missing", ":watch")],
+        ("PATCH", ""),
+    ],
+)
+def test_what_is_not_there_is_a_problem_on_every_route(client: httpx.Client, method: str, suffix: str) -> None:
+    content = {"json": {}} if method == "PATCH" else {}
+    for backfill_id in (NOBODY, "nonsense", "bf_%00"):
+        response = client.request(method, f"/backfills/{backfill_id}{suffix}", **content)
+        assert_problem(response, 404, "job_not_found")
+
+
+def test_many_who_watch_keep_nobody_waiting(api: Any, client: httpx.Client) -> None:
+    made = paused(client)
+    clients = [api.client() for _ in range(60)]
+    try:
+        opened = [one.stream("GET", f"/backfills/{made['id']}:watch") for one in clients]
+        responses = [stream.__enter__() for stream in opened]
+        assert {response.status_code for response in responses} == {200}
+        asked = time.monotonic()
+        assert client.get(f"/backfills/{made['id']}").status_code == 200
+        assert time.monotonic() - asked < 5
+        end(api, made["id"])
+        for stream, response in zip(opened, responses, strict=True):
+            assert [name for name, _, _ in read_events(response)][-1] == "end"
+            stream.__exit__(None, None, None)
+    finally:
+        for one in clients:
+            one.close()
