@@ -110,3 +110,29 @@ def test_a_log_on_a_full_disk_stops_nobody() -> None:
             timeout=60,
         )
     assert done.stdout == "went on\n"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7"])
+def test_an_api_without_keys_does_not_listen_for_others(
+    refeed: Callable[..., Any], quiet_logging: None, host: str
+) -> None:
+    refused = refeed("api", "--host", host, "--port", "0")
+    assert refused.code == 2
+    assert "refeed keys create" in refused.err
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_an_error_in_the_log_says_where_and_not_with_what(
+    quiet_logging: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], is_terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    configure_logging()
+    token = "rf_" + "secret"
+    try:
+        _ = len(token) // 0
+    except ZeroDivisionError:
+        structlog.get_logger().exception("it failed")
+    said = capfd.readouterr().err
+    assert "ZeroDivisionError" in said
+    assert "test_services.py" in said
+    assert "rf_secret" not in said

@@ -1,0 +1,74 @@
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from jobs.keys import Keyring
+from jobs.store import JobStore
+from model.principal import READ, RUN
+
+
+def entries(home: Path) -> list[tuple[str, str, str | None]]:
+    store = JobStore(home / "jobs.db")
+    try:
+        return [(e.action, e.outcome, e.why) for e in store.list_audit(100)[::-1]]
+    finally:
+        store.close()
+
+
+def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], home: Path) -> None:
+    made = refeed("keys", "create", "ci", "--scope", "read", "--scope", "backfills.run", "--topic", "orders")
+
+    token = made.out.strip()
+    assert made.code == 0
+    assert "can't be shown again" in made.err
+    assert "nobody without a key" in made.err
+    store = JobStore(home / "jobs.db")
+    principal = Keyring(store).authenticate(token)
+    store.close()
+    assert (principal.name, principal.scopes, principal.topics) == ("key:ci", {READ, RUN}, ("orders",))
+    listed = refeed("keys", "list")
+    assert token not in listed.out
+    assert token[:13] in listed.out
+    assert entries(home) == [("createKey", "done", "ci: backfills.read, backfills.run")]
+
+
+def test_a_key_ends_after_a_year_unless_something_else_is_said(refeed: Callable[..., Any]) -> None:
+    def expiry(*arguments: str) -> str | None:
+        made = json.loads(refeed("keys", "create", "ci", "--scope", "read", "--json", *arguments).out)
+        found: str | None = made["expires_at"]
+        return found
+
+    for days, arguments in ((365, ()), (7, ("--days", "7"))):
+        ends_at = datetime.fromisoformat(expiry(*arguments) or "")
+        assert abs(ends_at - datetime.now(UTC) - timedelta(days=days)) < timedelta(minutes=5)
+    assert expiry("--days", "0") is None
+
+
+def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path) -> None:
+    made = json.loads(refeed("keys", "create", "ci", "--scope", "admin", "--json").out)
+
+    revoked = refeed("keys", "revoke", made["prefix"], "--json")
+
+    assert json.loads(revoked.out)["state"] == "revoked"
+    (listed,) = json.loads(refeed("keys", "list", "--json").out)
+    assert (listed["id"], listed["state"]) == (made["id"], "revoked")
+    assert "key" not in listed
+    assert "digest" not in listed
+    assert entries(home)[-1] == ("revokeKey", "done", "ci")
+
+
+def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed: Callable[..., Any]) -> None:
+    wrong = refeed("keys", "create", "c\ti", "--scope", "root", "--topic", "no topic")
+
+    assert wrong.code == 1
+    assert [line in wrong.err for line in ("/name", "/scopes", "/topics")] == [True] * 3
+    assert json.loads(refeed("keys", "list", "--json").out) == []
+
+
+def test_revoking_what_is_not_there_is_an_error(refeed: Callable[..., Any]) -> None:
+    result = refeed("keys", "revoke", "ky_nothing")
+
+    assert result.code == 1
+    assert "key_not_found" in result.err
