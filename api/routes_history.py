@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
-from api.schemas_backfills import BackfillEvents, BackfillSlices, MissingPage
+from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
 from api.streams import read, render_event, stream_changes, stream_log
 from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE, MAX_TAIL_BYTES, number_token
 
@@ -107,6 +107,27 @@ async def read_backfill_logs(
 def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
     """Tell how far each slice of a backfill's selection is."""
     return {"slices": [asdict(part) for part in service.list_slices(backfill_id, principal=caller)]}
+
+
+@router.get(
+    "/backfills/{backfill_id}/dead-letters",
+    operation_id="listBackfillDeadLetters",
+    response_model=DeadLetterPage,
+    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
+)
+def list_backfill_dead_letters(
+    backfill_id: BackfillId,
+    service: Service,
+    caller: Caller,
+    *,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: PageToken = None,
+) -> Any:
+    """List what could not be published, with the reason; `:retry` with `only=failed` sends it again."""
+    after = number_token(page_token)
+    page = service.list_dead_letters(backfill_id, principal=caller, limit=page_size, after=after)
+    token = None if page.next_after is None else str(page.next_after)
+    return {"dead_letters": [letter.to_json() for letter in page.letters], "next_page_token": token}
 
 
 @router.get(

@@ -350,6 +350,31 @@ class BackfillSlices(BaseModel):
     slices: list[BackfillSlice]
 
 
+class DeadLetter(BaseModel):
+    """A message that could not be published, whole."""
+
+    row: int = Field(description="Its number in the selection.")
+    topic: str | None
+    message_id: str | None
+    publish_time: datetime | None
+    ordering_key: str
+    code: str = Field(
+        description="attribute_without_text, no_room_for_tags, message_too_large, refused_by_pubsub, gave_up or "
+        "ordering_key_stopped."
+    )
+    reason: str
+    at: datetime = Field(description="When it failed for the last time.")
+    attributes: dict[str, str | None]
+    data: str = Field(description="Base64.")
+
+
+class DeadLetterPage(BaseModel):
+    """Some of the messages that could not be published, by row; a page ends early at 16 MB of data."""
+
+    dead_letters: list[DeadLetter]
+    next_page_token: str | None
+
+
 class MissingMessage(BaseModel):
     """A message that was selected and has not landed."""
 

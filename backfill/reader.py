@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
+from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
 from backfill.filter import parse_list_query, parse_page_token, render_page_token
 from backfill.overview import Overview
 from backfill.resource import Backfill
@@ -170,6 +171,8 @@ class BackfillReader:
         views = []
         for part in selection.slices:
             c = reached.get(part.number)
+            # Those that a retry has published since are no failures any more.
+            failed = 0 if c is None or not c.failed else len(failed_rows(folder, part.number))
             views.append(
                 SliceView(
                     number=part.number,
@@ -177,14 +180,21 @@ class BackfillReader:
                     rows=part.rows,
                     state="waiting" if c is None else "done" if c.done else "begun",
                     offset=0 if c is None else c.offset,
-                    published=0 if c is None else c.published,
-                    failed=0 if c is None else c.failed,
+                    published=0 if c is None else c.offset - failed,
+                    failed=failed,
                     bytes=0 if c is None else c.bytes,
                     event_time=None if c is None else c.event_time,
                     repeated_at_most=0 if c is None else c.repeated_at_most,
                 )
             )
         return views
+
+    def list_dead_letters(
+        self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
+    ) -> DeadLetterPage:
+        """Return messages that could not be published, whole, by row from behind ``after`` on."""
+        job = self._read(backfill_id, principal)
+        return list_dead_letters(self._folder_of(job.id), limit=limit, after=after)
 
     def list_missing(
         self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1

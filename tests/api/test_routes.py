@@ -11,7 +11,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from backfill.selection import write_selection
+from backfill.dead_letters import DeadLetterWriter
+from backfill.selection import read_slice, write_selection
 from connectors.lake.archive import Attempt, LakeArchive
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
@@ -253,18 +254,56 @@ def test_slices_are_told_one_by_one(client: httpx.Client, api: Any) -> None:
     write_selection([pa.RecordBatch.from_pylist(selection[:15_000])] * 2, folder.selection)
     checkpoints = CheckpointFolder(folder.progress)
     checkpoints.create()
-    checkpoints.write(SliceCheckpoint(0, 1, offset=1000, published=999, failed=1, bytes=5))
+    checkpoints.write(SliceCheckpoint(0, 1, offset=1000, published=1000, bytes=5))
 
     slices = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
 
     assert [(s["number"], s["state"], s["offset"], s["failed"]) for s in slices][:2] == [
-        (0, "begun", 1000, 1),
+        (0, "begun", 1000, 0),
         (1, "waiting", 0, 0),
     ]
     assert sum(s["rows"] for s in slices) == 30_000
     assert_problem(client.get(f"/backfills/{made['id']}/missing"), 409, "staging_unknown")
     wrong = client.get(f"/backfills/{made['id']}/missing", params={"page_token": "x"})
     assert_problem(wrong, 422, "request_invalid")
+
+
+def test_dead_letters_are_shown_whole_and_page_by_page(client: httpx.Client, api: Any) -> None:
+    made = paused(client)
+    path = f"/backfills/{made['id']}/dead-letters"
+    assert client.get(path).json() == {"dead_letters": [], "next_page_token": None}
+    folder = folder_of(api, made["id"])
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"data": b"\xff", "attributes": [{"key": "k", "value": "v"}], "message_id": f"m{n}", "topic": "orders"}
+            for n in range(3)
+        ]
+    )
+    selection = write_selection([rows], folder.selection)
+    written = read_slice(folder.selection, selection.slices[0])
+    refused = [(0, "gave_up: no answer"), (2, "refused_by_pubsub: too odd")]
+    DeadLetterWriter(folder, 1, selection.slices[0]).write(written, refused)
+    checkpoints = CheckpointFolder(folder.progress)
+    checkpoints.create()
+    checkpoints.write(SliceCheckpoint(0, 1, offset=3, published=1, failed=2, done=True))
+
+    first = client.get(path, params={"page_size": 1}).json()
+    second = client.get(path, params={"page_size": 1, "page_token": first["next_page_token"]}).json()
+
+    (letter,) = first["dead_letters"]
+    assert (letter["row"], letter["message_id"], letter["code"], letter["reason"]) == (
+        0,
+        "m0",
+        "gave_up",
+        "no answer",
+    )
+    assert (letter["data"], letter["attributes"]) == ("/w==", {"k": "v"})
+    assert [letter["row"] for letter in second["dead_letters"]] == [2]
+    assert client.get(f"/backfills/{made['id']}/slices").json()["slices"][0]["failed"] == 2
+    DeadLetterWriter(folder, 2, selection.slices[0]).write_published([0])
+    assert [one["row"] for one in client.get(path).json()["dead_letters"]] == [2]
+    (part,) = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
+    assert (part["published"], part["failed"]) == (2, 1)
 
 
 def test_the_log_s_end_is_shown_in_whole_lines(client: httpx.Client, api: Any) -> None:
@@ -404,7 +443,7 @@ def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
     ("method", "suffix"),
     [
         *[("POST", f":{verb}") for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")],
-        *[("GET", part) for part in ("", "/events", "/logs", "/slices", "/missing", ":watch")],
+        *[("GET", part) for part in ("", "/events", "/logs", "/slices", "/missing", "/dead-letters", ":watch")],
         ("PATCH", ""),
     ],
 )
