@@ -89,6 +89,12 @@ class Source:
     is_soft_delete: bool = False
 
     @property
+    def row_schema(self) -> RowSchema:
+        """The schema of the staging table; only a source that is not inferred has one."""
+        assert self.schema is not None
+        return self.schema
+
+    @property
     def is_inferred(self) -> bool:
         """Whether the messages themselves say what the table looks like."""
         return not self.descriptor

@@ -6,8 +6,8 @@ from typing import Final
 
 import pyarrow.fs as pafs
 
-from connectors.lake.archive import LakeArchive
 from connectors.lake.files import sync_file
+from connectors.lake.tables import LakeTable
 from model.errors import WarehouseError
 
 _FOLDER: Final = "_leases"
@@ -16,7 +16,7 @@ _FOLDER: Final = "_leases"
 class LakeLeases:
     """The leases of one archive, in the folder ``_leases`` of its dataset."""
 
-    def __init__(self, archive: LakeArchive) -> None:
+    def __init__(self, archive: LakeTable) -> None:
         self._archive = archive
         dataset, table = archive.uri.rsplit("/", 1)
         uri = dataset if "://" in dataset else Path(dataset).absolute().as_uri()

@@ -182,7 +182,7 @@ def concat_ids(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _keys(ids: pa.Table) -> pa.ChunkedArray:
-    """Return topic and message_id, and the table where there are several, as one string; no id has a line break."""
+    """Return topic, message_id, and the table where there are several, as one string; no id has a line break."""
     columns = [ids.column("topic").cast(pa.string()), ids.column("message_id")]
     if "table" in ids.column_names:
         columns.append(ids.column("table").cast(pa.string()))

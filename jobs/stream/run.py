@@ -1,0 +1,88 @@
+"""A streaming query that is kept running until the process is told to drain."""
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from jobs.stream.status import StatusFile
+from model.errors import (
+    PubSubUnavailableError,
+    QuotaExceededError,
+    RefeedError,
+    StorageFullError,
+    WarehouseUnavailableError,
+)
+
+_log = structlog.get_logger(__name__)
+
+_WATCH_SECONDS: Final = 0.25
+_RETRY_SECONDS: Final = 5.0
+# What passes by itself: the stream waits, with nothing acknowledged, and tries again.
+PASSING: Final = (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError, QuotaExceededError)
+
+
+class Sink(Protocol):
+    """Who takes the batches: it keeps the error that ended one."""
+
+    status: StatusFile
+    failure: RefeedError | None
+
+
+def run_until_stopped(
+    start_query: Callable[[Path, Path], Any],
+    *,
+    sink: Sink,
+    scratch: Path,
+    watch: Callable[[], None] = lambda: None,
+) -> None:
+    """Keep a query running until SIGTERM or SIGINT, then let it finish the batch under way.
+
+    ``start_query`` takes a checkpoint and a stop file and returns Spark's query; each query has a checkpoint of
+    its own, because offsets say nothing that journals do not say better. ``watch`` is called a few times a
+    second meanwhile. One that a passing fault ended is started again; un-acked messages come again.
+
+    Raises:
+        RefeedError: a batch failed for another reason, or the query ended by itself.
+    """
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    while not stopping.is_set():
+        checkpoint = scratch / f"checkpoint-{time.time_ns()}"
+        stop_file = checkpoint.with_suffix(".stop")
+        try:
+            query = start_query(checkpoint, stop_file)
+            sink.status.write(state="running")
+            _watch_query(query, sink, stop_file, stopping, watch)
+        except PASSING as exc:
+            sink.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
+            _log.error("stream_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
+            stopping.wait(_RETRY_SECONDS)
+    shutil.rmtree(scratch, ignore_errors=True)
+    sink.status.write(state="stopped")
+    _log.info("stream_drained")
+
+
+def _watch_query(
+    query: Any, sink: Sink, stop_file: Path, stopping: threading.Event, watch: Callable[[], None]
+) -> None:
+    while query.isActive:
+        if stopping.wait(_WATCH_SECONDS):
+            sink.status.write(state="draining")
+            stop_file.touch()
+            query.processAllAvailable()
+            query.stop()
+            return
+        watch()
+    if sink.failure is not None:
+        raise sink.failure
+    reason = str(query.exception())
+    if "No space left on device" in reason:
+        raise StorageFullError(f"The disk is full under {stop_file.parent}.")
+    raise RefeedError(f"The Spark query ended by itself: {reason}")

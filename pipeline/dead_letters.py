@@ -1,0 +1,57 @@
+"""Messages that are no row: kept untouched with the reason, in a table that a backfill can replay."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+
+from connectors.lake.columns import arrow_schema
+from model.schema import Field, RowSchema
+from pipeline.decode import Refusal
+
+DEAD_LETTER_SCHEMA: Final = RowSchema(
+    (
+        Field("data", "BYTES", description="The message's payload, bit for bit."),
+        Field(
+            "attributes",
+            "RECORD",
+            "REPEATED",
+            "The message's attributes, untouched.",
+            fields=(Field("key", "STRING"), Field("value", "STRING")),
+        ),
+        Field("message_id", "STRING", description="Pub/Sub's id; unique within its topic only."),
+        Field("publish_time", "TIMESTAMP", description="When Pub/Sub took the message."),
+        Field("topic", "STRING", description="The topic it was published to."),
+        Field("ordering_key", "STRING", description="The message's ordering key; empty when it has none."),
+        Field("source", "STRING", description="The data source whose row it should have been."),
+        Field("error_code", "STRING", description="not_json, wrong_type or too_large."),
+        Field("error_message", "STRING", description="What is wrong with it, and where."),
+        Field("schema_version", "STRING", description="Hash of the schema that it does not fit."),
+        Field("ingest_time", "TIMESTAMP", description="When the row was written."),
+    ),
+    "Messages that no row could be made of.",
+)
+_COLUMNS: Final = arrow_schema(DEAD_LETTER_SCHEMA)
+_CARRIED: Final = ("data", "attributes", "message_id", "publish_time", "ordering_key")
+_MESSAGE_CHARACTERS: Final = 1000
+
+
+def dead_letter_rows(
+    messages: pa.RecordBatch, refused: Sequence[Refusal], *, topic: str, source: str, version: str
+) -> pa.RecordBatch:
+    """Return a row for each of ``refused``, in its order; ``messages`` is the batch that they are places in."""
+    taken = messages.take(pa.array([refusal.index for refusal in refused], pa.int32()))
+    constants = {"topic": topic, "source": source, "schema_version": version, "ingest_time": datetime.now(UTC)}
+    found = {name: taken.column(name) for name in _CARRIED}
+    found["error_code"] = pa.array([refusal.code for refusal in refused], pa.string())
+    # A payload's broken text may be quoted in the message: what has no UTF-8 is written as escapes.
+    texts = [refusal.message[:_MESSAGE_CHARACTERS].encode(errors="backslashreplace") for refusal in refused]
+    found["error_message"] = pa.array([text.decode() for text in texts], pa.string())
+    columns = [
+        found[field.name]
+        if field.name in found
+        else pa.repeat(pa.scalar(constants[field.name], field.type), taken.num_rows)
+        for field in _COLUMNS
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_COLUMNS)

@@ -1,0 +1,139 @@
+"""What tasks need to know of a group's sources: a text that goes along with every batch."""
+
+import base64
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from connectors.lake.columns import arrow_schema
+from connectors.lake.rows import RowWriter
+from model.errors import CheckpointCorruptError
+from model.message import replay_token
+from model.schema import RowSchema
+from pipeline.decode import Decoder
+from pipeline.descriptors import DescriptorSet
+from pipeline.mapping import map_message
+from pipeline.registry import Source
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """One source as it is used now: the schema that its table was given, which may be an older one."""
+
+    source: Source
+    writer: RowWriter
+
+    def open_decoder(self, secret: str, max_bytes: int) -> Decoder:
+        """Return what decodes the source's messages."""
+        source = self.source
+        assert source.schema is not None
+        plans = map_message(DescriptorSet([source.descriptor]).message(source.message))
+        keys = [name for plan in plans if plan.column in source.key for name in plan.names]
+        return Decoder(
+            plans,
+            arrow_schema(source.schema),
+            version=source.version,
+            topic=source.topic,
+            token=replay_token(secret, source.topic),
+            variant=source.variant,
+            keys=keys,
+            max_bytes=max_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """The sources of one group, where their dead letters go, and how large a message may be."""
+
+    sources: tuple[SourcePlan, ...]
+    dead_letter_table: str
+    dead_letter_writer: RowWriter
+    max_bytes: int
+
+    def to_text(self) -> str:
+        """Return what :meth:`from_text` takes."""
+        return json.dumps(
+            {
+                "subscriptions": [plan.source.subscription for plan in self.sources],
+                "sources": [
+                    {"source": source_to_json(plan.source), "writer": plan.writer.as_json()}
+                    for plan in self.sources
+                ],
+                "dead_letter_table": self.dead_letter_table,
+                "dead_letter_writer": self.dead_letter_writer.as_json(),
+                "max_bytes": self.max_bytes,
+            }
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return the plan that :meth:`to_text` described."""
+        found = json.loads(text)
+        return cls(
+            tuple(
+                SourcePlan(source_from_json(entry["source"]), RowWriter.from_json(entry["writer"]))
+                for entry in found["sources"]
+            ),
+            found["dead_letter_table"],
+            RowWriter.from_json(found["dead_letter_writer"]),
+            found["max_bytes"],
+        )
+
+
+class PlanFile:
+    """The plan on the driver's disk: tasks follow it, and a restart finds the schemas that were in use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, plan: GroupPlan) -> None:
+        """Replace the plan, all at once and durably."""
+        temporary = self.path.with_suffix(".tmp")
+        with temporary.open("w") as file:
+            file.write(plan.to_text())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.path)
+
+    def read(self) -> GroupPlan | None:
+        """Return the plan that was written last, None when there was none.
+
+        Raises:
+            CheckpointCorruptError: the file can't be read.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            return GroupPlan.from_text(self.path.read_text())
+        except (ValueError, KeyError, TypeError, OSError) as exc:
+            raise CheckpointCorruptError(
+                f"The plan {self.path} can't be read ({exc}). Delete it and start again: no message is lost by "
+                "that; a source whose new schema is refused then waits until it fits its table.",
+                file=str(self.path),
+            ) from exc
+
+
+def source_to_json(source: Source) -> dict[str, Any]:
+    """Return what :func:`source_from_json` takes."""
+    found = asdict(source)
+    found["descriptor"] = base64.b64encode(source.descriptor).decode()
+    found["schema"] = None if source.schema is None else source.schema.to_json()
+    return found
+
+
+def source_from_json(fields: Mapping[str, Any]) -> Source:
+    """Return the source that :func:`source_to_json` described."""
+    found = dict(fields)
+    found["descriptor"] = base64.b64decode(found["descriptor"])
+    found["schema"] = None if found["schema"] is None else RowSchema.from_json(found["schema"])
+    for name in ("key", "dedup_order"):
+        found[name] = tuple(found[name])
+    return Source(**found)
+
+
+def sources_by_subscription(plans: Sequence[SourcePlan]) -> dict[str, SourcePlan]:
+    """Return the plans by the subscription that their messages come through."""
+    return {plan.source.subscription: plan for plan in plans}

@@ -1,0 +1,151 @@
+from functools import partial
+from threading import Lock
+
+import pytest
+
+from connectors.lake.rows import RowTable
+from connectors.pubsub.client import PubSub
+from jobs.stream.status import StatusFile
+from local.server import PubSubServer
+from model.errors import CheckpointCorruptError
+from pipeline.group import Group
+from pipeline.plan import PlanFile
+from pipeline.registry import Registry
+from tests.pipeline.conftest import compile_protos
+
+SOURCES = "sources:\n  orders: {topic: orders, message: shop.Order, key: id}\n"
+PROTO = 'syntax = "proto3";\npackage shop;\nmessage Order { %s }\n'
+
+
+class Committer:
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.taken: list[str] = []
+
+    def take(self, name: str) -> None:
+        self.taken.append(name)
+
+
+class Deployment:
+    """A registry that is changed, a lake, a Pub/Sub server, and groups that follow."""
+
+    def __init__(self, folder, pubsub: PubSub) -> None:
+        self.folder = folder
+        self.pubsub = pubsub
+        self.registry = Registry(str(folder / "registry"))
+        self.plan_file = PlanFile(folder / "plan.json")
+        self.open_table = partial(RowTable, str(folder / "lake"))
+        self.committer = Committer()
+
+    def publish(self, fields: str, sources: str = SOURCES) -> None:
+        (self.folder / "shop.proto").write_text(PROTO % fields)
+        self.registry.publish(
+            {"shop.desc": compile_protos(self.folder, "shop.proto"), "sources.yaml": sources.encode()}
+        )
+
+    def start(self) -> Group:
+        group = Group(
+            "default",
+            registry=self.registry,
+            plan_file=self.plan_file,
+            open_table=self.open_table,
+            pubsub=self.pubsub,
+            is_embedded=True,
+            ack_deadline_seconds=10,
+            dead_letter_table="backup.dead_letters",
+            max_bytes=1000,
+            status=StatusFile(self.folder / "status.json"),
+        )
+        group.start()
+        group.follow(self.committer)
+        return group
+
+    def columns(self) -> list[str]:
+        schema = self.open_table("staging.orders").schema()
+        return [] if schema is None else [name for name in schema.names() if not name.startswith(("_", "ingest"))]
+
+    def planned(self) -> list[str]:
+        """Return what the plan's source has for columns of its own."""
+        plan = self.plan_file.read()
+        assert plan is not None
+        names = [name for found in plan.sources for name in found.source.row_schema.names()]
+        return [name for name in names if not name.startswith(("_", "ingest"))]
+
+    def alerts(self) -> dict[str, str]:
+        status = StatusFile.read(self.folder / "status.json")
+        assert status is not None
+        return {alert["about"]: alert["code"] for alert in status["alerts"]}
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    with PubSubServer(tmp_path / "pubsub") as server, PubSub("shop", server.emulator_host) as pubsub:
+        yield Deployment(tmp_path, pubsub)
+
+
+def test_a_source_gets_its_subscription_its_table_and_its_place_in_the_plan(deployment):
+    deployment.publish("int64 id = 1;")
+    deployment.start()
+    assert [s.id for s in deployment.pubsub.list_subscriptions("orders")] == ["refeed-pipeline.orders"]
+    assert deployment.columns() == deployment.planned() == ["id"]
+    assert deployment.committer.taken == ["staging.orders"]
+    assert deployment.alerts() == {}
+
+
+def test_a_new_field_and_a_new_source_are_taken_up_without_a_restart(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    version = deployment.open_table("staging.orders").version()
+    group.follow(deployment.committer)
+    assert deployment.open_table("staging.orders").version() == version
+    deployment.publish(
+        "int64 id = 1; string name = 2;", f"{SOURCES}  more: {{topic: more, message: shop.Order}}\n"
+    )
+    group.follow(deployment.committer)
+    assert deployment.columns() == ["id", "name"]
+    assert deployment.planned() == ["id", "name", "id", "name"]
+    deployment.publish("int64 id = 1; string name = 2;")
+    group.follow(deployment.committer)
+    assert deployment.planned() == ["id", "name"]
+
+
+def test_a_schema_that_is_refused_is_an_alert_and_the_old_one_goes_on_also_over_a_restart(deployment):
+    deployment.publish("int64 id = 1; string name = 2;")
+    group = deployment.start()
+    deployment.publish("int64 id = 1;")
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {"orders": "evolution_refused"}
+    assert deployment.planned() == ["id", "name"]
+    deployment.start()
+    assert deployment.alerts() == {"orders": "evolution_refused"}
+    assert deployment.planned() == ["id", "name"]
+    deployment.publish("int64 id = 1; string name = 2; bool late = 3;")
+    deployment.start()
+    assert (deployment.alerts(), deployment.planned()) == ({}, ["id", "name", "late"])
+
+
+def test_a_registry_that_can_t_be_read_changes_nothing_and_is_an_alert_until_it_is_mended(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    deployment.registry.publish({"sources.yaml": b"sources: ["})
+    group.follow(deployment.committer)
+    assert (deployment.alerts(), deployment.planned()) == ({"registry": "registry_invalid"}, ["id"])
+    deployment.publish("int64 id = 1;")
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {}
+
+
+def test_one_source_s_fault_keeps_no_other_from_running(deployment):
+    sources = f"{SOURCES}  taken: {{topic: taken, message: shop.Order, staging: backup.dead_letters}}\n"
+    deployment.publish("int64 id = 1;", sources)
+    deployment.start()
+    assert deployment.alerts() == {"taken": "evolution_refused"}
+    assert deployment.planned() == ["id"]
+
+
+def test_a_damaged_plan_says_what_to_do(deployment):
+    deployment.publish("int64 id = 1;")
+    deployment.start()
+    deployment.plan_file.path.write_text("{")
+    with pytest.raises(CheckpointCorruptError, match="Delete it"):
+        deployment.start()

@@ -1,0 +1,250 @@
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from connectors.lake.rows import RowTable
+from connectors.pubsub.pull import PulledBatch, PullTarget
+from jobs.stream.hold import Hold
+from jobs.stream.journal import TABLE_IDS_SCHEMA, EntryState, Journal
+from jobs.stream.status import StatusFile
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError
+from pipeline.dead_letters import DEAD_LETTER_SCHEMA
+from pipeline.plan import GroupPlan, SourcePlan
+from pipeline.registry import Registry
+from pipeline.source import StagingTask
+from pipeline.stager import Stager
+from tests.pipeline.conftest import compile_protos, messages
+
+SOURCES = b"""
+sources:
+  orders: {topic: orders, message: shop.Order, key: id}
+  members: {topic: members, message: shop.Member, key: id}
+"""
+MESSAGES = """
+syntax = "proto3";
+package shop;
+message Order { int64 id = 1; }
+message Member { int64 id = 1; string name = 2; }
+"""
+TABLES = ("staging.orders", "staging.members", "backup.dead_letters")
+
+
+class RecordingHold(Hold):
+    """A hold that keeps what was acknowledged; with ``crash`` it ends as a killed process would."""
+
+    def __init__(self) -> None:
+        super().__init__(None, "p")
+        self.acked: list[str] = []
+        self.is_crashing = False
+
+    def acknowledge(self, ids):
+        if self.is_crashing:
+            raise KeyboardInterrupt
+        self.acked += ids.column("ack_id").to_pylist()
+        return 0
+
+
+class Stream:
+    """A stager over a real lake, and what it takes to start another one after a crash."""
+
+    def __init__(self, folder) -> None:
+        self.folder = folder
+        self.lake = str(folder / "lake")
+        (folder / "shop.proto").write_text(MESSAGES)
+        registry = Registry(str(folder / "registry"))
+        registry.publish({"shop.desc": compile_protos(folder, "shop.proto"), "sources.yaml": SOURCES})
+        snapshot = registry.read()
+        plans = []
+        for source in snapshot.sources:
+            table = self.open(source.staging)
+            table.evolve(source.row_schema)
+            plans.append(SourcePlan(source, table.writer()))
+        letters = self.open("backup.dead_letters")
+        letters.evolve(DEAD_LETTER_SCHEMA)
+        self.plan = GroupPlan(tuple(plans), letters.name, letters.writer(), 1000).to_text()
+        self.hold = RecordingHold()
+        self.start()
+
+    def open(self, name: str) -> RowTable:
+        return RowTable(self.lake, name)
+
+    def start(self) -> None:
+        self.hold.is_crashing = False
+        self.journal = Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+        self.stager = Stager(
+            open_table=self.open,
+            tables=TABLES,
+            journal=self.journal,
+            hold=self.hold,
+            stream="s",
+            lease="l",
+            status=StatusFile(self.folder / "status.json"),
+        )
+        self.stager.recover()
+
+    def batch(self, *slots) -> None:
+        """Run one batch: a slot is the pulled batches of one task."""
+        rows = [
+            SimpleNamespace(
+                result=StagingTask("secret").with_plan(self.plan)(iter(batches)),
+                error=None,
+                faults="{}",
+                slot=number,
+            )
+            for number, batches in enumerate(slots)
+        ]
+        self.stager.stage_batch(SimpleNamespace(collect=lambda: rows), 0)
+
+    def staged(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for name in TABLES:
+            column = "message_id" if name == "backup.dead_letters" else "_message_id"
+            for message_id in DeltaTable(self.open(name).uri).to_pyarrow_table().column(column).to_pylist():
+                found[name.split(".")[1], message_id] += 1
+        return found
+
+
+def pulled(topic: str, *payloads: bytes, first: int = 1) -> PulledBatch:
+    subscription = f"refeed-pipeline.{topic}"
+    target = PullTarget(f"projects/p/subscriptions/{subscription}", subscription, topic, 10)
+    rows = messages(*payloads, first=first)
+    at = rows.schema.get_field_index("ack_id")
+    ids = [f"{topic}-{number}" for number in rows.column("message_id").to_pylist()]
+    return PulledBatch(target, rows.set_column(at, rows.schema.field(at), pa.array(ids)))
+
+
+@pytest.fixture
+def stream(tmp_path):
+    return Stream(tmp_path)
+
+
+def test_every_message_is_a_row_of_its_own_table_or_a_dead_letter_and_acknowledged(stream):
+    stream.batch(
+        [pulled("orders", b'{"id": 1}', b"nope"), pulled("members", b'{"id": 1, "name": "Ann"}')],
+        [pulled("orders", b'{"id": 3}', first=3)],
+    )
+    assert stream.staged() == Counter([("orders", "1"), ("orders", "3"), ("members", "1"), ("dead_letters", "2")])
+    assert sorted(stream.hold.acked) == ["members-1", "orders-1", "orders-2", "orders-3"]
+    assert [entry.attempt for entry in stream.journal.entries(EntryState.DONE)] == [1]
+
+
+def test_a_dead_letter_has_the_untouched_message_and_its_reason(stream):
+    stream.batch([pulled("orders", b'{"id": "x", \xff')])
+    (letter,) = DeltaTable(stream.open("backup.dead_letters").uri).to_pyarrow_table().to_pylist()
+    assert letter["data"] == b'{"id": "x", \xff'
+    assert (letter["topic"], letter["message_id"], letter["source"]) == ("orders", "1", "orders")
+    assert letter["error_code"] == "not_json"
+    assert letter["error_message"].startswith("It is no UTF-8")
+    assert len(letter["schema_version"]) == 16
+
+
+def test_a_message_that_comes_again_or_to_two_tasks_is_written_once(stream):
+    stream.batch([pulled("orders", b"{}", b"nope")], [pulled("orders", b"{}")])
+    stream.batch([pulled("orders", b"{}", b"nope", b"{}")])
+    assert stream.staged() == Counter([("orders", "1"), ("dead_letters", "2"), ("orders", "3")])
+    assert stream.hold.acked.count("orders-1") == 3
+
+
+def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream, tmp_path):
+    stream.batch([pulled("orders", b'{"id": 1, "new": 2}', b"nope", b'{"new": 1}')])
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert status["sources"] == {
+        "orders": {"rows": {"staged": 2}, "unknown": {"new": 2}, "missing": {}, "refused": {"not_json": 1}}
+    }
+    assert status["totals"]["messages"] == 3
+
+
+def test_a_crash_between_commits_and_acks_acknowledges_at_the_next_start(stream):
+    stream.hold.is_crashing = True
+    with pytest.raises(KeyboardInterrupt):
+        stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    stream.start()
+    assert sorted(stream.hold.acked) == ["members-1", "orders-1"]
+    stream.batch([pulled("orders", b"{}", b"{}"), pulled("members", b"{}")])
+    assert stream.staged() == Counter([("orders", "1"), ("orders", "2"), ("members", "1")])
+
+
+def test_a_crash_after_some_commits_keeps_what_those_tables_have_and_forgets_the_rest(stream, monkeypatch):
+    commit = RowTable.commit
+
+    def crash_on_orders(self, files, attempt, ids=None):
+        if self.name == "staging.orders":
+            raise KeyboardInterrupt
+        commit(self, files, attempt, ids)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "commit", crash_on_orders)
+        with pytest.raises(KeyboardInterrupt):
+            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    stream.start()
+    assert stream.hold.acked == ["members-1"]
+    stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
+
+
+def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(stream, monkeypatch):
+    commit = RowTable.commit
+
+    def refuse_orders(self, files, attempt, ids=None):
+        if self.name == "staging.orders":
+            raise StorageFullError
+        commit(self, files, attempt, ids)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "commit", refuse_orders)
+        with pytest.raises(StorageFullError):
+            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    assert stream.hold.acked == ["members-1"]
+    assert isinstance(stream.stager.failure, StorageFullError)
+    stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
+    assert sorted(stream.hold.acked) == ["members-1", "members-1", "orders-1"]
+
+
+def test_a_commit_whose_outcome_is_unknown_is_looked_up_at_the_next_start(stream, monkeypatch):
+    commit = RowTable.commit
+
+    def commit_then_lose_the_answer(self, files, attempt, ids=None):
+        commit(self, files, attempt, ids)
+        raise CommitOutcomeUnknownError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "commit", commit_then_lose_the_answer)
+        with pytest.raises(CommitOutcomeUnknownError):
+            stream.batch([pulled("orders", b"{}")])
+    assert stream.hold.acked == []
+    stream.start()
+    assert stream.hold.acked == ["orders-1"]
+    stream.batch([pulled("orders", b"{}")])
+    assert stream.staged() == Counter([("orders", "1")])
+
+
+def test_a_stream_whose_tables_were_taken_over_commits_and_acknowledges_nothing(stream):
+    stream.open("staging.orders").take_lease("l")
+    with pytest.raises(LeaseLostError):
+        stream.batch([pulled("orders", b"{}")])
+    assert stream.staged() == Counter()
+    assert stream.hold.acked == []
+
+
+def test_an_error_of_a_task_ends_the_batch_before_its_commits_and_leaves_no_file(stream):
+    done = StagingTask("secret").with_plan(stream.plan)(iter([pulled("orders", b"{}")]))
+    error = json.dumps({"code": "storage_full", "message": "the disk is full"})
+    rows = [
+        SimpleNamespace(result=done, error=None, faults='{"x": "away"}', slot=0),
+        SimpleNamespace(result=None, error=error, faults="{}", slot=1),
+    ]
+    with pytest.raises(StorageFullError, match="the disk is full"):
+        stream.stager.stage_batch(SimpleNamespace(collect=lambda: rows), 0)
+    assert stream.staged() == Counter()
+    assert list((stream.folder / "lake" / "staging" / "orders").glob("*.parquet")) == []
+
+
+def test_messages_of_a_source_that_was_taken_away_are_left_to_come_again(stream):
+    stream.batch([pulled("elsewhere", b"{}"), pulled("orders", b"{}")])
+    assert stream.hold.acked == ["orders-1"]
