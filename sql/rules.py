@@ -9,12 +9,14 @@ from model.table import REPLAY_COLUMNS
 from model.window import Window
 from sql.binder import Policy
 from sql.bounds import BEGINNING, END, Span, prove
-from sql.datatypes import ATTRIBUTES, BYTES, STRING, SqlType
+from sql.datatypes import ATTRIBUTES, BYTES, NULL, STRING, TIMESTAMP, SqlType
 from sql.query_binder import QueryBinder, Relation
 from sql.syntax import Query
 from sql.violation import Fault
 
 WANTED: dict[str, SqlType] = {"data": BYTES, "attributes": ATTRIBUTES, "message_id": STRING}
+# What is used when a query gives it, under these types.
+_KEPT: dict[str, SqlType] = {"topic": STRING, "publish_time": TIMESTAMP, "ordering_key": STRING}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXAMPLE = "WHERE _PARTITIONTIME >= TIMESTAMP '2026-01-01' AND _PARTITIONTIME < TIMESTAMP '2026-01-02'"
 
@@ -135,6 +137,11 @@ def check_output(bound: Bound) -> list[Fault]:
                     f"{key} AS partition_time",
                 )
             )
+    for column in relation.columns:
+        want = _KEPT.get(column.key or "")
+        if want is not None and column.value.type.is_known and column.value.type not in {want, NULL}:
+            message = f"{column.key} must be {want} to be kept with the message, it is {column.value.type}."
+            faults.append(Fault("column_type", message, at, "Give it another name, or leave it out."))
     for name in REPLAY_COLUMNS:
         found = [column for column in relation.columns if column.key == name]
         if not found:
