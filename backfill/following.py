@@ -1,20 +1,24 @@
 """What a supervisor remembers of a job between two looks: its figures, and when its driver was last heard of."""
 
 import time
+from contextlib import suppress
 from typing import Final
 
 from backfill.selection import read_selection
-from jobs.folder import JobFolder
+from jobs.folder import Control, JobFolder
 from jobs.launcher import Launcher
 from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
 from jobs.store import Job
+from model.errors import CheckpointCorruptError
 
 # A driver says five times a second that it lives; storage that machines share may show that late.
 _SILENCE_SECONDS: Final = 30.0
+# A service writes the store and the control one after the other, well within this.
+_ASTRAY_SECONDS: Final = 0.8
 
 
 class Followed:
-    """One job's figures and its driver's life, as they change."""
+    """One job's figures, its driver's life and what that is told, as they change."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
@@ -24,6 +28,8 @@ class Followed:
         self._latest: Progress | None = None
         self._heartbeat: tuple[int, str | None] | None = None
         self._heard_at = 0.0
+        self._told: tuple[Control, Control | None] | None = None
+        self._told_at = 0.0
 
     def measure(self) -> Progress | None:
         """Return the figures, or None when they have not changed."""
@@ -52,3 +58,18 @@ class Followed:
         if silence < _SILENCE_SECONDS:
             return None
         return f"The driver, on another machine, has not been heard of for {silence:.0f} s."
+
+    def is_astray(self, wanted: Control, *, at_once: bool) -> bool:
+        """Say whether the driver is told something else than ``wanted``, and nobody is about to change that.
+
+        ``at_once`` does not wait for that.
+        """
+        found: Control | None = None
+        with suppress(CheckpointCorruptError):
+            found = self._folder.read_control()
+        if found == wanted:
+            self._told = None
+            return False
+        if self._told != (wanted, found):
+            self._told, self._told_at = (wanted, found), time.monotonic()
+        return at_once or time.monotonic() - self._told_at > _ASTRAY_SECONDS

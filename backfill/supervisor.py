@@ -4,22 +4,21 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from backfill.cleaning import clean_folders
+from backfill.chores import ACTOR, KIND, Chores, Verify
 from backfill.following import Followed
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.launcher import Launch, Launcher
 from jobs.owner import Owner
 from jobs.store import Job, JobError, JobStore
 from model.errors import (
-    CheckpointCorruptError,
     JobChangedError,
     JobStateError,
     LeaseLostError,
@@ -29,8 +28,6 @@ from model.errors import (
 )
 from model.job import JobState
 
-KIND: Final = "backfill"
-ACTOR: Final = "refeed"
 DRIVER: Final = "driver"
 _MODULE: Final = "backfill.job"
 _TICK_SECONDS: Final = 0.5
@@ -40,13 +37,6 @@ _CANCEL_SECONDS: Final = 4.0
 _SETTLE_SECONDS: Final = 5.0
 # Seconds before each automatic restart of a dead driver; as many as there are.
 _RESTART_WAITS_SECONDS: Final = (1.0, 5.0, 25.0)
-_VERIFY_TICK_SECONDS: Final = 2.0
-_VERIFY_HOLD_SECONDS: Final = 600.0
-_VERIFY_FIRST_SECONDS: Final = 5.0
-# A merge runs every night: two of them have had their chance by then.
-_VERIFY_LAST_SECONDS: Final = 48 * 3600.0
-_CLEAN_SECONDS: Final = 3600.0
-_KEEP_PLANS: Final = timedelta(days=1)
 
 _ORDERS: Final[Mapping[JobState, Order]] = {
     JobState.RUNNING: Order.RUN,
@@ -55,8 +45,6 @@ _ORDERS: Final[Mapping[JobState, Order]] = {
 }
 # Somebody else changed the job or holds it now: it is theirs to go on.
 _OVERTAKEN: Final = (JobStateError, JobChangedError, LeaseLostError)
-
-Verify = Callable[[Job], dict[str, Any]]
 
 _LOG: Final = structlog.get_logger()
 
@@ -87,21 +75,15 @@ class Supervisor:
         self._launcher = launcher
         self._backfills = home / "backfills"
         self._max_running = max_running
-        self._verify = verify
-        self._keep = timedelta(days=keep_job_days)
         self._lease_seconds = lease_seconds
         self._owner = str(Owner.current())
         self._pool = ThreadPoolExecutor(max_workers=max_running, thread_name_prefix="launch")
-        self._chores = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chores")
-        self._chore: Future[None] | None = None
-        self._cleaned_at: float | None = None
-        self._verified_at: float | None = None
+        self._chores = Chores(store, self._backfills, verify=verify, keep=timedelta(days=keep_job_days))
         self._renewed_at: float | None = None
         self._launching: set[str] = set()
         self._followed: dict[str, Followed] = {}
         self._cancelling_since: dict[str, float] = {}
         self._settling: dict[str, float] = {}
-        self._astray: set[str] = set()
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -118,12 +100,12 @@ class Supervisor:
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._chores.shutdown(wait=False, cancel_futures=True)
+        self._chores.stop()
 
     def join(self) -> None:
         """Wait for launches under way after :meth:`stop`, then let other supervisors have the jobs."""
         self._pool.shutdown()
-        self._chores.shutdown()
+        self._chores.join()
         # If the store does not answer, the leases expire.
         with suppress(RefeedError):
             self._store.release_all(self._owner)
@@ -163,7 +145,7 @@ class Supervisor:
             if job.id not in self._launching:
                 self._launching.add(job.id)
                 self._pool.submit(self._guarded, job, self._launch)
-        self._do_chores()
+        self._chores.tick()
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -334,18 +316,10 @@ class Supervisor:
         if job.state is JobState.RUNNING and self._is_paused(job, folder):
             return
         wanted = _control_of(job, _ORDERS[job.state])
-        try:
-            is_told = folder.read_control() == wanted
-        except CheckpointCorruptError:
-            is_told = False
-        if is_told:
-            self._astray.discard(job.id)
-        elif job.state is JobState.CANCELLING or job.id in self._astray:
-            # A service that died between the store and the control left only the first.
+        is_astray = self._followed_job(job.id).is_astray(wanted, at_once=job.state is JobState.CANCELLING)
+        if is_astray and self._store.get(job.id).version == job.version:
+            # A service that died between the store and the control left only one of them.
             folder.write_control(wanted)
-        else:
-            # A service may be about to write the other of the two; it is looked at again.
-            self._astray.add(job.id)
         if job.state is JobState.CANCELLING and job.driver is not None and job.driver.is_here:
             since = self._cancelling_since.setdefault(job.id, time.monotonic())
             if time.monotonic() - since > _CANCEL_SECONDS:
@@ -391,37 +365,6 @@ class Supervisor:
         if progress is not None:
             self._store.set_progress(job_id, progress)
 
-    def _do_chores(self) -> None:
-        """Verify and clean beside the supervision: both may take minutes."""
-        if self._ended.is_set() or (self._chore is not None and not self._chore.done()):
-            return
-        now = time.monotonic()
-        if self._verify is not None and _is_due(self._verified_at, _VERIFY_TICK_SECONDS, now):
-            self._verified_at = now
-            self._chore = self._chores.submit(self._chore_guarded, self._verify_ended)
-        elif _is_due(self._cleaned_at, _CLEAN_SECONDS, now):
-            self._cleaned_at = now
-            self._chore = self._chores.submit(self._chore_guarded, self._clean)
-
-    def _chore_guarded(self, do: Callable[[], None]) -> None:
-        try:
-            do()
-        except Exception:  # noqa: BLE001 - it is done again
-            _LOG.exception("a chore failed; trying again")
-
-    def _verify_ended(self) -> None:
-        assert self._verify is not None
-        for job in self._store.list_unverified(KIND, 1, hold_seconds=_VERIFY_HOLD_SECONDS):
-            verification = self._verify(job)
-            again = verify_again_seconds(job, verification)
-            self._store.set_verification(job.id, verification, actor=ACTOR, epoch=job.epoch, again_seconds=again)
-            _LOG.info("verified", backfill_id=job.id, state=verification.get("state"))
-
-    def _clean(self) -> None:
-        now = datetime.now(UTC)
-        clean_folders(self._store, self._backfills, keep=self._keep, now=now)
-        self._store.purge_plans(now - _KEEP_PLANS)
-
 
 def _control_of(job: Job, order: Order) -> Control:
     options = job.options
@@ -435,17 +378,3 @@ def _failure(job: Job, exc: RefeedError) -> Outcome:
 def _last_words(reason: str, folder: JobFolder) -> str:
     lines = folder.read_log_tail().splitlines()
     return reason + (f" Its last line: {lines[-1][:300]}" if lines else "")
-
-
-def _is_due(done_at: float | None, every_seconds: float, now: float) -> bool:
-    return done_at is None or now - done_at > every_seconds
-
-
-def verify_again_seconds(job: Job, verification: Mapping[str, Any]) -> float | None:
-    """Return when to look again: what was published lands within seconds, and is merged by night."""
-    state, landed = verification.get("state"), verification.get("landed")
-    is_merged = state == "complete" and (verification.get("merged") or 0) >= (landed or 0)
-    age = 0.0 if job.finished_at is None else (datetime.now(UTC) - job.finished_at).total_seconds()
-    if state == "unknown" or landed is None or is_merged or age > _VERIFY_LAST_SECONDS:
-        return None
-    return max(_VERIFY_FIRST_SECONDS, age / 2)

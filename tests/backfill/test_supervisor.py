@@ -5,16 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backfill.supervisor import KIND, Supervisor, verify_again_seconds
+from backfill.supervisor import KIND, Supervisor
 from jobs.folder import Control, Order, Outcome
 from jobs.owner import Owner
-from jobs.progress import CheckpointFolder, Progress, SliceCheckpoint
+from jobs.progress import CheckpointFolder, SliceCheckpoint
 from jobs.store import Job, JobStore
 from model.errors import LaunchError
 from model.job import JobState, new_job_id
@@ -488,54 +487,6 @@ def test_a_job_that_starts_paused_is_not_launched_and_can_be_cancelled(
     store.move(job_id, JobState.CANCELLING, actor="ann")
 
     reach(job_id, JobState.CANCELLED)
-
-
-def test_an_ended_job_is_verified(  # noqa: PLR0917
-    store: JobStore, supervisor: Supervisor, launcher: Any, reach: Any, tmp_path: Path, wait_for: Wait
-) -> None:
-    job_id = create(store, supervisor)
-    reach(job_id, JobState.RUNNING)
-    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.SUCCEEDED))
-    reach(job_id, JobState.SUCCEEDED)
-    verifier = Supervisor(
-        store, launcher, tmp_path, max_running=1, verify=lambda job: {"state": "unknown", "published": job.epoch}
-    )
-
-    def is_verified() -> bool:
-        verifier.tick()
-        return store.get(job_id).verification == {"state": "unknown", "published": 1}
-
-    wait_for(is_verified, "it is verified")
-    verifier.stop()
-    verifier.join()
-
-
-def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_not() -> None:
-    job = Job(
-        "bf_1",
-        KIND,
-        JobState.SUCCEEDED,
-        {},
-        "ann",
-        datetime.now(UTC),
-        None,
-        datetime.now(UTC) - timedelta(hours=1),
-        Progress(),
-        None,
-        1,
-        None,
-        1,
-    )
-
-    def again(**verification: Any) -> float | None:
-        return verify_again_seconds(job, verification)
-
-    assert again(state="unknown", landed=None) is None
-    assert again(state="complete", landed=5, merged=5) is None
-    assert again(state="complete", landed=5, merged=0) == pytest.approx(1800, abs=60)
-    assert again(state="incomplete", landed=4, merged=0) == pytest.approx(1800, abs=60)
-    old = replace(job, finished_at=datetime.now(UTC) - timedelta(days=3))
-    assert verify_again_seconds(old, {"state": "incomplete", "landed": 4}) is None
 
 
 def test_a_job_whose_files_were_removed_fails_and_says_so(
