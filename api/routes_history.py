@@ -14,6 +14,16 @@ from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE
 router: Final = APIRouter(tags=["backfills"])
 
 _MAX_NUMBER: Final = 2**53
+# One event of the stream, as tools that read descriptions take it.
+_EVENT_SCHEMA: Final = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "Number of the last line of the history; Last-Event-ID."},
+        "event": {"type": "string", "enum": ["history", "progress", "end", "problem"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "required": ["event", "data"],
+}
 _STREAM_EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUNNING", ...}\n\n'
 
 After = Annotated[
@@ -32,7 +42,7 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_
             "description": "Server-sent events: `history` for each line of its history, `progress` with the whole "
             "backfill when something has changed, `end` with it at its end, where the stream ends; `problem` when "
             "it can't go on. Comments keep the connection alive.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _STREAM_EXAMPLE}},
+            "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _STREAM_EXAMPLE}},
         },
         **problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
     },

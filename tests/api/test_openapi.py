@@ -1,0 +1,218 @@
+"""Every route against its own description, with good and bad values, by those who may and those who may not."""
+
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from api.app import create_app
+from api.auth import is_public
+from connectors.lake.archive import Attempt, LakeArchive
+from model.principal import ADMIN, READ
+from model.settings import read_settings
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = 12
+NOW = datetime.now(UTC)
+PARAMETERS = {
+    "from": {"type": "TIMESTAMP", "value": (NOW - timedelta(days=1)).isoformat()},
+    "to": {"type": "TIMESTAMP", "value": (NOW + timedelta(days=1)).isoformat()},
+}
+QUERY = (
+    "SELECT data, attributes, message_id FROM backup.messages "
+    "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"
+)
+# What follows one that lives goes on for as long as that lives.
+FOLLOWERS = ("watchBackfill", "readBackfillLogs")
+
+
+def operations() -> list[Any]:
+    """Every route of the document; the key is each test's own, so that none is made up for it."""
+    document = deepcopy(DOCUMENT)
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            operation.pop("security", None)
+    # Which fault of several is told first is not the document's to say; that bad values are refused is.
+    config = schemathesis.Config.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": ["4xx"]}}})
+    found = schemathesis.openapi.from_dict(document, config=config)
+    return [operation.ok() for operation in found.get_all_operations()]
+
+
+DOCUMENT = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
+OPERATIONS = operations()
+
+
+@pytest.fixture(scope="module")
+def api(start_api: Callable[..., Any]) -> Any:
+    api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="0", REFEED_BODY_TIMEOUT_SECONDS="60")
+    write_archive(api.home)
+    return api
+
+
+@pytest.fixture(scope="module")
+def keys(api: Any) -> dict[str, str]:
+    return {"admin": api.make_key(ADMIN, name="ann"), "reader": api.make_key(READ, name="bob")}
+
+
+@pytest.fixture(scope="module")
+def jobs(api: Any, keys: dict[str, str]) -> dict[str, list[str]]:
+    """Ids of backfills: some that have ended, and some that live."""
+    with api.client(keys["admin"]) as client:
+
+        def make(**changes: Any) -> str:
+            body = {"query": QUERY, "parameters": PARAMETERS, "topic": "replay", "allow_overlap": True, **changes}
+            response = client.post("/backfills", json=body)
+            assert response.status_code == 202, response.text
+            made: str = response.json()["id"]
+            return made
+
+        paused = make(start_paused=True)
+        ended = [make(), make(labels={"ticket": "42"})]
+        deadline = time.monotonic() + 30
+        for job_id in ended:
+            while client.get(f"/backfills/{job_id}").json()["state"] != "FAILED":
+                assert time.monotonic() < deadline, "it fails, because nothing launches it"
+                time.sleep(0.02)
+    return {"ended": ended, "living": [paused]}
+
+
+def write_archive(home: Path) -> None:
+    archive = LakeArchive(str(home / "lake"), "backup.messages")
+    archive.create()
+    count = 20
+    attributes = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    batch = pa.record_batch(
+        {
+            "data": pa.array([f"data {n}".encode() for n in range(count)], pa.binary()),
+            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(count)], attributes),
+            "message_id": [f"m{n}" for n in range(count)],
+            "publish_time": pa.array([NOW] * count, pa.timestamp("us", tz="UTC")),
+            "topic": ["orders"] * count,
+            "ordering_key": ["key"] * count,
+        }
+    )
+    written = archive.writer().write([("orders", "s", batch)])
+    archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
+
+
+def cases_of(operation: Any, jobs: dict[str, list[str]]) -> st.SearchStrategy[Any]:
+    """Good and bad requests: about ids of all kinds, and around a query that the gate lets through."""
+    modes = [(mode, {}) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)]
+    if "{backfill_id}" in operation.path:
+        follows = operation.definition.raw["operationId"] in FOLLOWERS
+        ids = jobs["ended"] if follows else jobs["ended"] + jobs["living"]
+        modes += [(mode, {"path_parameters": {"backfill_id": job_id}}) for mode, _ in modes for job_id in ids]
+    strategies = [operation.as_strategy(mode, **fixed) for mode, fixed in modes]
+    return st.one_of([strategy for strategy in strategies if not strategy.is_empty])
+
+
+def with_a_good_query(case: Any) -> None:
+    """Let what is drawn of a body come to the service, which the gate would keep from it."""
+    if isinstance(case.body, dict) and "query" in case.body:
+        case.body |= {"query": QUERY, "parameters": PARAMETERS}
+
+
+def check(strategy: st.SearchStrategy[Any], examine: Callable[[Any], None]) -> None:
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def run(case: Any) -> None:
+        examine(case)
+
+    run()
+
+
+def headers_of(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_every_answer_is_as_documented(
+    api: Any, keys: dict[str, str], jobs: dict[str, list[str]], operation: Any
+) -> None:
+    def examine(case: Any) -> None:
+        for key in (keys["admin"], keys["reader"]):
+            case.call_and_validate(
+                base_url=api.url, headers=headers_of(key), checks=[*CHECKS, negative_data_rejection], timeout=30
+            )
+
+    check(cases_of(operation, jobs), examine)
+
+
+@pytest.mark.parametrize("operation_id", ["createBackfill", "planBackfill"])
+def test_every_answer_to_a_query_that_passes_is_as_documented(
+    api: Any, keys: dict[str, str], operation_id: str
+) -> None:
+    (operation,) = [found for found in OPERATIONS if found.definition.raw["operationId"] == operation_id]
+    statuses: set[int] = set()
+
+    def examine(case: Any) -> None:
+        with_a_good_query(case)
+        response = case.call(base_url=api.url, headers=headers_of(keys["admin"]), timeout=30)
+        case.validate_response(response, checks=CHECKS)
+        statuses.add(response.status_code)
+
+    check(operation.as_strategy(GenerationMode.POSITIVE), examine)
+
+    assert {200, 202} & statuses
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_nobody_gets_further_without_a_key(api: Any, keys: dict[str, str], operation: Any) -> None:
+    path = operation.path.replace("{backfill_id}", "bf_00000000000000000000000000").replace("{topic}", "orders")
+    with api.client() as client:
+        response = client.request(operation.method, path)
+    if is_public(operation.path):
+        assert response.status_code in (200, 503)
+    else:
+        assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
+
+
+def test_everything_that_is_served_is_described() -> None:
+    app = create_app(read_settings({"REFEED_HOME": "/nonexistent"}))
+    unlisted = {"/openapi.json", "/docs", "/problems/{code}"}
+    served = {getattr(route, "path", None) for route in app.routes}
+    described = set(DOCUMENT["paths"])
+    assert {path for path in served if isinstance(path, str)} - described - unlisted == set()
+
+
+def test_the_document_is_valid_and_names_what_a_client_needs(api: Any) -> None:
+    document = httpx.get(f"{api.url}/openapi.json").json()
+    assert document == DOCUMENT
+    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            assert operation["operationId"], path
+            assert operation.get("summary") or operation.get("description"), path
+            assert ("security" in operation) is not is_public(path)
+            for status in ("401", "429"):
+                assert (status in operation["responses"]) is not is_public(path)
