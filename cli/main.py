@@ -7,7 +7,23 @@ from typing import Annotated
 
 import typer
 
-from cli import attach, backfill, backup, doctor, gate, init, keys, lake, publish, query, services, spark, up
+from cli import (
+    attach,
+    backfill,
+    backup,
+    doctor,
+    gate,
+    init,
+    keys,
+    lake,
+    pipeline,
+    publish,
+    query,
+    registry,
+    services,
+    spark,
+    up,
+)
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, use_home
 from cli.terminal import ExitCode, err, exit_code_of, out, print_error
@@ -57,6 +73,8 @@ app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)
 app.add_typer(keys.app, name="keys")
 app.add_typer(lake.app, name="lake")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(registry.app, name="registry")
 app.add_typer(spark.app, name="spark")
 app.add_typer(gate.app, name="sql")
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -385,11 +385,6 @@ def _pattern(text: str, faults: _Faults) -> re.Pattern[str]:
 def _is_ours(path: str) -> bool:
     name = path.rsplit("/", 1)[-1]
     return name == SOURCES_FILE or name.endswith(DESCRIPTOR_SUFFIXES)
-
-
-def names_of(files: Iterable[str]) -> list[str]:
-    """Return what ``files`` are called in a registry: their own name, whatever folder they come from."""
-    return [PurePosixPath(file).name for file in files]
 
 
 @contextmanager

@@ -1,0 +1,27 @@
+"""``refeed pipeline``: the streams that make rows of messages."""
+
+from typing import Annotated
+
+import typer
+
+from cli.invocation import HomeGroup, command_settings
+from cli.services import configure_logging
+
+app = typer.Typer(
+    cls=HomeGroup, no_args_is_help=True, help="Make rows of messages, after the schemas in the registry."
+)
+
+
+@app.command("run")
+def run(
+    group: Annotated[str, typer.Option(help="The group of sources, as sources.yaml names it.")] = "default",
+) -> None:
+    """Run the stream of one group of sources until Ctrl-C or SIGTERM, which drains it.
+
+    The registry is followed meanwhile: a new source or a new schema needs no restart.
+    """
+    from pipeline.job import run_pipeline
+
+    settings = command_settings()
+    configure_logging()
+    raise typer.Exit(run_pipeline(settings, group))

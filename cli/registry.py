@@ -1,0 +1,159 @@
+"""``refeed registry``: check, compare and publish what the pipeline's sources look like."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.invocation import HomeGroup, command_settings
+from cli.terminal import ExitCode, out, print_json, print_table
+from model.errors import EvolutionRefusedError, InputError
+from model.settings import Settings
+
+if TYPE_CHECKING:
+    from pipeline.registry import Registry, Snapshot
+
+app = typer.Typer(
+    cls=HomeGroup,
+    no_args_is_help=True,
+    help="Data sources: descriptor sets and sources.yaml, in a folder or any path that fsspec opens.",
+)
+
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Descriptor sets (protoc --include_imports --descriptor_set_out) and sources.yaml, as if published.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command("check")
+def check(files: FilesArgument = None, as_json: JsonOption = False) -> None:
+    """Say whether the registry is valid, with FILES in it; every fault is named with its place."""
+    settings = command_settings()
+    snapshot = _open(settings).read(_read_files(files))
+    if as_json:
+        print_json({"version": snapshot.version, "sources": [_to_json(source) for source in snapshot.sources]})
+        return
+    rows = [
+        [s.name, s.topic, s.group, s.staging, "inferred" if s.is_inferred else f"{s.message} {s.version}"]
+        for s in snapshot.sources
+    ]
+    print_table(["source", "topic", "group", "staging", "schema"], rows)
+
+
+@app.command("diff")
+def diff(files: FilesArgument = None, as_json: JsonOption = False) -> None:
+    """Show what the registry, with FILES in it, would change in the tables; nothing is changed.
+
+    The exit code is 1 when a change is refused: a dropped column, a changed type.
+    """
+    settings = command_settings()
+    found = _differences(settings, _open(settings).read(_read_files(files)))
+    _show(found, as_json=as_json)
+    if any(entry["refused"] for entry in found):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("publish")
+def publish(
+    files: Annotated[list[Path], typer.Argument(help="Descriptor sets and sources.yaml.", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Put FILES into the registry; running pipelines take them up within seconds.
+
+    Nothing is published when the registry would not be valid, or when a table can't become what is wanted.
+    """
+    settings = command_settings()
+    registry = _open(settings)
+    overlay = _read_files(files)
+    found = _differences(settings, registry.read(overlay))
+    refused = [(entry["source"], fault) for entry in found for fault in entry["refused"]]
+    if refused:
+        raise EvolutionRefusedError(
+            "Nothing was published: a table can't become what is wanted.",
+            errors=[
+                {
+                    "pointer": f"{source}.{fault['path']}",
+                    "message": fault["text"],
+                    "code": EvolutionRefusedError.code,
+                }
+                for source, fault in refused
+            ],
+        )
+    registry.publish(overlay)
+    _show(found, as_json=as_json)
+    if not as_json:
+        out.print(f"published {', '.join(overlay)} to {registry.url}", markup=False)
+
+
+def _open(settings: Settings) -> "Registry":
+    from pipeline.registry import Registry
+
+    return Registry(settings.registry)
+
+
+def _read_files(files: list[Path] | None) -> dict[str, bytes]:
+    """Return what FILES hold, by the name that they have in a registry."""
+    from pipeline.registry import DESCRIPTOR_SUFFIXES, SOURCES_FILE
+
+    found: dict[str, bytes] = {}
+    for path in files or []:
+        if path.name != SOURCES_FILE and not path.name.endswith(DESCRIPTOR_SUFFIXES):
+            raise InputError(
+                f"{path} is neither {SOURCES_FILE} nor a descriptor set ({', '.join(DESCRIPTOR_SUFFIXES)})."
+            )
+        try:
+            found[path.name] = path.read_bytes()
+        except OSError as exc:
+            raise InputError(f"{path} can't be read: {exc.strerror}.") from exc
+    return found
+
+
+def _differences(settings: Settings, snapshot: "Snapshot") -> list[dict[str, Any]]:
+    """Return for each source what would change in its table, and what is refused."""
+    from connectors.lake.rows import RowTable
+
+    found = []
+    for source in snapshot.sources:
+        if source.is_inferred:
+            continue
+        evolution = RowTable(settings.lake, source.staging, settings.archive_partitioning).plan(source.row_schema)
+        found.append(
+            {
+                "source": source.name,
+                "table": source.staging,
+                "changes": [{"path": change.path, "text": change.text} for change in evolution.changes],
+                "refused": [{"path": fault.path, "text": fault.text} for fault in evolution.refused],
+            }
+        )
+    return found
+
+
+def _show(found: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"sources": found})
+        return
+    for entry in found:
+        lines = [("  ", change) for change in entry["changes"]] + [
+            ("  refused: ", fault) for fault in entry["refused"]
+        ]
+        out.print(f"{entry['source']} -> {entry['table']}" + ("" if lines else ": no change"), markup=False)
+        for mark, line in lines:
+            out.print(f"{mark}{line['path']} {line['text']}", markup=False)
+
+
+def _to_json(source: Any) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "topic": source.topic,
+        "subscription": source.subscription,
+        "group": source.group,
+        "staging": source.staging,
+        "reporting": source.reporting,
+        "message": source.message or None,
+        "schema_version": source.version or None,
+        "schema": None if source.schema is None else source.schema.to_json(),
+    }

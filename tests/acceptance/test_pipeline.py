@@ -1,0 +1,182 @@
+"""The pipeline: every message is a row of its table once, or a dead letter once, whatever is killed and when."""
+
+import json
+import random
+import sys
+from collections import Counter
+
+import pytest
+from deltalake import DeltaTable
+
+from cli.processes import Child
+from connectors.lake.rows import RowTable
+from connectors.pubsub.publish import Publisher
+from jobs.stream.status import StatusFile
+from model.failpoint import FAILPOINTS
+from model.message import REPLAY_ATTRIBUTE, Message, replay_token
+from pipeline.job import group_home
+from pipeline.registry import Registry
+from tests.acceptance.conftest import Backyard, wait_for
+from tests.pipeline.conftest import compile_protos
+
+pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+
+STREAM_FAILPOINTS = [name for name in FAILPOINTS if not name.startswith(("compact.", "bigquery."))]
+PROTO = """
+syntax = "proto3";
+package shop;
+message Order { int64 id = 1; string customer = 2; %s }
+message Member { int64 id = 1; repeated string tags = 2; }
+"""
+SOURCES = """
+sources:
+  orders: {topic: orders, message: shop.Order, key: id}
+  members: {topic: members, message: shop.Member, key: id}
+"""
+
+
+class Plant(Backyard):
+    """A backyard with a registry and a pipeline."""
+
+    def __init__(self, *given, folder) -> None:
+        super().__init__(*given)
+        self.folder = folder
+        self.environment |= {"REFEED_PIPELINE_BATCH_SECONDS": "0.3", "REFEED_REGISTRY_POLL_SECONDS": "0.5"}
+        self.registry = Registry(self.settings.registry)
+        self.ids: dict[str, set[str]] = {
+            "staging.orders": set(),
+            "staging.members": set(),
+            "backup.dead_letters": set(),
+        }
+
+    def publish_schema(self, more_fields: str = "", sources: str = SOURCES) -> None:
+        (self.folder / "shop.proto").write_text(PROTO % more_fields)
+        descriptors = compile_protos(self.folder, "shop.proto")
+        self.registry.publish({"shop.desc": descriptors, "sources.yaml": sources.encode()})
+
+    def start_pipeline(self, **environment: str) -> Child:
+        name = f"pipeline-{len(list(self._children))}"
+        return self._children.start(
+            Child(
+                name,
+                [sys.executable, "-m", "cli.main", "pipeline", "run"],
+                environment={**self.environment, **environment},
+                log=self.home / "logs" / f"{name}.log",
+            )
+        )
+
+    def send(self, table: str, *bodies: bytes, **attributes: str) -> None:
+        """Publish ``bodies`` to the topic of ``table``; one that is no JSON belongs to the dead letters."""
+        topic = table.split(".")[1]
+        found = Publisher(self.pubsub.channel, self.pubsub.topic_path(topic)).publish(
+            [Message(data=body, attributes=attributes) for body in bodies]
+        )
+        for message_id, body in zip(found, bodies, strict=True):
+            self.ids[table if body.startswith(b"{") else "backup.dead_letters"].add(f"{topic} {message_id}")
+
+    def send_some(self, count: int, seed: int) -> None:
+        dice = random.Random(seed)
+        orders = [json.dumps({"id": dice.randrange(99), "new": 1}).encode() for _ in range(count)] + [b"no JSON"]
+        self.send("staging.orders", *orders)
+        self.send("staging.members", *[json.dumps({"tags": ["a"] * n}).encode() for n in range(count // 2)])
+
+    def rows(self, table: str) -> list[dict]:
+        return DeltaTable(RowTable(self.settings.lake, table).uri).to_pyarrow_table().to_pylist()
+
+    def check(self) -> None:
+        """Nothing lost, nothing twice, everything where it belongs."""
+        for table, wanted in self.ids.items():
+            mark = "" if table == "backup.dead_letters" else "_"
+            found = Counter(f"{row[f'{mark}topic']} {row[f'{mark}message_id']}" for row in self.rows(table))
+            assert {key: count for key, count in found.items() if count > 1} == {}
+            assert set(found) == wanted
+
+    def status(self) -> dict:
+        found = StatusFile.read(group_home(self.settings, "default") / "status.json")
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def plant(tmp_path):
+    from cli.processes import Children
+
+    with Children() as children:
+        yield Plant(tmp_path / "home", children, folder=tmp_path)
+
+
+def attach(plant: Plant, *topics: str) -> None:
+    """Make topics and subscriptions before the stream does, so that what is sent earlier is kept."""
+    for topic in topics:
+        plant.pubsub.create_topic(topic)
+        plant.pubsub.create_subscription(f"refeed-pipeline.{topic}", topic, ack_deadline_seconds=10)
+
+
+def test_a_kill_at_any_failpoint_loses_nothing_and_writes_nothing_twice(plant, tmp_path):
+    plant.publish_schema()
+    attach(plant, "orders", "members")
+    for seed, failpoint in enumerate(STREAM_FAILPOINTS):
+        plant.send_some(60, seed)
+        marker = tmp_path / failpoint
+        # The second of three tables, where there is a choice: one has its commit, one has not.
+        skip = 1 if failpoint.startswith("commit.") else 0
+        pipeline = plant.start_pipeline(REFEED_FAILPOINTS=f"{failpoint}={skip}:{marker}")
+
+        def is_hit(pipeline=pipeline, marker=marker):
+            # Something for every table: the failpoint's batch may find all else done.
+            if pipeline.is_running and not marker.exists():
+                plant.send_some(2, 0)
+            assert pipeline.is_running or marker.exists(), pipeline.ended_error().message
+            return marker.exists()
+
+        wait_for(is_hit, seconds=90, why=f"{failpoint} was passed; the stream's log: {pipeline.log_tail()}")
+        pipeline.kill()
+    pipeline = plant.start_pipeline()
+    plant.wait_until_archived(pipeline)
+    plant.check()
+    assert pipeline.stop() == 0
+    assert plant.status()["state"] == "stopped"
+
+
+def test_the_registry_is_followed_and_a_replay_s_row_says_where_it_came_from(plant):
+    plant.publish_schema()
+    attach(plant, "orders", "members")
+    plant.send_some(20, 0)
+    pipeline = plant.start_pipeline()
+    plant.wait_until_archived(pipeline)
+
+    plant.publish_schema("string new = 3;", f"{SOURCES}  more: {{topic: more, message: shop.Member}}\n")
+    wait_for(lambda: "more" in plant.status()["running"], seconds=60, why="the new source was taken up")
+    plant.ids["staging.more"] = set()
+    plant.send("staging.more", b'{"id": 1}')
+
+    def has_new():
+        # A batch that began before the change keeps the field with the unknown ones.
+        plant.send("staging.orders", b'{"id": 1, "new": "x"}')
+        plant.wait_until_archived(pipeline)
+        return any(row["new"] for row in plant.rows("staging.orders"))
+
+    wait_for(has_new, seconds=60, why="the new field has its column")
+    plant.check()
+    assert all(row["new"] or '"new"' in row["_unknown"] for row in plant.rows("staging.orders"))
+
+    plant.publish_schema()
+    wait_for(lambda: plant.status()["alerts"], seconds=60, why="the dropped column was refused")
+    (alert,) = (alert for alert in plant.status()["alerts"] if alert["about"] == "orders")
+    assert alert["code"] == "evolution_refused"
+    tags = {
+        REPLAY_ATTRIBUTE: replay_token(plant.settings.replay_secret(), "orders"),
+        "refeed_backfill_id": "bf_1",
+        "refeed_row": "7",
+        "refeed_topic": "orders",
+        "refeed_message_id": "the original",
+        "refeed_publish_time": "2023-01-01T00:00:00Z",
+    }
+    plant.send("staging.orders", b'{"id": 2, "new": "the old schema goes on"}', **tags)
+    plant.wait_until_archived(pipeline)
+    (replayed,) = (row for row in plant.rows("staging.orders") if row["_backfill_id"] == "bf_1")
+    assert (replayed["_message_id"], replayed["_backfill_row"]) == ("the original", 7)
+    assert replayed["new"] == "the old schema goes on"
+    assert pipeline.stop() == 0
+    # A replay's row has the id of its original.
+    assert plant.status()["sources"]["orders"]["rows"]["staged"] == len(plant.ids["staging.orders"])
