@@ -22,11 +22,13 @@ up: $(STAMPS)/run  ## Run everything embedded in this terminal until Ctrl-C (ARG
 test: $(STAMPS)/dev  ## Run every test (ARGS="-m 'not java' tests/sql")
 	@$(BIN)/python -m pytest $(ARGS)
 
-lint: $(STAMPS)/dev  ## Check style, format, layers and types
+lint: $(STAMPS)/dev  ## Check style, format, layers, types, security and known vulnerabilities
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
+	@$(BIN)/bandit --quiet --configfile pyproject.toml --recursive .
+	@$(BIN)/python .ci/audit.py
 
 fmt: $(STAMPS)/dev  ## Format the code and fix what can be fixed
 	@$(BIN)/ruff format .

@@ -185,7 +185,7 @@ def read_frame(pipe: IO[bytes]) -> Any:
     if len(head) < _LENGTH.size:
         raise EOFError
     body = pipe.read(_LENGTH.unpack(head)[0])
-    return pickle.loads(body)  # noqa: S301 - both sides are this program
+    return pickle.loads(body)  # noqa: S301 - both sides are this program  # nosec B301
 
 
 class _TimeUpError(BaseException):
