@@ -4,6 +4,7 @@ One SQLite file beside a folder of frame files. A transaction is one moment for 
 answered survives ``kill -9`` of the server: SQLite's log and the frames are the kernel's by then.
 """
 
+import fcntl
 import itertools
 import json
 import sqlite3
@@ -128,6 +129,11 @@ class Catalog:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "rows").mkdir(parents=True, exist_ok=True)
+        self._lock_file = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise SystemExit(f"Another server uses {folder}.") from exc
         self._db = sqlite3.connect(folder / "catalog.db", check_same_thread=False, isolation_level=None)
         self._db.row_factory = sqlite3.Row
         self._db.execute("PRAGMA journal_mode = WAL")

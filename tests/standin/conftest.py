@@ -1,16 +1,96 @@
 import uuid
+from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
+from google.cloud import bigquery
 
+from model.table import ARCHIVE_COLUMNS
 from tests.standin.fixture import session_standin, shared_standin, standin
+from tests.standin.writer import COMMITTED, Writer, request
 
 __all__ = ["session_standin", "shared_standin", "standin"]
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+PAIR = (bigquery.SchemaField("key", "STRING"), bigquery.SchemaField("value", "STRING"))
+ARCHIVE = [
+    bigquery.SchemaField(column.name, "RECORD", mode="REPEATED", fields=PAIR)
+    if column.type == "ATTRIBUTES"
+    else bigquery.SchemaField(column.name, column.type)
+    for column in ARCHIVE_COLUMNS
+]
+
+
+def messages(first, count, topic="orders"):
+    """Rows of the archive, numbered."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "data": b"\x00\xff%d" % number,
+                "attributes": [{"key": "number", "value": str(number)}, {"key": "type", "value": "order"}],
+                "message_id": f"m{number}",
+                "publish_time": MOMENT,
+                "topic": topic,
+                "subscription": "refeed",
+                "ordering_key": "",
+                "ingest_time": MOMENT,
+            }
+            for number in range(first, first + count)
+        ]
+    )
+
+
+class Archive(Writer):
+    """An archive table with Google's clients on it."""
+
+    def add(self, first, count, topic="orders"):
+        """Append messages to a COMMITTED stream: they are there at once."""
+        [answer] = self.append(request(self.create(COMMITTED), messages(first, count, topic)))
+        assert not answer.error.code, answer.error
+
+    def load(self, first, count, partition, topic="orders"):
+        """Load messages into a partition such as 20260102."""
+        file = pa.BufferOutputStream()
+        pa.parquet.write_table(pa.Table.from_batches([messages(first, count, topic)]), file)
+        config = bigquery.LoadJobConfig(source_format="PARQUET")
+        target = f"{self.name}${partition}"
+        self.rest.load_table_from_file(pa.BufferReader(file.getvalue()), target, job_config=config).result()
+
+    def query(self, text, *parameters, **config):
+        """Return the rows of a query over ``{t}``, the archive, as tuples."""
+        job_config = bigquery.QueryJobConfig(query_parameters=list(parameters), **config)
+        job = self.rest.query(text.replace("{t}", self.name), job_config=job_config, job_retry=None)
+        return [tuple(row.values()) for row in job.result(job_retry=None)]
+
+    def run(self, text, *parameters, **config):
+        """Run a statement to its end and return its job."""
+        job_config = bigquery.QueryJobConfig(query_parameters=list(parameters), **config)
+        job = self.rest.query(text.replace("{t}", self.name), job_config=job_config, job_retry=None)
+        if not job.dry_run:
+            job.result(job_retry=None)
+        return job
+
+
+def make_archive(server, dataset, **members):
+    """Create an archive table, partitioned by the day of ingestion unless ``members`` say otherwise."""
+    table = bigquery.Table(f"shop.{dataset}.messages", ARCHIVE)
+    table.time_partitioning = bigquery.TimePartitioning(type_="DAY")
+    for name, value in members.items():
+        setattr(table, name, value)
+    archive = Archive(server, f"{dataset}.messages")
+    archive.rest.create_table(table)
+    return archive
 
 
 @pytest.fixture
 def dataset(shared_standin):
     """A dataset of this test's own, by its name."""
     name = f"d{uuid.uuid4().hex[:12]}"
-    client = shared_standin.client()
-    client.create_dataset(name)
+    shared_standin.client().create_dataset(name)
     return name
+
+
+@pytest.fixture
+def archive(shared_standin, dataset):
+    return make_archive(shared_standin, dataset)

@@ -6,6 +6,7 @@ server is back, as the real service's jobs outlive the caller's connection.
 
 import hashlib
 import json
+import re
 import threading
 import uuid
 from collections.abc import Mapping
@@ -67,6 +68,8 @@ class Jobs:
             raise Problem("invalid", "A job is a query or a load here.")
         reference = body.get("jobReference") or {}
         job_id = str(reference.get("jobId") or f"job_{uuid.uuid4().hex}")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,1024}", job_id):
+            raise Problem("invalid", f"Invalid job ID {job_id!r}.")
         config["jobType"] = kind.upper()
         job: dict[str, Any] = {
             "kind": "bigquery#job",

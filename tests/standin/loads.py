@@ -123,6 +123,6 @@ def read_upload(
     except ValueError as exc:
         row, reason = exc.args
         raise Problem(
-            "invalid", "Error while reading data, error message: JSON table encountered too many errors, giving up. "
+            "invalid", "Error while reading data, error message: JSON table encountered too many errors. "
             f"Rows: {row + 1}; errors: 1. {reason}"
         ) from exc  # fmt: skip

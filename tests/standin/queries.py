@@ -1,6 +1,7 @@
 """Runs GoogleSQL over the catalog with DuckDB: SELECT, DML, views; and says beforehand what it would read."""
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -254,10 +255,10 @@ class Queries:
         query = analysis.query
         sql = render(analysis.statement, names, analysis.entries, query.project, query.default_dataset)
         if analysis.kind == "MERGE":
-            rows = connection.execute(f"{sql} RETURNING merge_action", query.values or None).fetchall()
+            rows = connection.execute(f"{sql} RETURNING merge_action", _bound(query, sql)).fetchall()
             actions = [str(row[0]) for row in rows]
             return Changed(*(actions.count(action) for action in ("INSERT", "UPDATE", "DELETE")))
-        [count] = connection.execute(sql, query.values or None).fetchone()
+        [count] = connection.execute(sql, _bound(query, sql)).fetchone()
         return Changed(**{{"INSERT": "inserted", "UPDATE": "updated", "DELETE": "deleted"}[analysis.kind]: count})
 
     def _parts(self, connection: Any, name: str, target: TableEntry) -> Iterator[dict[str, Any]]:
@@ -334,7 +335,7 @@ class Queries:
         sql = render(
             analysis.statement, names, analysis.entries, query.project, query.default_dataset, query_only=True
         )
-        return sql, query.values or None, None
+        return sql, _bound(query, sql), None
 
     def _gated(self, analysis: Analysis) -> tuple[str, Any, list[str]] | None:
         entries = list(analysis.entries.values())
@@ -397,10 +398,7 @@ class Queries:
             f"SELECT us FROM (SELECT us, make_timestamptz(us) AS {PARTITION_TIME}, "
             f"CAST(make_timestamptz(us) AS DATE) AS _PARTITIONDATE FROM partitions) WHERE {text}"
         )
-        values = query.values
-        if isinstance(values, dict):
-            values = {name: value for name, value in values.items() if f"${name}" in text}
-        return {row[0] for row in connection.execute(sql, values or None).fetchall()}
+        return {row[0] for row in connection.execute(sql, _bound(query, sql)).fetchall()}
 
     def _size(self, entry: TableEntry, partitions: Any, columns: set[str] | None) -> int:
         pieces = [
@@ -422,6 +420,14 @@ def _name(entry: TableEntry) -> str:
 
 def _plain(parameter: Parameter) -> Any:
     return list(parameter.value) if isinstance(parameter.value, tuple) else parameter.value
+
+
+def _bound(query: QueryText, sql: str) -> Any:
+    """Return the parameters that ``sql`` names; BigQuery lets a query leave some out, DuckDB doesn't."""
+    values = query.values
+    if isinstance(values, dict):
+        values = {name: value for name, value in values.items() if re.search(rf"\${name}\b", sql)}
+    return values or None
 
 
 def _is_archive(entry: TableEntry) -> bool:

@@ -97,8 +97,7 @@ class Resources:
                 stored["timePartitioning"] = {"expirationMs": str(lives), **stored["timePartitioning"]}
             if "encryptionConfiguration" not in stored and (key_name := _default_key(parent)):
                 stored["encryptionConfiguration"] = key_name
-            if "view" in stored and self.describe_view is not None:
-                stored["schema"] = {"fields": self.describe_view(project, stored["view"]["query"])}
+            self._describe(project, stored)
             checked = _checked_table(stored)
             return self.answer(self._catalog.put_table(key, _stamp(checked, None)))
 
@@ -129,7 +128,9 @@ class Resources:
         with self._catalog.transaction():
             entry = self._catalog.find_table(key)
             _check_etag(entry.body, if_match)
-            old, new = entry.body, _checked_table(_changed(entry.body, body, patch=patch))
+            old, changed = entry.body, _changed(entry.body, body, patch=patch)
+            self._describe(key.project, changed)
+            new = _checked_table(changed)
             if _partitioning(old) != _partitioning(new):
                 raise Problem("invalid", "Cannot change partitioning spec for a partitioned/clustered table.")
             if old.get("encryptionConfiguration") and not new.get("encryptionConfiguration"):
@@ -166,6 +167,10 @@ class Resources:
             answer["numRows"] = str(snapshot.rows)
             answer["numBytes"] = str(self._catalog.stored_bytes(snapshot))
         return answer
+
+    def _describe(self, project: str, body: dict[str, Any]) -> None:
+        if "view" in body and self.describe_view is not None:
+            body["schema"] = {"fields": self.describe_view(project, body["view"]["query"])}
 
     def _tables(self, project: str, dataset: str) -> list[TableEntry]:
         rows = self._catalog.query(

@@ -237,6 +237,9 @@ def render(
         node.replace(exp.alias_(exp.to_table(names[key]), alias, table=True))
     for node in list(tree.find_all(exp.Unnest)):
         _open_structs(node, arrays)
+    for node in list(tree.find_all(exp.DateAdd, exp.DateSub)):
+        # A DATE and an interval are a TIMESTAMP for DuckDB.
+        node.replace(exp.cast(node.copy(), exp.DataType.Type.DATE))
     return _render(tree)
 
 

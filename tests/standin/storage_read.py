@@ -245,4 +245,12 @@ def _filter(batch: pa.RecordBatch, restriction: str) -> pa.RecordBatch:
 
 
 def _serialize(batch: pa.RecordBatch, codec: str | None) -> bytes:
-    return bytes(batch.serialize(options=pa.ipc.IpcWriteOptions(compression=codec)).to_pybytes())
+    if codec is None:
+        return bytes(batch.serialize().to_pybytes())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as stream:
+        stream.write_batch(batch)
+    # The stream's first message is the schema.
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue()))
+    messages.read_next_message()
+    return bytes(messages.read_next_message().serialize().to_pybytes())

@@ -6,7 +6,7 @@ from google.api_core import exceptions
 from google.cloud import bigquery
 
 from tests.standin.fixture import wait_until
-from tests.standin.test_storage_write import Writer, batch, request
+from tests.standin.writer import Writer, batch, request
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from google.api_core import exceptions
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
-from tests.standin.test_storage_write import PENDING, Code, Writer, batch, code_of, request
+from tests.standin.writer import PENDING, Code, Writer, batch, code_of, request
 
 
 @pytest.fixture

@@ -1,0 +1,168 @@
+from datetime import UTC, date, datetime
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud import bigquery
+
+from tests.standin.conftest import messages
+from tests.standin.fixture import wait_until
+from tests.standin.writer import COMMITTED, request
+
+MANY = "UNNEST(GENERATE_ARRAY(1, 200000))"
+SLOW = f"SELECT COUNT(*) FROM {MANY} AS a, {MANY} AS b WHERE a < b"
+
+
+def start(archive, text, job_id, **config):
+    job_config = bigquery.QueryJobConfig(**config)
+    text = text.replace("{t}", archive.name)
+    return archive.rest.query(text, job_config=job_config, job_id=job_id, job_retry=None)
+
+
+def unique(archive, name):
+    return f"{name}-{archive.name.partition('.')[0]}"
+
+
+def test_an_id_names_one_job_for_ever(archive):
+    """Reference of jobs.insert: a job id that exists is ``duplicate``, so a repeated create is the same job."""
+    job_id = unique(archive, "bf_1")
+    job = start(archive, "SELECT 1 AS x", job_id, labels={"backfill": "bf_1"})
+    assert [tuple(r.values()) for r in job.result(job_retry=None)] == [(1,)]
+    with pytest.raises(exceptions.Conflict) as refused:
+        start(archive, "SELECT 2 AS x", job_id)
+    assert refused.value.errors[0]["reason"] == "duplicate"
+    found = archive.rest.get_job(job_id)
+    assert (found.state, found.labels, found.query) == ("DONE", {"backfill": "bf_1"}, "SELECT 1 AS x")
+    with pytest.raises(exceptions.NotFound):
+        archive.rest.get_job("nothing")
+    assert job_id in [job.job_id for job in archive.rest.list_jobs(max_results=5)]
+
+
+def test_a_job_whose_answer_was_lost_is_there(shared_standin, archive):
+    job_id = unique(archive, "bf_lost")
+    shared_standin.fault("jobs.insert", "drop", when="after")
+    with pytest.raises(requests.exceptions.ConnectionError):
+        archive.rest._connection.api_request(
+            method="POST",
+            path="/projects/shop/jobs",
+            data={
+                "jobReference": {"projectId": "shop", "jobId": job_id},
+                "configuration": {"query": {"query": "SELECT 7", "useLegacySql": False}},
+            },
+        )
+    assert [tuple(r.values()) for r in archive.rest.get_job(job_id).result()] == [(7,)]
+
+
+def test_a_cancelled_job_ends_stopped(archive):
+    job = start(archive, SLOW, unique(archive, "slow"))
+    wait_until(lambda: archive.rest.get_job(job.job_id).state == "RUNNING", "the job runs")
+    assert archive.rest.cancel_job(job.job_id).job_id == job.job_id
+    wait_until(lambda: archive.rest.get_job(job.job_id).state == "DONE", "the job ends")
+    ended = archive.rest.get_job(job.job_id)
+    assert ended.error_result["reason"] == "stopped"
+    archive.rest.cancel_job(job.job_id)
+    assert archive.rest.get_job(job.job_id).error_result["reason"] == "stopped"
+
+
+def test_a_job_can_be_held_and_cancelled_while_it_is_held(shared_standin, archive):
+    shared_standin.fault("jobs.run", "delay", seconds=60)
+    job = start(archive, "SELECT 1", unique(archive, "held"))
+    assert not job.done(reload=True)
+    archive.rest.cancel_job(job.job_id)
+    wait_until(lambda: archive.rest.get_job(job.job_id).state == "DONE", "the job ends")
+    assert archive.rest.get_job(job.job_id).error_result["reason"] == "stopped"
+
+
+def test_a_job_can_fail_on_order(shared_standin, archive):
+    shared_standin.fault("jobs.run", reason="quotaExceeded", message="Quota exceeded")
+    job = start(archive, "SELECT 1", unique(archive, "quota"))
+    with pytest.raises(exceptions.Forbidden, match="Quota exceeded"):
+        job.result(retry=None, job_retry=None)
+    assert job.error_result["reason"] == "quotaExceeded"
+
+
+def test_rows_go_to_a_destination_by_its_disposition(archive, dataset):
+    archive.add(0, 3)
+    target = f"shop.{dataset}.selection"
+
+    def write(disposition, text="SELECT message_id, data FROM {t}"):
+        return archive.run(text, destination=target, write_disposition=disposition)
+
+    write("WRITE_EMPTY")
+    assert archive.rest.get_table(target).num_rows == 3
+    with pytest.raises(exceptions.Conflict):
+        write("WRITE_EMPTY")
+    write("WRITE_APPEND")
+    assert archive.rest.get_table(target).num_rows == 6
+    with pytest.raises(exceptions.BadRequest, match="does not match"):
+        write("WRITE_APPEND", "SELECT 1 AS message_id")
+    write("WRITE_TRUNCATE", "SELECT 1 AS one")
+    table = archive.rest.get_table(target)
+    assert (table.num_rows, [f.name for f in table.schema]) == (1, ["one"])
+    with pytest.raises(exceptions.NotFound):
+        archive.run("SELECT 1", destination=f"shop.{dataset}.no", create_disposition="CREATE_NEVER")
+    archive.run(
+        "SELECT message_id FROM {t}",
+        destination=f"shop.{dataset}.parted",
+        clustering_fields=["message_id"],
+        time_partitioning=bigquery.TimePartitioning(type_="DAY"),
+        destination_encryption_configuration=bigquery.EncryptionConfiguration("projects/p/keys/k"),
+    )
+    made = archive.rest.get_table(f"{dataset}.parted")
+    assert made.clustering_fields == ["message_id"]
+    assert made.encryption_configuration.kms_key_name == "projects/p/keys/k"
+
+
+def test_the_short_way_to_rows_is_a_job_too(shared_standin, archive):
+    archive.add(0, 3)
+    rows = archive.rest.query_and_wait(f"SELECT message_id FROM {archive.name} ORDER BY 1")
+    assert [row.message_id for row in rows] == ["m0", "m1", "m2"]
+    assert shared_standin.counts()["jobs.query"] == 1
+    with pytest.raises(exceptions.BadRequest):
+        archive.rest.query_and_wait("SELECT nope", retry=None, job_retry=None)
+
+
+def test_results_come_in_pages(archive):
+    archive.add(0, 250)
+    job = archive.run(
+        "SELECT message_id, publish_time, data FROM {t} ORDER BY CAST(SUBSTR(message_id, 2) AS INT64)"
+    )
+    pages = list(job.result(page_size=100).pages)
+    assert [page.num_items for page in pages] == [100, 100, 50]
+    rows = list(archive.rest.list_rows(archive.rest.get_table(archive.name), start_index=245, page_size=2))
+    assert [row["message_id"] for row in rows] == [f"m{n}" for n in range(245, 250)]
+    fields = archive.rest.get_table(archive.name).schema[2:3]
+    assert [tuple(r.values()) for r in archive.rest.list_rows(archive.name, fields, max_results=1)] == [("m0",)]
+
+
+def test_a_page_ends_before_it_is_too_large(archive):
+    """ "Tabledata: list": a page is cut by its size as well; the token leads on."""
+    stream = archive.create(COMMITTED)
+    for number in range(4):
+        rows = messages(number, 1)
+        big = rows.set_column(0, "data", [bytes(6_000_000)])
+        archive.append(request(stream, big))
+    rows = archive.rest.list_rows(archive.rest.get_table(archive.name))
+    assert [page.num_items for page in rows.pages] == [1, 1, 1, 1]
+
+
+def test_every_type_survives_rest(archive):
+    text = (
+        "SELECT 1 AS i, 1.5 AS f, TRUE AS b, 'x' AS s, b'\\x00\\xff' AS y, DATE '2026-01-02' AS d, "
+        "TIMESTAMP '2026-01-02 03:04:05.678901+00' AS t, [1, 2] AS a, STRUCT(1 AS k, 'v' AS v) AS r, "
+        "CAST(NULL AS STRING) AS n, DATETIME '2026-01-02 03:04:05' AS dt"
+    )
+    [row] = archive.query(text)
+    assert row == (
+        1,
+        1.5,
+        True,
+        "x",
+        b"\x00\xff",
+        date(2026, 1, 2),
+        datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+        [1, 2],
+        {"k": 1, "v": "v"},
+        None,
+        datetime.fromisoformat("2026-01-02T03:04:05"),
+    )

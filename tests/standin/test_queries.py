@@ -1,0 +1,250 @@
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import bigquery
+
+from tests.standin.conftest import MOMENT, make_archive, messages
+from tests.standin.writer import COMMITTED, request
+
+TODAY = "_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 3 DAY)"
+
+
+def today():
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def test_what_was_appended_comes_back_bit_for_bit(archive):
+    archive.add(0, 3)
+    [row] = archive.query("SELECT * FROM {t} WHERE message_id = 'm1'")
+    assert row == (
+        b"\x00\xff1",
+        [{"key": "number", "value": "1"}, {"key": "type", "value": "order"}],
+        "m1",
+        MOMENT,
+        "orders",
+        "refeed",
+        "",
+        MOMENT,
+    )
+
+
+def test_pseudo_columns_are_real_and_not_in_a_star(archive):
+    """ "Query partitioned tables": _PARTITIONTIME is the UTC moment of ingestion, cut to the partition's start."""
+    archive.add(0, 2)
+    archive.load(2, 3, "20260102")
+    rows = archive.query(
+        "SELECT _PARTITIONTIME AS pt, _PARTITIONDATE AS pd, COUNT(*) FROM {t} GROUP BY 1, 2 ORDER BY 1"
+    )
+    early = datetime(2026, 1, 2, tzinfo=UTC)
+    assert rows[0] == (early, date(2026, 1, 2), 3)
+    assert rows[1][2] == 2
+    assert rows[1][0] in {today(), today() - timedelta(days=1)}
+    [row] = archive.query("SELECT *, _PARTITIONTIME AS pt FROM {t} WHERE message_id = 'm2'")
+    assert len(row) == 9
+    text = "SELECT a.*, b.topic AS other FROM {t} AS a JOIN {t} AS b USING (message_id) WHERE a.message_id = 'm2'"
+    [row] = archive.query(text)
+    assert len(row) == 9
+
+
+def test_a_pseudo_column_needs_another_name_in_a_result(archive):
+    """ "Query partitioned tables": a query that selects it needs an alias."""
+    with pytest.raises(exceptions.BadRequest, match="Invalid field name"):
+        archive.query("SELECT _PARTITIONTIME FROM {t}")
+
+
+def test_hours_can_be_partitions(shared_standin, dataset):
+    partitioning = bigquery.TimePartitioning(type_="HOUR")
+    archive = make_archive(shared_standin, dataset, time_partitioning=partitioning)
+    archive.load(0, 1, "2026010203")
+    [[moment]] = archive.query("SELECT _PARTITIONTIME AS pt FROM {t}")
+    assert moment == datetime(2026, 1, 2, 3, tzinfo=UTC)
+    with pytest.raises(exceptions.BadRequest, match="decorator"):
+        archive.load(1, 1, "20260102")
+
+
+def test_parameters_are_named_and_typed_or_positional(archive):
+    archive.add(0, 5)
+    text = (
+        "SELECT message_id FROM {t} WHERE message_id IN UNNEST(@ids) AND publish_time = @at "
+        "AND data != @no AND @yes"
+    )
+    rows = archive.query(
+        text,
+        bigquery.ArrayQueryParameter("ids", "STRING", ["m1", "m3", "x"]),
+        bigquery.ScalarQueryParameter("at", "TIMESTAMP", MOMENT),
+        bigquery.ScalarQueryParameter("no", "BYTES", b"\x00\xff3"),
+        bigquery.ScalarQueryParameter("yes", "BOOL", True),
+        bigquery.ScalarQueryParameter("unused", "INT64", 3),
+    )
+    assert rows == [("m1",)]
+    rows = archive.query(
+        "SELECT ? + 1, ?, DATE_ADD(?, INTERVAL 1 DAY)",
+        bigquery.ScalarQueryParameter(None, "INT64", 4),
+        bigquery.ScalarQueryParameter(None, "FLOAT64", 1.5),
+        bigquery.ScalarQueryParameter(None, "DATE", date(2026, 1, 1)),
+    )
+    assert rows == [(5, 1.5, date(2026, 1, 2))]
+
+
+def test_arrays_of_structs_are_unnested_in_every_spelling(archive):
+    archive.add(0, 12)
+    for text in (
+        "SELECT message_id FROM {t} m, UNNEST(m.attributes) a WHERE a.key = 'number' AND a.value = '7'",
+        "SELECT message_id FROM {t}, UNNEST(attributes) WHERE key = 'number' AND value = '7'",
+        "SELECT message_id FROM {t} m CROSS JOIN m.attributes a WHERE a.key = 'number' AND a.value = '7'",
+        (
+            "SELECT message_id FROM {t} WHERE EXISTS "
+            "(SELECT 1 FROM UNNEST(attributes) WHERE key = 'number' AND value = '7')"
+        ),
+        "SELECT message_id FROM {t} WHERE (SELECT value FROM UNNEST(attributes) WHERE key = 'number') = '7'",
+        "SELECT id FROM (SELECT message_id AS id, a.value AS v FROM {t} m, UNNEST(attributes) AS a) WHERE v = '7'",
+    ):
+        assert archive.query(text) == [("m7",)], text
+
+
+def test_a_dry_run_says_what_a_query_would_do_and_does_nothing(archive):
+    """ "Estimate query costs": a dry run is free and answers statement type, bytes, schema and tables."""
+    archive.add(0, 10)
+    job = archive.run("SELECT message_id, attributes FROM {t}", dry_run=True)
+    assert job.state == "DONE"
+    assert job.statement_type == "SELECT"
+    assert [(f.name, f.field_type, f.mode) for f in job.schema] == [
+        ("message_id", "STRING", "NULLABLE"),
+        ("attributes", "RECORD", "REPEATED"),
+    ]
+    assert [str(table) for table in job.referenced_tables] == [f"shop.{archive.name}"]
+    # "BigQuery pricing", data size: STRING is 2 bytes and its text. m0..m9, number, its digit, type, order.
+    assert job.total_bytes_processed == 10 * ((2 + 2) + (2 + 6) + (2 + 1) + (2 + 4) + (2 + 5))
+    with pytest.raises(exceptions.BadRequest):
+        archive.run("SELECT nothing FROM {t}", dry_run=True)
+    assert archive.rows == 10
+
+
+def test_a_filter_on_partitions_prunes_what_is_read(archive):
+    """ "Query partitioned tables": pruned partitions are not counted in the bytes scanned."""
+    archive.load(0, 10, "20260101")
+    archive.load(10, 10, "20260102")
+
+    def size(condition, *parameters):
+        return archive.run(
+            f"SELECT topic FROM {{t}} WHERE {condition}", *parameters, dry_run=True
+        ).total_bytes_processed
+
+    assert size("TRUE") == 20 * (2 + 6)
+    assert size("_PARTITIONDATE = '2026-01-01'") == 10 * (2 + 6)
+    assert size("_PARTITIONTIME < TIMESTAMP '2026-01-01' AND topic = 'orders'") == 0
+    assert size("DATE(_PARTITIONTIME) >= @day", bigquery.ScalarQueryParameter("day", "DATE", "2026-01-02")) == 80
+    assert size("_PARTITIONTIME IS NULL OR _PARTITIONDATE = '2026-01-02'") == 80
+    assert size("_PARTITIONTIME = publish_time") == 20 * (2 + 6) + 20 * 8
+    rows = archive.query("SELECT COUNT(*), MIN(message_id) FROM {t} WHERE _PARTITIONDATE = '2026-01-02'")
+    assert rows == [(10, "m10")]
+
+
+def test_a_table_can_require_a_filter_on_its_partitions(shared_standin, dataset):
+    """ "Manage partitioned tables", partition filter requirements."""
+    archive = make_archive(shared_standin, dataset, require_partition_filter=True)
+    archive.load(0, 2, "20260101")
+    for text in ("SELECT * FROM {t}", "SELECT * FROM {t} WHERE topic = 'x'", "DELETE FROM {t} WHERE topic = 'x'"):
+        with pytest.raises(exceptions.BadRequest, match="without a filter over column"):
+            archive.run(text)
+    assert archive.query("SELECT COUNT(*) FROM {t} WHERE _PARTITIONDATE > '2025-12-31'") == [(2,)]
+    archive.run(f"CREATE VIEW {dataset}.v AS SELECT *, _PARTITIONTIME AS pt FROM {{t}}")
+    assert archive.query(f"SELECT COUNT(*) FROM {dataset}.v WHERE pt > '2025-12-31'") == [(2,)]
+    with pytest.raises(exceptions.BadRequest, match="without a filter over column"):
+        archive.query(f"SELECT COUNT(*) FROM {dataset}.v")
+
+
+def test_more_bytes_than_allowed_fail_the_job_and_bill_nothing(archive):
+    """ "Estimate and control costs", maximum bytes billed; "BigQuery pricing": at least 10 MB a table."""
+    archive.add(0, 1)
+    with pytest.raises(exceptions.GoogleAPICallError) as refused:
+        archive.query("SELECT * FROM {t}", maximum_bytes_billed=1_000_000)
+    assert "Query exceeded limit for bytes billed: 1000000. 10485760 or higher required." in refused.value.message
+    assert refused.value.errors[0]["reason"] == "bytesBilledLimitExceeded"
+    job = archive.run("SELECT * FROM {t}", maximum_bytes_billed=10485760)
+    assert job.total_bytes_billed == 10485760
+
+
+def test_delete_takes_rows_away_and_leaves_partitions(archive):
+    archive.load(0, 4, "20260101")
+    archive.load(4, 4, "20260102")
+    job = archive.run(
+        "DELETE FROM {t} WHERE _PARTITIONDATE = '2026-01-01' AND EXISTS (SELECT 1 FROM UNNEST(attributes) "
+        "WHERE key = 'number' AND value = @n)",
+        bigquery.ScalarQueryParameter("n", "STRING", "2"),
+    )
+    assert (job.statement_type, job.num_dml_affected_rows, job.dml_stats.deleted_row_count) == ("DELETE", 1, 1)
+    rows = archive.query("SELECT _PARTITIONDATE AS d, COUNT(*) FROM {t} GROUP BY 1 ORDER BY 1")
+    assert rows == [(date(2026, 1, 1), 3), (date(2026, 1, 2), 4)]
+    with pytest.raises(exceptions.BadRequest, match="must have a WHERE"):
+        archive.run("DELETE FROM {t}")
+
+
+def test_merge_updates_inserts_and_deletes_in_one_statement(archive, dataset):
+    archive.add(0, 4)
+    archive.run(
+        f"CREATE TABLE {dataset}.r AS SELECT message_id, topic FROM {{t}} WHERE message_id IN ('m0', 'm9')"
+    )
+    archive.run(f"INSERT INTO {dataset}.r (message_id, topic) VALUES ('old', 'gone'), ('m1', 'stale')")
+    job = archive.run(
+        f"MERGE INTO {dataset}.r AS t USING (SELECT message_id, topic FROM {{t}} WHERE {TODAY} "
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY message_id ORDER BY publish_time DESC) = 1) AS s "
+        "ON t.message_id = s.message_id WHEN MATCHED AND t.topic != s.topic THEN UPDATE SET topic = s.topic "
+        "WHEN NOT MATCHED THEN INSERT ROW WHEN NOT MATCHED BY SOURCE THEN DELETE"
+    )
+    stats = job.dml_stats
+    assert (stats.inserted_row_count, stats.updated_row_count, stats.deleted_row_count) == (2, 1, 1)
+    assert job.num_dml_affected_rows == 4
+    rows = archive.query(f"SELECT * FROM {dataset}.r ORDER BY message_id")
+    assert rows == [(f"m{n}", "orders") for n in range(4)]
+
+
+def test_rows_that_a_stream_brings_during_a_statement_stay(shared_standin, archive, dataset):
+    archive.add(0, 2)
+    stream = archive.create(COMMITTED)
+    archive.append(request(stream, messages(2, 2)))
+    archive.run(f"DELETE FROM {{t}} WHERE {TODAY} AND message_id IN ('m0', 'm2')")
+    archive.append(request(stream, messages(4, 2), 2))
+    rows = archive.query("SELECT message_id FROM {t} ORDER BY 1")
+    assert rows == [("m1",), ("m3",), ("m4",), ("m5",)]
+
+
+def test_a_view_is_made_over_rest_or_sql_and_read_like_a_table(archive, dataset):
+    archive.add(0, 3)
+    view = bigquery.Table(f"shop.{dataset}.narrow")
+    view.view_query = f"SELECT message_id, topic FROM `shop.{archive.name}`"
+    made = archive.rest.create_table(view)
+    assert (made.table_type, [f.name for f in made.schema]) == ("VIEW", ["message_id", "topic"])
+    archive.run(f"CREATE OR REPLACE VIEW {dataset}.wide AS SELECT *, 1 AS one FROM {dataset}.narrow UNION ALL "
+                f"SELECT *, 2 FROM {dataset}.narrow")  # fmt: skip
+    assert archive.query(f"SELECT SUM(one) FROM {dataset}.wide") == [(9,)]
+    job = archive.run(f"SELECT * FROM {dataset}.wide", dry_run=True)
+    assert f"shop.{archive.name}" in [str(table) for table in job.referenced_tables]
+    with pytest.raises(exceptions.Conflict):
+        archive.run(f"CREATE VIEW {dataset}.wide AS SELECT 1 AS x")
+    archive.run(f"DROP VIEW {dataset}.wide")
+    with pytest.raises(exceptions.NotFound):
+        archive.query(f"SELECT * FROM {dataset}.wide")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELEC 1",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM messages",
+        "SELECT a, a FROM (SELECT 1 AS a)",
+        "GRANT x TO y",
+        "SELECT * FROM {t} FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP()",
+        "SELECT * FROM {t} TABLESAMPLE SYSTEM (10 PERCENT)",
+        "SELECT * FROM `region-us`.INFORMATION_SCHEMA.JOBS",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "UPDATE {t} SET topic = 'x'",
+        "CREATE TABLE shop.x.y (a INT64)",
+    ],
+)
+def test_what_it_can_t_do_is_an_error_and_never_an_answer(archive, text):
+    with pytest.raises(exceptions.BadRequest) as refused:
+        archive.query(text)
+    assert refused.value.errors[0]["reason"] == "invalidQuery"

@@ -1,0 +1,159 @@
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from google.api_core import exceptions
+from google.cloud.bigquery_storage_v1 import types
+from google.cloud.bigquery_storage_v1.services.big_query_read import BigQueryReadClient as RawReadClient
+
+from tests.standin.conftest import make_archive, messages
+from tests.standin.writer import COMMITTED, request
+
+
+class Reader:
+    def __init__(self, server, archive):
+        self.api = server.read_client()
+        self.table = archive.table
+
+    def session(self, streams=1, **options):
+        session = types.ReadSession(table=self.table, data_format="ARROW", read_options=options)
+        return self.api.create_read_session(parent="projects/shop", read_session=session, max_stream_count=streams)
+
+    def read(self, session, stream, offset=0):
+        """Return a stream's rows by Google's raw call, batch by batch."""
+        schema = pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema))
+        request = types.ReadRowsRequest(read_stream=stream.name, offset=offset)
+        answers = RawReadClient.read_rows(self.api, request, retry=None)
+        for answer in answers:
+            raw = pa.py_buffer(answer.arrow_record_batch.serialized_record_batch)
+            yield pa.ipc.read_record_batch(raw, schema)
+
+    def rows(self, session, stream, offset=0):
+        return [row for batch in self.read(session, stream, offset) for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def reader(shared_standin, archive):
+    return Reader(shared_standin, archive)
+
+
+def test_the_streams_of_a_session_hold_every_row_once(archive, reader):
+    for first in range(0, 1000, 250):
+        archive.add(first, 250)
+    session = reader.session(streams=3)
+    assert len(session.streams) == 3
+    assert session.estimated_row_count == 1000
+    parts = [[row["message_id"] for row in reader.rows(session, stream)] for stream in session.streams]
+    assert sorted(map(len, parts)) == [333, 333, 334]
+    assert sorted(id_ for part in parts for id_ in part) == sorted(f"m{n}" for n in range(1000))
+    row = reader.rows(session, session.streams[0])[0]
+    assert row["data"] == b"\x00\xff0"
+    assert row["attributes"][0] == {"key": "number", "value": "0"}
+
+
+def test_an_offset_goes_on_where_the_stream_was_left(archive, reader):
+    """Reference of ReadRows: a broken stream is read on from the offset behind the last row."""
+    archive.add(0, 500)
+    session = reader.session(streams=2)
+    for stream in session.streams:
+        whole = reader.rows(session, stream)
+        assert reader.rows(session, stream, offset=100) == whole[100:]
+        assert reader.rows(session, stream, offset=len(whole)) == []
+
+
+def test_a_lost_connection_is_read_on_by_google_s_client(shared_standin, archive, reader):
+    for first in range(0, 60, 10):
+        archive.add(first, 10)
+    shared_standin.fault("ReadRows", "drop", when="after", skip=2)
+    session = reader.session()
+    counts = [answer.row_count for answer in reader.api.read_rows(session.streams[0].name)]
+    assert counts == [10] * 6
+    assert [call["offset"] for call in shared_standin.calls("ReadRows")] == [0, 30]
+
+
+def test_a_session_reads_the_rows_of_its_beginning(archive, reader):
+    archive.add(0, 10)
+    session = reader.session()
+    archive.add(10, 10)
+    archive.run("DELETE FROM {t} WHERE message_id = 'm1'")
+    assert len(reader.rows(session, session.streams[0])) == 10
+    later = reader.session()
+    assert len(reader.rows(later, later.streams[0])) == 19
+
+
+def test_columns_and_rows_can_be_chosen(archive, reader):
+    """Reference of TableReadOptions: selected_fields in the table's order, children too; row_restriction."""
+    archive.load(0, 20, "20260102")
+    session = reader.session(
+        selected_fields=["message_id", "attributes.value", "_PARTITIONTIME"],
+        row_restriction="message_id IN ('m3', 'm7') AND topic = \"orders\" AND _PARTITIONTIME IS NOT NULL",
+    )
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    rows = reader.rows(session, session.streams[0])
+    assert rows == [
+        {"attributes": [{"value": n}, {"value": "order"}], "message_id": f"m{n}", "_PARTITIONTIME": moment}
+        for n in ("3", "7")
+    ]
+    assert [r["message_id"] for r in reader.rows(session, session.streams[0], offset=1)] == ["m7"]
+    for wrong in (
+        {"row_restriction": "nothing = 1"},
+        {"row_restriction": "SELECT"},
+        {"selected_fields": ["nothing"]},
+    ):
+        with pytest.raises(exceptions.InvalidArgument):
+            reader.session(**wrong)
+
+
+def test_an_empty_table_has_no_stream(reader):
+    assert list(reader.session(streams=4).streams) == []
+
+
+def test_a_table_that_requires_a_filter_requires_it_here_too(shared_standin, dataset):
+    archive = make_archive(shared_standin, dataset, require_partition_filter=True)
+    archive.add(0, 2)
+    reader = Reader(shared_standin, archive)
+    with pytest.raises(exceptions.InvalidArgument, match="without a filter"):
+        reader.session()
+    session = reader.session(row_restriction="_PARTITIONDATE > '2026-01-01'")
+    assert len(reader.rows(session, session.streams[0])) == 2
+
+
+def test_buffers_can_be_compressed(archive, reader):
+    archive.add(0, 100)
+    for codec in ("LZ4_FRAME", "ZSTD"):
+        session = reader.session(arrow_serialization_options={"buffer_compression": codec})
+        assert len(reader.rows(session, session.streams[0])) == 100
+
+
+def test_large_rows_come_in_answers_of_their_own(archive, reader):
+    big = messages(0, 3).set_column(0, "data", [bytes(3_000_000), b"", bytes(3_000_000)])
+    archive.append(request(archive.create(COMMITTED), big))
+    session = reader.session()
+    sizes = [batch.nbytes for batch in reader.read(session, session.streams[0])]
+    assert len(sizes) > 1
+    assert max(sizes) < 4_000_000
+
+
+def test_what_is_no_table_or_no_session_is_refused(archive, reader, dataset):
+    archive.add(0, 1)
+    archive.run(f"CREATE VIEW {dataset}.v AS SELECT 1 AS x")
+    session = types.ReadSession(table=f"projects/shop/datasets/{dataset}/tables/v", data_format="ARROW")
+    with pytest.raises(exceptions.InvalidArgument, match="non-table"):
+        reader.api.create_read_session(parent="projects/shop", read_session=session)
+    session.table += "nothing"
+    with pytest.raises(exceptions.NotFound):
+        reader.api.create_read_session(parent="projects/shop", read_session=session)
+    known = reader.session()
+    for name in ("projects/shop/locations/us/sessions/ab/streams/0", f"{known.name}/streams/5", "x"):
+        with pytest.raises(exceptions.NotFound):
+            list(reader.api.read_rows(name))
+
+
+# Google's REST client calls what its Storage client deprecates.
+@pytest.mark.filterwarnings("ignore:Retrieving Arrow:PendingDeprecationWarning")
+def test_query_results_are_read_by_google_s_client(shared_standin, archive):
+    archive.add(0, 300)
+    job = archive.run("SELECT message_id, data FROM {t} WHERE message_id LIKE 'm1%'")
+    table = job.result().to_arrow(bqstorage_client=shared_standin.read_client())
+    assert table.num_rows == 1 + 10 + 100
+    assert shared_standin.counts()["ReadRows"] >= 1
