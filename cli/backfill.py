@@ -1,67 +1,140 @@
-"""``refeed backfill``: create, watch and cancel backfills through the HTTP API."""
+"""``refeed backfill``: plan, create, watch and steer backfills through the HTTP API."""
 
 import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 from uuid import uuid4
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cli.backfill_view import print_backfill, print_plan, watch_live
 from cli.client import RefeedApi
 from cli.invocation import HomeGroup
-from cli.parameters import ParameterOption, parse_parameters
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.parameters import ParameterOption, parse_pairs, parse_parameters
+from cli.terminal import ExitCode, err, print_json, print_table
 from model.errors import InputError
 from model.job import JobState
 
-app = typer.Typer(
-    cls=HomeGroup, help="Replay messages with SQL (through the API at REFEED_API_URL).", no_args_is_help=True
+_EXIT_CODES: Final = (
+    "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
+    "not answer; 4 the API refused; 130 interrupted."
 )
 
-_POLL_SECONDS: Final = 0.5
+app = typer.Typer(
+    cls=HomeGroup,
+    help="Replay messages with SQL (through the API at REFEED_API_URL, with the key REFEED_API_KEY).",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A backfill's id, bf_...", show_default=False)]
+QueryArgument = Annotated[
+    str, typer.Argument(metavar="SQL", help="GoogleSQL, @FILE or - (stdin).", show_default=False)
+]
+TopicOption = Annotated[str, typer.Option(help="The topic to publish to.", show_default=False)]
+AttributeOption = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", metavar="KEY=VALUE", help="Add it to every message; again for another one."),
+]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; again for another one.")
+]
+TargetOption = Annotated[
+    str | None, typer.Option(metavar="SUBSCRIPTION", help="Mean one subscription only; see docs/api.md.")
+]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Stay until it has ended.")]
+PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="How many.")]
+PageTokenOption = Annotated[str | None, typer.Option(help="next_page_token of the page before.")]
 
 
-@app.command("create")
-def create(
-    query: Annotated[
-        str, typer.Argument(metavar="SQL", help="GoogleSQL, @FILE or - (stdin).", show_default=False)
-    ],
+@app.command("plan", epilog=_EXIT_CODES)
+def plan(
+    query: QueryArgument,
     *,
-    topic: Annotated[str, typer.Option(help="The topic to publish to.", show_default=False)],
+    topic: TopicOption,
+    param: ParameterOption = None,
+    attribute: AttributeOption = None,
+    target_subscription: TargetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a backfill would do: how many messages, from where, to whom; nothing is published."""
+    request = _request(query, topic, param, attributes=attribute, target_subscription=target_subscription)
+    with RefeedApi.from_environment() as api:
+        print_plan(api.plan_backfill(request), as_json=as_json)
+
+
+@app.command("create", epilog=_EXIT_CODES)
+def create(
+    query: QueryArgument,
+    *,
+    topic: TopicOption,
     param: ParameterOption = None,
     description: Annotated[str | None, typer.Option(help="Why; for whoever reads the list later.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Stay until it has ended.")] = False,
+    label: LabelOption = None,
+    plan_id: Annotated[
+        str | None, typer.Option("--plan", metavar="ID", help="The plan that it stands for.")
+    ] = None,
+    rate_limit: Annotated[float | None, typer.Option(help="Messages a second, at most.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Fail when the query selects more.")] = None,
+    max_bytes_billed: Annotated[int | None, typer.Option(help="Refuse when the query reads more.")] = None,
+    canary: Annotated[int | None, typer.Option(help="Publish so many, pause, and wait for a resume.")] = None,
+    start_paused: Annotated[bool, typer.Option("--start-paused", help="Wait for a resume at once.")] = False,
+    ordering: Annotated[str | None, typer.Option(metavar="none|by_key", help="by_key: restore keys.")] = None,
+    attribute: AttributeOption = None,
+    yield_to: Annotated[
+        str | None,
+        typer.Option(metavar="SUBSCRIPTION:SECONDS", help="Hold back while its oldest message is older."),
+    ] = None,
+    max_failed: Annotated[int | None, typer.Option(help="Dead letters that are put up with.")] = None,
+    allow_overlap: Annotated[bool, typer.Option("--allow-overlap", help="Run beside one that overlaps.")] = False,
+    target_subscription: TargetOption = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="The same key makes one backfill.")] = None,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Publish the rows of a query over the archive to a topic again, tagged."""
-    request: dict[str, Any] = {"query": read_query(query), "topic": topic}
-    if param:
-        request["parameters"] = parse_parameters(param)
-    if description is not None:
-        request["description"] = description
+    request = _request(
+        query,
+        topic,
+        param,
+        attributes=attribute,
+        target_subscription=target_subscription,
+        description=description,
+        labels=parse_pairs(label, "--label"),
+        plan_id=plan_id,
+        rate_limit_messages_per_second=rate_limit,
+        max_rows=max_rows,
+        max_bytes_billed=max_bytes_billed,
+        canary_messages=canary,
+        start_paused=start_paused or None,
+        ordering=ordering,
+        yield_to=_parse_yield(yield_to),
+        max_failed=max_failed,
+        allow_overlap=allow_overlap or None,
+    )
     with RefeedApi.from_environment() as api:
-        backfill = api.create_backfill(request, idempotency_key=str(uuid4()))
-        if watch:
-            backfill = wait_for_end(api, backfill["id"])
-    _print_backfill(backfill, as_json=as_json)
-    if watch:
-        _exit_by_state(backfill)
+        backfill = api.create_backfill(request, idempotency_key=idempotency_key or str(uuid4()))
+        _finish(api, backfill, watch=watch, as_json=as_json)
 
 
-@app.command("list")
+@app.command("list", epilog=_EXIT_CODES)
 def list_(
-    page_size: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 50,
-    page_token: Annotated[str | None, typer.Option(help="next_page_token of the page before.")] = None,
+    filter_text: Annotated[
+        str | None,
+        typer.Option("--filter", help='Such as: state = RUNNING AND topic = "orders" AND labels.team = shop'),
+    ] = None,
+    order_by: Annotated[str | None, typer.Option(help="Such as: topic, created_at desc")] = None,
+    page_size: PageSizeOption = 50,
+    page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List backfills, the newest first."""
     with RefeedApi.from_environment() as api:
-        page = api.list_backfills(page_size=page_size, page_token=page_token)
+        page = api.list_backfills(
+            page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
+        )
     if as_json:
         print_json(page)
         return
@@ -79,55 +152,159 @@ def list_(
             ]
         )
     print_table(["id", "state", "topic", "published / selected", "created"], rows)
-    if page.get("next_page_token"):
-        err.print(f"more: --page-token {page['next_page_token']}", markup=False)
+    _print_more(page)
 
 
-@app.command("show")
+@app.command("show", epilog=_EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one backfill."""
     with RefeedApi.from_environment() as api:
-        _print_backfill(api.read_backfill(backfill_id), as_json=as_json)
+        print_backfill(api.read_backfill(backfill_id), as_json=as_json)
 
 
-@app.command("watch")
+@app.command("watch", epilog=_EXIT_CODES)
 def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a backfill until it has ended; exit 0 only if it SUCCEEDED."""
     with RefeedApi.from_environment() as api:
-        backfill = wait_for_end(api, backfill_id)
-    _print_backfill(backfill, as_json=as_json)
+        backfill = watch_live(api, backfill_id)
+    print_backfill(backfill, as_json=as_json)
     _exit_by_state(backfill)
 
 
-@app.command("cancel")
+@app.command("change", epilog=_EXIT_CODES)
+def change(
+    backfill_id: IdArgument,
+    *,
+    rate_limit: Annotated[float | None, typer.Option(help="Messages a second; 0 lifts the limit.")] = None,
+    description: Annotated[str | None, typer.Option(help="Why.")] = None,
+    label: LabelOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the rate limit, also while it runs, the description, or all labels."""
+    changes: dict[str, Any] = {}
+    if rate_limit is not None:
+        changes["rate_limit_messages_per_second"] = rate_limit or None
+    if description is not None:
+        changes["description"] = description
+    if label is not None:
+        changes["labels"] = parse_pairs(label, "--label")
+    if not changes:
+        raise InputError("Nothing is to change: give --rate-limit, --description or --label.")
+    with RefeedApi.from_environment() as api:
+        print_backfill(api.change_backfill(backfill_id, changes), as_json=as_json)
+
+
+@app.command("pause", epilog=_EXIT_CODES)
+def pause(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
+    """Let nothing new go out until it is resumed; says what still may."""
+    _act(backfill_id, "pause", as_json=as_json)
+
+
+@app.command("resume", epilog=_EXIT_CODES)
+def resume(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+    """Let a paused backfill go on, also behind its canary."""
+    _act(backfill_id, "resume", watch=watch, as_json=as_json)
+
+
+@app.command("cancel", epilog=_EXIT_CODES)
 def cancel(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Cancel a backfill; what is published stays published."""
+    _act(backfill_id, "cancel", as_json=as_json)
+
+
+@app.command("retry", epilog=_EXIT_CODES)
+def retry(
+    backfill_id: IdArgument,
+    only: Annotated[
+        str, typer.Option(metavar="all|failed|missing", help="What is left, dead letters, or what did not land.")
+    ] = "all",
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a backfill that has ended go on where it stopped, on the same selection."""
+    _act(backfill_id, "retry", body={"only": only}, watch=watch, as_json=as_json)
+
+
+@app.command("approve", epilog=_EXIT_CODES)
+def approve(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+    """Let somebody else's backfill with many rows go on."""
+    _act(backfill_id, "approve", watch=watch, as_json=as_json)
+
+
+@app.command("revert", epilog=_EXIT_CODES)
+def revert(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
+    """Delete what it brought into the target's staging table, as long as no merge has taken it."""
+    _act(backfill_id, "revert", as_json=as_json)
+
+
+@app.command("logs", epilog=_EXIT_CODES)
+def logs(
+    backfill_id: IdArgument,
+    tail: Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")] = 100_000,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the driver's log; its lines are JSON, with --json one value holds them all."""
     with RefeedApi.from_environment() as api:
-        _print_backfill(api.cancel_backfill(backfill_id), as_json=as_json)
+        texts = api.read_log(backfill_id, tail_bytes=tail, follow=follow)
+        if as_json:
+            print_json({"lines": "".join(texts).splitlines()})
+            return
+        for text in texts:
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
 
-def wait_for_end(api: RefeedApi, backfill_id: str) -> dict[str, Any]:
-    """Return the backfill once its state is final, with a progress bar on stderr meanwhile."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(backfill_id, total=None)
-        while True:
-            backfill = api.read_backfill(backfill_id)
-            progress = backfill.get("progress") or {}
-            bar.update(
-                task,
-                description=f"{backfill_id} {backfill['state']}",
-                total=progress.get("selected"),
-                completed=progress.get("published") or 0,
-            )
-            if JobState(backfill["state"]).is_final:
-                return backfill
-            time.sleep(_POLL_SECONDS)
+@app.command("events", epilog=_EXIT_CODES)
+def events(
+    backfill_id: IdArgument,
+    after: Annotated[int, typer.Option(min=0, help="Only those behind this number.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what happened to it, who did it and why."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_of_backfill(backfill_id, "events", after=str(after))
+    if as_json:
+        print_json(found)
+        return
+    rows = [[str(e["number"]), e["at"], e["actor"], e["what"], e["why"] or ""] for e in found["events"]]
+    print_table(["number", "at", "who", "what", "why"], rows)
 
 
-def _exit_by_state(backfill: dict[str, Any]) -> None:
-    if backfill["state"] != JobState.SUCCEEDED:
-        raise typer.Exit(ExitCode.FAILED)
+@app.command("dead-letters", epilog=_EXIT_CODES)
+def dead_letters(
+    backfill_id: IdArgument,
+    page_size: PageSizeOption = 50,
+    page_token: PageTokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what could not be published, and why; --json has the messages whole."""
+    page = _page(backfill_id, "dead-letters", page_size, page_token)
+    if as_json:
+        print_json(page)
+        return
+    rows = [[str(d["row"]), d["message_id"] or "", d["code"], d["reason"]] for d in page["dead_letters"]]
+    print_table(["row", "message_id", "code", "reason"], rows)
+    _print_more(page)
+
+
+@app.command("missing", epilog=_EXIT_CODES)
+def missing(
+    backfill_id: IdArgument,
+    page_size: PageSizeOption = 50,
+    page_token: PageTokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what was selected and has not landed in the target's staging table."""
+    page = _page(backfill_id, "missing", page_size, page_token)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        [str(m["row"]), m["message_id"] or "", m["topic"] or "", m["publish_time"] or ""] for m in page["messages"]
+    ]
+    print_table(["row", "message_id", "topic", "published"], rows)
+    _print_more(page)
 
 
 def read_query(text: str) -> str:
@@ -146,16 +323,62 @@ def read_query(text: str) -> str:
     return text
 
 
-def _print_backfill(backfill: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(backfill)
-        return
-    progress = backfill.get("progress") or {}
-    out.print(f"{backfill['id']}  {backfill['state']}  -> {backfill['topic']}", markup=False)
-    counts = ", ".join(
-        f"{progress[key]} {key}" for key in ("selected", "published", "failed") if progress.get(key) is not None
-    )
-    if counts:
-        out.print(f"  {counts}", markup=False)
-    if backfill.get("error"):
-        out.print(f"  {backfill['error']['code']}: {backfill['error']['message']}", markup=False)
+def _request(
+    query: str, topic: str, param: list[str] | None, *, attributes: list[str] | None, **options: Any
+) -> dict[str, Any]:
+    """Return the request with nothing in it but what was given: defaults are the API's."""
+    given = {
+        "parameters": parse_parameters(param or ()) or None,
+        "attributes": parse_pairs(attributes, "--attribute"),
+        **options,
+    }
+    return {
+        "query": read_query(query),
+        "topic": topic,
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+def _parse_yield(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    subscription, _, seconds = text.rpartition(":")
+    try:
+        return {"subscription": subscription, "max_oldest_unacked_seconds": float(seconds)}
+    except ValueError as exc:
+        raise InputError(f"--yield-to {text!r} is not SUBSCRIPTION:SECONDS, such as live-orders:30") from exc
+
+
+def _act(
+    backfill_id: str,
+    verb: str,
+    *,
+    body: Mapping[str, Any] | None = None,
+    watch: bool = False,
+    as_json: bool,
+) -> None:
+    with RefeedApi.from_environment() as api:
+        _finish(api, api.act_on_backfill(backfill_id, verb, body), watch=watch, as_json=as_json)
+
+
+def _finish(api: RefeedApi, backfill: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+    found = watch_live(api, backfill["id"]) if watch else backfill
+    print_backfill(found, as_json=as_json)
+    if watch:
+        _exit_by_state(found)
+
+
+def _exit_by_state(backfill: Mapping[str, Any]) -> None:
+    if backfill["state"] != JobState.SUCCEEDED:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:
+    params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
+    with RefeedApi.from_environment() as api:
+        return api.list_of_backfill(backfill_id, what, **params)
+
+
+def _print_more(page: Mapping[str, Any]) -> None:
+    if page.get("next_page_token"):
+        err.print(f"more: --page-token {page['next_page_token']}", markup=False)

@@ -1,34 +1,44 @@
 """Refeed's HTTP API from the terminal: JSON in and out, its problems as errors."""
 
+import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
 
 import httpx
 
 from model.errors import ApiUnavailableError, RequestRefusedError
+from model.job import JobState
 
 DEFAULT_API_URL: Final = "http://127.0.0.1:8080"
-# Validating and selecting may take a while on a large archive; the answer to a create comes before that.
-_TIMEOUT_SECONDS: Final = 60.0
+# A plan runs its query for a minute at most; every other answer comes before that.
+_TIMEOUT_SECONDS: Final = 75.0
+# A watch says every 15 seconds that it lives.
+_SILENCE_SECONDS: Final = 45.0
+_POLL_SECONDS: Final = 0.5
+# An API that is restarted is back by then; jobs go on meanwhile.
+_PATIENCE_SECONDS: Final = 60.0
 
 
 class RefeedApi:
-    """The API at ``url``.
+    """The API at ``url``; ``key`` is sent as a bearer token.
 
     Raises:
         ApiUnavailableError: any call, when nobody answers.
         RequestRefusedError: any call that the API answers with a problem; ``details`` is that problem.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._client = httpx.Client(base_url=self.url, timeout=_TIMEOUT_SECONDS)
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._client = httpx.Client(base_url=self.url, timeout=_TIMEOUT_SECONDS, headers=headers)
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return the API at REFEED_API_URL."""
-        return cls(os.environ.get("REFEED_API_URL") or DEFAULT_API_URL)
+        """Return the API at REFEED_API_URL, called with REFEED_API_KEY if there is one."""
+        key = (os.environ.get("REFEED_API_KEY") or "").strip()
+        return cls(os.environ.get("REFEED_API_URL") or DEFAULT_API_URL, key or None)
 
     def __enter__(self) -> Self:
         return self
@@ -43,6 +53,10 @@ class RefeedApi:
         except httpx.TransportError:
             return False
 
+    def plan_backfill(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a backfill would do."""
+        return self._call("POST", "/backfills:plan", json=request)
+
     def create_backfill(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
         """Create a backfill and return it; a key makes sending it twice harmless."""
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
@@ -52,30 +66,142 @@ class RefeedApi:
         """Return one backfill."""
         return self._call("GET", f"/backfills/{backfill_id}")
 
-    def list_backfills(self, *, page_size: int, page_token: str | None = None) -> dict[str, Any]:
-        """Return a page of backfills, the newest first."""
-        params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
+    def list_backfills(
+        self,
+        *,
+        page_size: int,
+        page_token: str | None = None,
+        filter_text: str | None = None,
+        order_by: str | None = None,
+    ) -> dict[str, Any]:
+        """Return a page of backfills, the newest first unless an order is asked for."""
+        wanted = {"page_token": page_token, "filter": filter_text, "order_by": order_by}
+        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
         return self._call("GET", "/backfills", params=params)
 
-    def cancel_backfill(self, backfill_id: str) -> dict[str, Any]:
-        """Cancel a backfill and return it."""
-        return self._call("POST", f"/backfills/{backfill_id}:cancel")
+    def change_backfill(self, backfill_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change a backfill's rate limit, description or labels, and return it."""
+        return self._call("PATCH", f"/backfills/{backfill_id}", json=changes)
+
+    def act_on_backfill(
+        self, backfill_id: str, verb: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Pause, resume, cancel, retry, approve or revert a backfill, and return it."""
+        content = {} if body is None else {"json": body}
+        return self._call("POST", f"/backfills/{backfill_id}:{verb}", **content)
+
+    def list_of_backfill(self, backfill_id: str, what: str, **params: str) -> dict[str, Any]:
+        """Return a backfill's events, slices, dead-letters or missing messages."""
+        return self._call("GET", f"/backfills/{backfill_id}/{what}", params=params)
+
+    def read_log(self, backfill_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
+        """Yield the end of a backfill's log, and what is written from now on until it ends."""
+        params = {"tail": str(tail_bytes), "follow": str(follow).lower()}
+        timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=None if follow else _TIMEOUT_SECONDS)
+        try:
+            with self._client.stream(
+                "GET", f"/backfills/{backfill_id}/logs", params=params, timeout=timeout
+            ) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                yield from response.iter_text()
+        except (httpx.TransportError, httpx.InvalidURL) as exc:
+            raise self._unavailable(exc) from exc
+
+    def watch_backfill(self, backfill_id: str) -> Iterator[dict[str, Any]]:
+        """Yield the backfill whenever something of it has changed, and at last at its end.
+
+        Events are taken as they come; where they can't be had it is asked twice a second instead. An API that is
+        restarted in between is waited for, for a minute.
+        """
+        found = self.read_backfill(backfill_id)
+        yield found
+        seen, events_fail = 0, 0
+        lost_at: float | None = None
+        while not is_final(found):
+            try:
+                # Events that broke off twice without a word are not to be had here.
+                if events_fail <= 1:
+                    events_fail += 1
+                    for number, backfill in self._stream_events(backfill_id, seen):
+                        seen, found, events_fail, lost_at = number, backfill, 0, None
+                        yield found
+                else:
+                    time.sleep(_POLL_SECONDS)
+                    found, lost_at = self.read_backfill(backfill_id), None
+                    yield found
+            except ApiUnavailableError:
+                lost_at = lost_at or time.monotonic()
+                if time.monotonic() - lost_at > _PATIENCE_SECONDS:
+                    raise
+                events_fail = 0
+                time.sleep(_POLL_SECONDS)
+
+    def _stream_events(self, backfill_id: str, after: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield what the API says as it happens, with the number of its latest line of history."""
+        timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=_SILENCE_SECONDS)
+        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        try:
+            with self._client.stream(
+                "GET", f"/backfills/{backfill_id}:watch", headers=headers, timeout=timeout
+            ) as response:
+                if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                    return
+                yield from _read_events(response.iter_lines())
+        except httpx.ReadTimeout:
+            # Silent for long: something in between holds events back.
+            return
+        except (httpx.TransportError, httpx.InvalidURL) as exc:
+            raise self._unavailable(exc) from exc
 
     def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         try:
             response = self._client.request(method, path, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as exc:
-            raise ApiUnavailableError(
-                f"Refeed's API at {self.url} does not answer ({exc}); start it with 'refeed up' or 'refeed api', "
-                "or set REFEED_API_URL.",
-                url=self.url,
-            ) from exc
-        try:
-            body = response.json()
-        except ValueError:
-            body = {"detail": response.text[:500]}
+            raise self._unavailable(exc) from exc
+        body = _json_of(response)
         if response.is_success and isinstance(body, dict):
             return body
-        problem = body if isinstance(body, dict) else {}
-        said = problem.get("detail") or problem.get("title") or f"HTTP {response.status_code}"
-        raise RequestRefusedError(f"{said} (HTTP {response.status_code})", **problem)
+        raise _refusal(response)
+
+    def _unavailable(self, exc: Exception) -> ApiUnavailableError:
+        return ApiUnavailableError(
+            f"Refeed's API at {self.url} does not answer ({exc}); start it with 'refeed up' or 'refeed api', "
+            "or set REFEED_API_URL.",
+            url=self.url,
+        )
+
+
+def is_final(backfill: Mapping[str, Any]) -> bool:
+    """Say whether nothing more happens to the backfill by itself."""
+    return JobState(backfill["state"]).is_final
+
+
+def _read_events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the backfills among server-sent events, with the id of each."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+            continue
+        if fields.get("event") in {"progress", "end"}:
+            yield int(fields["id"]), json.loads(fields["data"])
+        fields = {}
+
+
+def _json_of(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return {"detail": response.text[:500]}
+
+
+def _refusal(response: httpx.Response) -> RequestRefusedError:
+    body = _json_of(response)
+    problem = body if isinstance(body, dict) else {}
+    said = problem.get("detail") or problem.get("title") or f"HTTP {response.status_code}"
+    return RequestRefusedError(f"{said} (HTTP {response.status_code})", **problem)

@@ -60,6 +60,29 @@ def parse_label(text: str) -> tuple[str, str]:
         raise InputError(f"--label {text!r} {exc}") from exc
 
 
+def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str] | None:
+    """Return what ``KEY=VALUE`` texts say, None when there are none.
+
+    Raises:
+        InputError: a text has no ``=``, or a key comes twice.
+
+    Example:
+        >>> parse_pairs(["team=shop", "why=a=b"], "--label")
+        {'team': 'shop', 'why': 'a=b'}
+    """
+    if texts is None:
+        return None
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign:
+            raise InputError(f"{option} {text!r} is not KEY=VALUE")
+        if key in pairs:
+            raise InputError(f"{option} {key} is given twice")
+        pairs[key] = value
+    return pairs
+
+
 def _value(kind: str, text: str, whole: str) -> Any:
     if kind.startswith("ARRAY"):
         try:

@@ -1,13 +1,15 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cli.client import RefeedApi
+
+Refeed = Callable[..., Any]
 
 
 def backfill(state: str, published: int | None = 0, **fields: Any) -> dict[str, Any]:
@@ -26,7 +28,6 @@ def backfill(state: str, published: int | None = 0, **fields: Any) -> dict[str, 
 def created(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     """What was sent to the API, which says RUNNING once and SUCCEEDED then."""
     requests: list[Mapping[str, Any]] = []
-    states = iter([backfill("RUNNING", None), backfill("SUCCEEDED", 2)])
 
     def create(
         self: RefeedApi, request: Mapping[str, Any], *, idempotency_key: str | None = None
@@ -36,13 +37,33 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
         return backfill("PENDING")
 
     monkeypatch.setattr(RefeedApi, "create_backfill", create)
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, id_: next(states))
+    answer_watch(monkeypatch, backfill("RUNNING", None), backfill("SUCCEEDED", 2))
     return requests
 
 
-def test_create_sends_the_query_with_typed_parameters(
-    refeed: Callable[..., Any], created: list[Mapping[str, Any]]
-) -> None:
+def answer_watch(monkeypatch: pytest.MonkeyPatch, *shown: dict[str, Any]) -> None:
+    def watch(self: RefeedApi, backfill_id: str) -> Iterator[dict[str, Any]]:
+        assert backfill_id == "bf_1"
+        yield from shown
+
+    monkeypatch.setattr(RefeedApi, "watch_backfill", watch)
+
+
+@pytest.fixture
+def acted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What was done to backfills, which are paused by it."""
+    verbs: list[tuple[str, Any]] = []
+
+    def act(self: RefeedApi, backfill_id: str, verb: str, body: Any = None) -> dict[str, Any]:
+        assert backfill_id == "bf_1"
+        verbs.append((verb, body))
+        return backfill("PAUSED", 1, in_flight_at_most=4000)
+
+    monkeypatch.setattr(RefeedApi, "act_on_backfill", act)
+    return verbs
+
+
+def test_create_sends_the_query_with_typed_parameters(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
     arguments = ("SELECT 1", "--topic", "orders", "-p", "day:DATE:2026-01-31", "--description", "why", "--json")
     result = refeed("backfill", "create", *arguments)
     assert result.code == 0
@@ -57,16 +78,55 @@ def test_create_sends_the_query_with_typed_parameters(
     ]
 
 
-def test_create_with_watch_stays_until_the_end(
-    refeed: Callable[..., Any], created: list[Mapping[str, Any]]
+def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
+    options = (
+        "--label team=shop --label why= --plan pl_1 --rate-limit 100 --max-rows 5 --max-bytes-billed 6 --canary 7 "
+        "--start-paused --ordering by_key --attribute a=b=c --yield-to live:2.5 --max-failed 8 --allow-overlap "
+        "--target-subscription billing"
+    )
+    assert refeed("backfill", "create", "SELECT 1", "--topic", "orders", *options.split()).code == 0
+    assert created == [
+        {
+            "query": "SELECT 1",
+            "topic": "orders",
+            "labels": {"team": "shop", "why": ""},
+            "plan_id": "pl_1",
+            "rate_limit_messages_per_second": 100.0,
+            "max_rows": 5,
+            "max_bytes_billed": 6,
+            "canary_messages": 7,
+            "start_paused": True,
+            "ordering": "by_key",
+            "attributes": {"a": "b=c"},
+            "yield_to": {"subscription": "live", "max_oldest_unacked_seconds": 2.5},
+            "max_failed": 8,
+            "allow_overlap": True,
+            "target_subscription": "billing",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("--label", "team"), ("--attribute", "a"), ("--yield-to", "live"), ("--label", "a=1", "--label", "a=2")],
+)
+def test_an_option_that_is_none_is_said_before_anything_is_sent(
+    refeed: Refeed, created: list[Mapping[str, Any]], wrong: tuple[str, ...]
 ) -> None:
+    result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", *wrong)
+    assert result.code == 1
+    assert "input_invalid" in result.err
+    assert created == []
+
+
+def test_create_with_watch_stays_until_the_end(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
     result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", "--watch")
     assert result.code == 0
     assert result.out == "bf_1  SUCCEEDED  -> orders\n  2 selected, 2 published, 0 failed\n"
 
 
 def test_the_query_may_come_from_a_file_or_stdin(
-    refeed: Callable[..., Any], created: list[Mapping[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refeed: Refeed, created: list[Mapping[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "q.sql").write_text("SELECT 2")
     monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 3"))
@@ -78,20 +138,72 @@ def test_the_query_may_come_from_a_file_or_stdin(
     assert "input_invalid" in missing.err
 
 
+def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    plan = {
+        "plan_id": "pl_1",
+        "expires_at": "2026-01-01T00:15:00Z",
+        "topic": "replay",
+        "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+        "rows": 1200,
+        "bytes_scanned": 5000,
+        "price_usd": None,
+        "rows_by_topic": {f"t{n}": 100 for n in range(12)},
+        "first_publish_time": "2026-01-01T01:00:00Z",
+        "last_publish_time": "2026-01-01T02:00:00Z",
+        "samples": [{"message_id": "7", "data": {"a": [1]}}],
+        "subscriptions": [{"name": "s", "filter": "", "receives_replay": True}],
+        "warnings": [{"code": "data_rewritten", "message": "Data is computed."}],
+    }
+    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request: asked.append(request) or plan)
+
+    text = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--attribute", "a=b").out
+
+    assert asked == [{"query": "SELECT 1", "topic": "replay", "attributes": {"a": "b"}}]
+    for part in (
+        "pl_1  1,200 messages -> replay",
+        "5,000 bytes, price unknown",
+        "2 more topics",
+        "s: receives it",
+        "sample     7: {'a': [1]}",
+        "Data is computed. (data_rewritten)",
+        "--plan pl_1",
+    ):
+        assert part in text
+    assert json.loads(refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--json").out) == plan
+
+
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
 def test_watching_a_backfill_that_did_not_succeed_ends_with_1(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, state: str
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     error = {"code": "driver_failed", "message": "The driver is gone."}
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, id_: backfill(state, 1, error=error))
+    answer_watch(monkeypatch, backfill(state, 1, error=error))
     result = refeed("backfill", "watch", "bf_1")
     assert result.code == 1
     assert result.out.endswith("  driver_failed: The driver is gone.\n")
 
 
-def test_list_shows_the_page_and_how_to_get_the_next(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_says_what_a_pause_waits_for(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    approval = {"required": True, "above_rows": 1, "rows": 2, "by": None, "at": None}
+    answer_watch(
+        monkeypatch,
+        backfill("PAUSED", 1),
+        backfill("PAUSED", 1),
+        backfill("RUNNING", 1),
+        backfill("PAUSED", 1, approval=approval),
+        backfill("SUCCEEDED", 2, approval={**approval, "by": "bob"}, verification={"state": "unknown"}),
+    )
+
+    result = refeed("backfill", "watch", "bf_1")
+
+    assert result.code == 0
+    assert result.err.count("go on with 'refeed backfill resume bf_1'") == 1
+    assert result.err.count("somebody else runs 'refeed backfill approve bf_1'") == 1
+    assert "verification unknown" in result.out
+
+
+def test_list_shows_the_page_and_how_to_get_the_next(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
     def list_backfills(self: RefeedApi, **arguments: Any) -> dict[str, Any]:
@@ -99,8 +211,19 @@ def test_list_shows_the_page_and_how_to_get_the_next(
         return {"backfills": [backfill("SUCCEEDED", 2)], "next_page_token": "abc"}
 
     monkeypatch.setattr(RefeedApi, "list_backfills", list_backfills)
-    result = refeed("backfill", "list", "--page-size", "1", "--page-token", "t")
-    assert asked == [{"page_size": 1, "page_token": "t"}]
+    result = refeed(
+        "backfill",
+        "list",
+        "--page-size",
+        "1",
+        "--page-token",
+        "t",
+        "--filter",
+        "state = FAILED",
+        "--order-by",
+        "id",
+    )
+    assert asked == [{"page_size": 1, "page_token": "t", "filter_text": "state = FAILED", "order_by": "id"}]
     assert result.out.splitlines()[1].split() == [
         "bf_1",
         "SUCCEEDED",
@@ -113,14 +236,117 @@ def test_list_shows_the_page_and_how_to_get_the_next(
     assert result.err == "more: --page-token abc\n"
 
 
-def test_show_and_cancel_print_the_backfill(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, id_: backfill("RUNNING"))
-    monkeypatch.setattr(RefeedApi, "cancel_backfill", lambda self, id_: backfill("CANCELLING"))
-    assert refeed("backfill", "show", "bf_1").out.startswith("bf_1  RUNNING")
-    assert json.loads(refeed("backfill", "cancel", "bf_1", "--json").out)["state"] == "CANCELLING"
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "approve", "revert"])
+def test_every_verb_is_done_and_says_what_may_still_go_out(
+    refeed: Refeed, acted: list[tuple[str, Any]], verb: str
+) -> None:
+    result = refeed("backfill", verb, "bf_1")
+    assert acted == [(verb, None)]
+    assert "4000 may still go out at most" in result.out
+    assert json.loads(refeed("backfill", verb, "bf_1", "--json").out)["state"] == "PAUSED"
 
 
-def test_without_an_api_it_is_unavailable(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retry_says_what_it_sends_and_may_be_watched(
+    refeed: Refeed, acted: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_watch(monkeypatch, backfill("SUCCEEDED", 2))
+    assert refeed("backfill", "retry", "bf_1", "--only", "failed", "--watch").code == 0
+    assert refeed("backfill", "retry", "bf_1").code == 0
+    assert acted == [("retry", {"only": "failed"}), ("retry", {"only": "all"})]
+
+
+def test_a_change_sends_what_is_to_change_and_nothing_else(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+
+    def change(self: RefeedApi, backfill_id: str, changes: Any) -> dict[str, Any]:
+        sent.append(changes)
+        return backfill("RUNNING")
+
+    monkeypatch.setattr(RefeedApi, "change_backfill", change)
+    assert refeed("backfill", "change", "bf_1", "--rate-limit", "5", "--description", "").code == 0
+    assert refeed("backfill", "change", "bf_1", "--rate-limit", "0", "--label", "a=b").code == 0
+    assert sent == [
+        {"rate_limit_messages_per_second": 5.0, "description": ""},
+        {"rate_limit_messages_per_second": None, "labels": {"a": "b"}},
+    ]
+    assert refeed("backfill", "change", "bf_1").code == 1
+
+
+def test_logs_are_printed_as_they_come(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def read_log(self: RefeedApi, backfill_id: str, **arguments: Any) -> Iterator[str]:
+        asked.append(arguments)
+        return iter(["one\ntw", "o\n"])
+
+    monkeypatch.setattr(RefeedApi, "read_log", read_log)
+    assert refeed("backfill", "logs", "bf_1", "--tail", "9", "-f").out == "one\ntwo\n"
+    assert json.loads(refeed("backfill", "logs", "bf_1", "--json").out) == {"lines": ["one", "two"]}
+    assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
+
+
+@pytest.mark.parametrize(
+    ("command", "page", "shown"),
+    [
+        (
+            "events",
+            {
+                "events": [
+                    {"number": 3, "at": "2026-01-01T00:00:00Z", "actor": "ann", "what": "created", "why": None}
+                ]
+            },
+            "3       2026-01-01T00:00:00Z  ann  created",
+        ),
+        (
+            "dead-letters",
+            {
+                "dead_letters": [{"row": 5, "message_id": "m5", "code": "gave_up", "reason": "no answer"}],
+                "next_page_token": "5",
+            },
+            "5    m5          gave_up  no answer",
+        ),
+        (
+            "missing",
+            {
+                "messages": [{"row": 6, "message_id": None, "topic": "orders", "publish_time": "x"}],
+                "next_page_token": None,
+            },
+            "6                orders  x",
+        ),
+    ],
+)
+def test_what_became_of_it_is_listed(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, command: str, page: dict[str, Any], shown: str
+) -> None:
+    monkeypatch.setattr(RefeedApi, "list_of_backfill", lambda self, id_, what, **params: page)
+    result = refeed("backfill", command, "bf_1")
+    assert result.out.splitlines()[1] == shown
+    assert ("--page-token 5" in result.err) == (page.get("next_page_token") == "5")
+    assert json.loads(refeed("backfill", command, "bf_1", "--json").out) == page
+
+
+def test_show_prints_the_backfill(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"selected": 9, "published": 3, "failed": 0, "repeated_at_most": 4, "rate_messages_per_second": 2.0}
+    shown = backfill("RUNNING", progress={**figures, "eta_seconds": 3700.0, "event_time": None})
+    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, id_: shown)
+    assert refeed("backfill", "show", "bf_1").out.splitlines() == [
+        "bf_1  RUNNING  -> orders",
+        "  9 selected, 3 published, 0 failed",
+        "  4 repeated at most",
+        "  2/s, 1:01:40 left",
+    ]
+
+
+def test_help_tells_the_exit_codes(refeed: Refeed) -> None:
+    for arguments in (["--help"], ["create", "--help"], ["watch", "--help"]):
+        text = " ".join(refeed("backfill", *arguments).out.split())
+        assert "Exit codes: 0 done" in text
+        assert "130 interrupted" in text
+
+
+def test_without_an_api_it_is_unavailable(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
     result = refeed("backfill", "list")
     assert result.code == 3

@@ -36,7 +36,7 @@ def api_server() -> Iterator[tuple[FakeApi, str]]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-        do_GET = do_POST = answer  # noqa: N815  the names that http.server calls
+        do_GET = do_POST = do_PATCH = answer  # noqa: N815  the names that http.server calls
 
         def log_message(self, *_: object) -> None:
             return
@@ -62,11 +62,21 @@ def test_a_create_carries_its_request_and_key(api_server: tuple[FakeApi, str]) -
     ("call", "asked"),
     [
         (lambda api: api.read_backfill("bf_1"), ("GET", "/backfills/bf_1")),
-        (lambda api: api.cancel_backfill("bf_1"), ("POST", "/backfills/bf_1:cancel")),
+        (lambda api: api.plan_backfill({}), ("POST", "/backfills:plan")),
+        (lambda api: api.act_on_backfill("bf_1", "cancel"), ("POST", "/backfills/bf_1:cancel")),
+        (lambda api: api.list_of_backfill("bf_1", "events", after="3"), ("GET", "/backfills/bf_1/events?after=3")),
+        (
+            lambda api: list(api.read_log("bf_1", tail_bytes=9, follow=True)),
+            ("GET", "/backfills/bf_1/logs?tail=9&follow=true"),
+        ),
         (lambda api: api.list_backfills(page_size=7), ("GET", "/backfills?page_size=7")),
         (
             lambda api: api.list_backfills(page_size=7, page_token="a b"),
             ("GET", "/backfills?page_size=7&page_token=a+b"),
+        ),
+        (
+            lambda api: api.list_backfills(page_size=7, filter_text="state = FAILED", order_by="id"),
+            ("GET", "/backfills?page_size=7&filter=state+%3D+FAILED&order_by=id"),
         ),
     ],
 )
@@ -136,3 +146,119 @@ def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:9/")
     with RefeedApi.from_environment() as api:
         assert api.url == "http://127.0.0.1:9"
+
+
+def test_a_change_and_a_retry_carry_what_is_asked(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers += [(200, "application/json", "{}")] * 2
+    with RefeedApi(url) as api:
+        api.change_backfill("bf_1", {"description": "x"})
+        api.act_on_backfill("bf_1", "retry", {"only": "failed"})
+    assert [(asked[0], asked[3]) for asked in fake.asked] == [
+        ("PATCH", {"description": "x"}),
+        ("POST", {"only": "failed"}),
+    ]
+
+
+def test_the_key_is_sent_as_a_bearer_token(
+    api_server: tuple[FakeApi, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, url = api_server
+    fake.answers += [(200, "application/json", "{}")] * 2
+    monkeypatch.setenv("REFEED_API_URL", url)
+    for key, sent in ((" rf_secret\n", "Bearer rf_secret"), ("", None)):
+        monkeypatch.setenv("REFEED_API_KEY", key)
+        with RefeedApi.from_environment() as api:
+            api.read_backfill("bf_1")
+        assert {k.lower(): v for k, v in fake.asked[-1][2].items()}.get("authorization") == sent
+
+
+def shown(state: str, published: int = 0) -> str:
+    return json.dumps({"id": "bf_1", "state": state, "progress": {"published": published}})
+
+
+def events(*told: tuple[str, int, str]) -> Answer:
+    text = ": the connection lives\n\n" + "".join(f"id: {n}\nevent: {e}\ndata: {d}\n\n" for e, n, d in told)
+    return 200, "text/event-stream; charset=utf-8", text
+
+
+def states(api: RefeedApi) -> list[str]:
+    return [found["state"] for found in api.watch_backfill("bf_1")]
+
+
+def test_a_watch_takes_events_as_they_come(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers += [
+        (200, "application/json", shown("PENDING")),
+        events(("history", 3, "{}"), ("progress", 3, shown("RUNNING", 1)), ("end", 4, shown("SUCCEEDED", 2))),
+    ]
+    with RefeedApi(url) as api:
+        assert states(api) == ["PENDING", "RUNNING", "SUCCEEDED"]
+    assert [asked[1] for asked in fake.asked] == ["/backfills/bf_1", "/backfills/bf_1:watch"]
+
+
+def test_a_watch_that_breaks_off_goes_on_behind_what_was_seen(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers += [
+        (200, "application/json", shown("PENDING")),
+        events(("progress", 7, shown("RUNNING"))),
+        events(("end", 8, shown("FAILED"))),
+    ]
+    with RefeedApi(url) as api:
+        assert states(api) == ["PENDING", "RUNNING", "FAILED"]
+    assert [{k.lower(): v for k, v in asked[2].items()}.get("last-event-id") for asked in fake.asked] == [
+        None,
+        "0",
+        "7",
+    ]
+
+
+def test_a_watch_asks_again_and_again_where_events_are_not_to_be_had(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers += [
+        (200, "application/json", shown("PENDING")),
+        (404, "application/problem+json", "{}"),
+        events(),
+        (200, "application/json", shown("RUNNING")),
+        (200, "application/json", shown("SUCCEEDED")),
+    ]
+    with RefeedApi(url) as api:
+        assert states(api) == ["PENDING", "RUNNING", "SUCCEEDED"]
+    assert [asked[1] for asked in fake.asked[-2:]] == ["/backfills/bf_1"] * 2
+
+
+def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(
+    api_server: tuple[FakeApi, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, url = api_server
+    fake.answers += [(200, "application/json", shown("RUNNING"))]
+    with RefeedApi(url) as api:
+        watched = api.watch_backfill("bf_1")
+        assert next(watched)["state"] == "RUNNING"
+        calls = iter([ApiUnavailableError(), ApiUnavailableError()])
+
+        def fail(_id: str, _after: int) -> Any:
+            error = next(calls, None)
+            if error is not None:
+                raise error
+            return iter([(1, json.loads(shown("SUCCEEDED")))])
+
+        monkeypatch.setattr(api, "_stream_events", fail)
+        assert next(watched)["state"] == "SUCCEEDED"
+
+        monkeypatch.setattr("cli.client._PATIENCE_SECONDS", 0.0)
+        fake.answers += [(200, "application/json", shown("RUNNING"))]
+        again = api.watch_backfill("bf_1")
+        next(again)
+        calls = iter([ApiUnavailableError()] * 9)
+        with pytest.raises(ApiUnavailableError):
+            next(again)
+
+
+def test_a_log_that_is_refused_is_an_error(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers.append(
+        (404, "application/problem+json", '{"detail": "There is no job.", "code": "job_not_found"}')
+    )
+    with RefeedApi(url) as api, pytest.raises(RequestRefusedError, match="There is no job"):
+        list(api.read_log("bf_1", tail_bytes=1, follow=False))
