@@ -1,8 +1,12 @@
 import pytest
+import requests
 from google.api_core import exceptions
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
+from tests.standin.conftest import make_archive
+from tests.standin.fixture import StandIn
+from tests.standin.reader import Reader
 from tests.standin.writer import PENDING, Code, Writer, batch, code_of, request
 
 
@@ -82,3 +86,58 @@ def test_a_half_written_append_is_not_there(standin, writer):
 
 def test_sigterm_ends_it_cleanly(standin):
     assert standin.stop() == 0
+
+
+@pytest.fixture
+def archive(standin):
+    standin.client().create_dataset("lake")
+    archive = make_archive(standin, "lake")
+    archive.add(0, 50)
+    return archive
+
+
+def test_jobs_and_their_results_survive_and_what_was_running_runs_again(standin, archive):
+    config = bigquery.QueryJobConfig(destination="shop.lake.selection", write_disposition="WRITE_EMPTY")
+    done = archive.run("SELECT message_id FROM {t}", labels={"a": "b"})
+    standin.fault("jobs.run", "kill", when="before")
+    text = f"SELECT message_id FROM {archive.name}"
+    with pytest.raises((exceptions.GoogleAPICallError, requests.exceptions.ConnectionError)):
+        archive.rest.query(text, config, job_id="bf_2", job_retry=None, retry=None).result(
+            retry=None, job_retry=None
+        )
+    standin.wait_until_dead()
+    standin.start()
+    assert archive.rest.get_job("bf_2").result(job_retry=None).total_rows == 50
+    assert archive.rest.get_table("lake.selection").num_rows == 50
+    again = archive.rest.get_job(done.job_id)
+    assert (again.state, again.labels) == ("DONE", {"a": "b"})
+    assert again.result().total_rows == 50
+
+
+def test_a_statement_whose_server_died_after_it_is_not_done_twice(standin, archive):
+    standin.fault("jobs.run", "kill", when="after")
+    text = f"INSERT INTO {archive.name} (message_id) SELECT message_id FROM {archive.name}"
+    with pytest.raises((exceptions.GoogleAPICallError, requests.exceptions.ConnectionError)):
+        archive.rest.query(text, job_id="dml_1", job_retry=None, retry=None).result(retry=None, job_retry=None)
+    standin.wait_until_dead()
+    standin.start()
+    assert archive.rest.get_job("dml_1").num_dml_affected_rows == 50
+    assert archive.rows == 100
+
+
+def test_a_read_session_goes_on_after_a_restart(standin, archive):
+    reader = Reader(standin, archive)
+    session = reader.session(streams=2)
+    before = [reader.rows(session, stream) for stream in session.streams]
+    standin.kill()
+    standin.start()
+    archive.add(50, 5)
+    reader = Reader(standin, archive)
+    assert [reader.rows(session, stream) for stream in session.streams] == before
+    assert reader.rows(session, session.streams[1], offset=20) == before[1][20:]
+
+
+def test_two_servers_never_share_a_folder(standin):
+    other = StandIn(standin.folder)
+    with pytest.raises(AssertionError, match="Another server uses"):
+        other.start()
