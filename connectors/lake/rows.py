@@ -1,24 +1,29 @@
 """Tables of rows in a lake: a schema that grows, files that commits of an attempt add."""
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import Transaction
 
 from connectors.lake.columns import arrow_schema
 from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile
 from connectors.lake.tables import CONFIGURATION, LakeTable, our_errors
 from model.errors import EvolutionRefusedError, WarehouseError
-from model.schema import Evolution, RowSchema, plan_evolution
+from model.schema import Evolution, Field, RowSchema, plan_evolution
 from model.table import Partitioning
 
 # Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
 _SCHEMA_PROPERTY: Final = "refeed.schema"
+_REWRITES: Final = 3
+_REWRITE_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,62 @@ class RowTable(LakeTable):
             self._change(evolution.schema)
         return evolution
 
+    def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:
+        """Make the table what is wanted even where types change: every row is written again, in one commit.
+
+        ``convert`` makes a cell of a column that was one field and becomes another. Whoever calls this holds the
+        lease and commits nothing meanwhile. A crash is mended by the next call: the commit says whether it was
+        made, whatever the schema that was noted.
+
+        Raises:
+            EvolutionRefusedError: a column would be dropped; nothing was changed.
+            WarehouseError: the lake failed, or another's upkeep came between three times.
+        """
+        current = self.schema()
+        evolution = self.plan(wanted)
+        changed = {fault.path.split(".")[0].lower() for fault in evolution.refused}
+        by_name = {field.name.lower(): field for field in wanted.fields}
+        if current is None or not changed or not changed <= by_name.keys():
+            self.evolve(wanted)
+            return
+        fields = tuple(by_name.get(field.name.lower(), field) for field in evolution.schema.fields)
+        target = RowSchema(fields, wanted.description)
+        digest = hashlib.sha256(json.dumps([current.to_json(), target.to_json()]).encode()).hexdigest()
+        for attempt in range(_REWRITES):
+            try:
+                self._rewrite(current, target, f"rewrite:{digest[:16]}", convert)
+            except CommitFailedError as exc:
+                if attempt == _REWRITES - 1:
+                    raise WarehouseError(f"{self.name} is changed by others all the time: {exc}") from exc
+                self._delta = None
+            else:
+                break
+
+    def _rewrite(
+        self, current: RowSchema, target: RowSchema, mark: str, convert: Callable[[Any, Field, Field], Any]
+    ) -> None:
+        table = self._table()
+        partition = PARTITION_COLUMNS[self.partitioning]
+        schema = arrow_schema(target).append(partition)
+        before = {field.name: field for field in current.fields}
+        with our_errors(f"rewriting {self.name}", but=CommitFailedError):
+            if not table.transaction_version(mark):
+                batches = (
+                    _converted(batch, before, target, schema, convert)
+                    for batch in table.to_pyarrow_dataset().to_batches(batch_size=_REWRITE_ROWS)
+                )
+                write_deltalake(
+                    table,
+                    pa.RecordBatchReader.from_batches(schema, batches),
+                    mode="overwrite",
+                    schema_mode="overwrite",
+                    partition_by=[partition.name],
+                    commit_properties=CommitProperties(app_transactions=[Transaction(mark, 1)]),
+                )
+                table.update_incremental()
+            self._note(table, target)
+        self._delta = None
+
     def _create(self, schema: RowSchema) -> None:
         partition = PARTITION_COLUMNS[self.partitioning]
         with our_errors(f"creating {self.name}"):
@@ -137,3 +198,25 @@ class RowTable(LakeTable):
         )
         if schema.description:
             table.alter.set_table_description(schema.description)
+
+
+def _converted(
+    batch: pa.RecordBatch,
+    before: Mapping[str, Field],
+    target: RowSchema,
+    schema: pa.Schema,
+    convert: Callable[[Any, Field, Field], Any],
+) -> pa.RecordBatch:
+    """Return the rows of ``batch`` in ``schema``; columns that did not change are taken as they are."""
+    after = {field.name: field for field in target.fields}
+    arrays = []
+    for kind in schema:
+        old, new = before.get(kind.name), after.get(kind.name)
+        if kind.name not in batch.schema.names:
+            arrays.append(pa.nulls(batch.num_rows, kind.type))
+        elif old is None or new is None or old == new:
+            arrays.append(batch.column(kind.name).cast(kind.type))
+        else:
+            cells = [convert(cell, old, new) for cell in batch.column(kind.name).to_pylist()]
+            arrays.append(pa.array(cells, kind.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -291,10 +291,12 @@ def _is_disk_full(exc: Exception) -> bool:
 
 
 @contextmanager
-def our_errors(what: str) -> Iterator[None]:
-    """Turn the lake's exceptions into ours; ``what`` was being done."""
+def our_errors(what: str, *, but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn the lake's exceptions into ours, ``but`` one that the caller wants; ``what`` was being done."""
     try:
         yield
+    except but:
+        raise
     except TableNotFoundError as exc:
         raise WarehouseError(
             f"There is no table yet ({what}); for the archive, attach a topic and start a backup."

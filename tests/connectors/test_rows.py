@@ -10,6 +10,7 @@ from connectors.lake.rows import RowTable
 from model.archive import Attempt
 from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseError
 from model.schema import Field, RowSchema
+from pipeline.shapes import widen_value
 
 INGEST_TIME = Field("ingest_time", "TIMESTAMP")
 ITEM = Field("items", "RECORD", "REPEATED", fields=(Field("sku", "STRING"),))
@@ -141,3 +142,61 @@ def test_a_table_of_somebody_else_is_not_touched(table):
     DeltaTable.create(table.uri, schema=pa.schema([("id", pa.int64())]))
     with pytest.raises(WarehouseError, match="something else made"):
         table.evolve(FIRST)
+
+
+def test_nested_fields_are_found_by_name_wherever_the_schema_has_them(table):
+    table.evolve(FIRST)
+    write(table, FIRST, {"id": 1, "items": [{"sku": "a"}]})
+    fields = (Field("before", "INT64"), Field("sku", "STRING"))
+    table.evolve(
+        RowSchema((Field("id", "INT64"), Field("items", "RECORD", "REPEATED", fields=fields), INGEST_TIME))
+    )
+    wanted = RowSchema((Field("id", "INT64"), Field("items", "RECORD", "REPEATED", fields=fields), INGEST_TIME))
+    write(table, wanted, {"id": 2, "items": [{"before": 7, "sku": "b"}]}, number=2)
+    rows = DeltaTable(table.uri).to_pyarrow_table().to_pylist()
+    found = {row["id"]: row["items"] for row in rows}
+    assert found == {1: [{"sku": "a", "before": None}], 2: [{"sku": "b", "before": 7}]}
+
+
+NARROW = RowSchema((Field("n", "INT64"), ITEM, Field("free", "STRING"), INGEST_TIME))
+WIDE = RowSchema(
+    (Field("n", "STRING"), Field("items", "JSON"), Field("free", "JSON"), INGEST_TIME, Field("x", "BOOL"))
+)
+
+
+def test_a_rewrite_keeps_every_row_and_attempt_and_gives_columns_wider_types(table):
+    table.evolve(NARROW)
+    write(table, NARROW, {"n": 5, "items": [{"sku": "a"}], "free": "5"}, {"n": None, "items": [], "free": None})
+    table.rewrite(WIDE, widen_value)
+    assert table.schema() == WIDE
+    rows = DeltaTable(table.uri).to_pyarrow_table(columns=["n", "items", "free", "x"]).to_pylist()
+    assert rows == [
+        {"n": "5", "items": '[{"sku":"a"}]', "free": '"5"', "x": None},
+        {"n": None, "items": "[]", "free": None, "x": None},
+    ]
+    assert table.committed_attempt("s") == 1
+    write(table, WIDE, {"n": "x", "free": "{}"}, number=2)
+    assert len(table.data_files()) == 2
+
+
+def test_a_crash_in_the_middle_of_a_rewrite_converts_nothing_twice(table, monkeypatch):
+    table.evolve(NARROW)
+    write(table, NARROW, {"n": 5, "items": [], "free": "text"})
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "_note", crash)
+        with pytest.raises(KeyboardInterrupt):
+            table.rewrite(WIDE, widen_value)
+    again = table.another()
+    again.rewrite(WIDE, widen_value)
+    assert again.schema() == WIDE
+    assert DeltaTable(table.uri).to_pyarrow_table().column("free").to_pylist() == ['"text"']
+
+
+def test_a_rewrite_drops_no_column(table):
+    table.evolve(NARROW)
+    with pytest.raises(EvolutionRefusedError, match="free was STRING and is gone"):
+        table.rewrite(RowSchema((Field("n", "STRING"), ITEM, INGEST_TIME)), widen_value)

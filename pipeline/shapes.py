@@ -1,0 +1,296 @@
+"""What JSON objects look like: shapes that are read off messages, joined, and never become narrower."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Self
+
+from model.schema import Field, FieldType
+from pipeline.values import to_json
+
+# BIGINT are integers that a FLOAT64 can't hold exactly. TEXT is the text of any scalar, JSON that of any value.
+ShapeKind = Literal["INT", "BIGINT", "FLOAT", "BOOL", "TEXT", "RECORD", "JSON"]
+
+_COLUMN_TYPES: Final[Mapping[ShapeKind, FieldType]] = {
+    "INT": "INT64",
+    "BIGINT": "INT64",
+    "FLOAT": "FLOAT64",
+    "BOOL": "BOOL",
+    "TEXT": "STRING",
+    "RECORD": "RECORD",
+    "JSON": "JSON",
+}
+_EXACT_FLOAT: Final = 1 << 53
+_INT64: Final = 1 << 63
+# A record of more fields has keys for names: its fields are data, and would be as many columns.
+MAX_FIELDS: Final = 500
+MAX_DEPTH: Final = 14
+_NAME_CHARACTERS: Final = 120
+_NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
+_RESERVED: Final = {"ingest_time", "ingest_date", "ingest_hour"}
+
+
+class UnfitError(Exception):
+    """A message holds what its table has no place for yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What values of one place are; ``fields`` are a record's, by their JSON names.
+
+    ``column`` is the place's name in the table; a shape that was only read off a message has none.
+    """
+
+    kind: ShapeKind
+    is_repeated: bool = False
+    column: str = ""
+    fields: Mapping[str, "Shape"] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        found: dict[str, Any] = {"kind": self.kind}
+        if self.is_repeated:
+            found["repeated"] = True
+        if self.column:
+            found["column"] = self.column
+        if self.fields:
+            found["fields"] = {name: shape.to_json() for name, shape in self.fields.items()}
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the shape that :meth:`to_json` described."""
+        fields = {name: cls.from_json(shape) for name, shape in found.get("fields", {}).items()}
+        return cls(found["kind"], found.get("repeated", False), found.get("column", ""), fields)
+
+
+EMPTY: Final = Shape("RECORD")
+
+
+def read_shape(value: Any, depth: int = 0) -> Shape | None:
+    """Return the shape of a JSON value, None for one that says nothing: null, an empty list or object.
+
+    Example:
+        >>> sorted(attributes(read_shape({"id": 1, "tags": ["a", None], "at": {"x": 0.5}})))
+        ['at RECORD', 'at.x FLOAT', 'id INT', 'tags JSON']
+    """
+    if isinstance(value, dict):
+        return _read_record(value, depth)
+    if isinstance(value, list):
+        return _read_list(value, depth)
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return Shape("BOOL")
+    if isinstance(value, int):
+        return Shape("INT" if abs(value) <= _EXACT_FLOAT else "BIGINT" if -_INT64 <= value < _INT64 else "TEXT")
+    return Shape("FLOAT" if isinstance(value, float) else "TEXT")
+
+
+def join(one: Shape, other: Shape) -> Shape:
+    """Return the shape that holds what either holds; columns are those of ``one``.
+
+    INT widens to FLOAT, scalars to TEXT, and everything to JSON.
+
+    Example:
+        >>> join(Shape("INT"), Shape("FLOAT")).kind, join(Shape("INT"), Shape("TEXT")).kind
+        ('FLOAT', 'TEXT')
+        >>> join(Shape("TEXT"), Shape("TEXT", is_repeated=True)).kind
+        'JSON'
+    """
+    if one.is_repeated != other.is_repeated or "JSON" in (one.kind, other.kind):
+        return Shape("JSON", column=one.column)
+    if one.kind == other.kind == "RECORD":
+        fields = dict(one.fields)
+        for name, shape in other.fields.items():
+            fields[name] = join(fields[name], shape) if name in fields else shape
+        if len(fields) > MAX_FIELDS and one.column:
+            return Shape("JSON", column=one.column)
+        return replace(one, fields=fields)
+    if "RECORD" in (one.kind, other.kind):
+        return Shape("JSON", column=one.column)
+    return replace(one, kind=_wider(one.kind, other.kind))
+
+
+def _wider(one: ShapeKind, other: ShapeKind) -> ShapeKind:
+    if one == other:
+        return one
+    kinds = {one, other}
+    if kinds == {"INT", "BIGINT"}:
+        return "BIGINT"
+    return "FLOAT" if kinds == {"INT", "FLOAT"} else "TEXT"
+
+
+def attributes(shape: Shape | None, prefix: str = "") -> list[str]:
+    """Return every attribute of a record with its type, in no order: ``a.b TEXT``; a list's end in ``[]``."""
+    found: list[str] = []
+    for name, child in ({} if shape is None else shape.fields).items():
+        path = f"{prefix}{name}{'[]' if child.is_repeated else ''}"
+        found.append(f"{path} {child.kind}")
+        found += attributes(child, f"{path}.")
+    return found
+
+
+def variation_hash(shape: Shape) -> str:
+    """Return a hash over the sorted attributes of a record: the same for all messages that look alike."""
+    return hashlib.sha256("\n".join(sorted(attributes(shape))).encode()).hexdigest()[:16]
+
+
+def name_columns(shape: Shape, *, is_top: bool = True) -> Shape:
+    """Return the record with a column's name for every field; names that it has stay.
+
+    A name in JSON may be anything; a column's is letters, digits and ``_``, and differs from others by more than
+    case. At the top ``_`` in front is for the columns that every row has.
+    """
+    taken = {child.column.lower() for child in shape.fields.values() if child.column} | (
+        _RESERVED if is_top else set()
+    )
+    fields = {}
+    for name, child in shape.fields.items():
+        column = child.column or _free_name(name, taken, is_top=is_top)
+        taken.add(column.lower())
+        fields[name] = name_columns(replace(child, column=column), is_top=False)
+    return replace(shape, fields=fields)
+
+
+def columns(shape: Shape) -> tuple[Field, ...]:
+    """Return the columns of a record whose fields are named."""
+    return tuple(_column(name, child) for name, child in shape.fields.items())
+
+
+def compile_fit(shape: Shape) -> Callable[[Mapping[str, Any], str, dict[str, Any]], dict[str, Any]]:
+    """Return what makes cells, by column, of an object that fits ``shape``; what says nothing goes beside.
+
+    Raises:
+        UnfitError: (the returned function) the object has what the shape has no place for.
+    """
+    readers = {name: (child.column, _fit(child)) for name, child in shape.fields.items()}
+    template: dict[str, Any] = {child.column: [] if child.is_repeated else None for child in shape.fields.values()}
+
+    def fit(source: Mapping[str, Any], prefix: str, beside: dict[str, Any]) -> dict[str, Any]:
+        cells = template.copy()
+        for name, value in source.items():
+            if name in readers:
+                column, read = readers[name]
+                if value is not None:
+                    cells[column] = read(value, f"{prefix}{name}", beside)
+            elif read_shape(value, 1) is None:
+                beside[f"{prefix}{name}"] = value
+            else:
+                raise UnfitError(f"{prefix}{name}")
+        return cells
+
+    return fit
+
+
+def widen_value(value: Any, old: Field, new: Field) -> Any:
+    """Return what the cell ``value`` of a column that was ``old`` is in the wider ``new``."""
+    if value is None or (old.type, old.mode, old.fields) == (new.type, new.mode, new.fields):
+        return value
+    if new.type == "JSON" and new.mode != "REPEATED":
+        return to_json(_unnamed(value, old))
+    if old.mode == "REPEATED" and isinstance(value, list):
+        one, other = replace(old, mode="NULLABLE"), replace(new, mode="NULLABLE")
+        return [widen_value(element, one, other) for element in value]
+    if new.type == "RECORD":
+        wider = {child.name: child for child in new.fields}
+        return {child.name: widen_value(value[child.name], child, wider[child.name]) for child in old.fields}
+    return float(value) if new.type == "FLOAT64" else value if isinstance(value, str) else to_json(value)
+
+
+def _unnamed(value: Any, old: Field) -> Any:
+    """Return the JSON value that a cell was made of; a field has its JSON name in its description."""
+    if old.mode == "REPEATED" and isinstance(value, list):
+        return [_unnamed(element, replace(old, mode="NULLABLE")) for element in value]
+    if old.type == "JSON":
+        return json.loads(value)
+    if old.type == "RECORD":
+        found = {child.description or child.name: _unnamed(value[child.name], child) for child in old.fields}
+        return {name: cell for name, cell in found.items() if cell is not None}
+    return value
+
+
+def _read_record(value: Mapping[str, Any], depth: int) -> Shape | None:
+    if depth >= MAX_DEPTH or (depth and len(value) > MAX_FIELDS):
+        return Shape("JSON") if value else None
+    found = {name: read_shape(child, depth + 1) for name, child in value.items()}
+    fields = {name: shape for name, shape in found.items() if shape is not None}
+    return Shape("RECORD", fields=fields) if fields or not depth else None
+
+
+def _read_list(value: list[Any], depth: int) -> Shape | None:
+    if not value:
+        return None
+    found: Shape | None = None
+    for element in value:
+        # A list in a table has neither null nor lists in it.
+        if element is None or isinstance(element, list):
+            return Shape("JSON")
+        shape = read_shape(element, depth + 1)
+        if shape is not None:
+            found = shape if found is None else join(found, shape)
+    if found is None or found.kind == "JSON":
+        return Shape("JSON")
+    return replace(found, is_repeated=True)
+
+
+def _free_name(name: str, taken: set[str], *, is_top: bool) -> str:
+    column = _NOT_A_NAME.sub("_", name)[:_NAME_CHARACTERS]
+    if is_top and (not column or column[0] == "_" or column[0].isdigit()):
+        column = f"x{column}"
+    elif not column or column[0].isdigit():
+        column = f"_{column}"
+    free, number = column, 2
+    while free.lower() in taken:
+        free, number = f"{column}_{number}", number + 1
+    return free
+
+
+def _column(name: str, shape: Shape) -> Field:
+    # The description keeps the JSON name where the column can't have it.
+    description = name if name != shape.column else ""
+    mode: Literal["REPEATED", "NULLABLE"] = "REPEATED" if shape.is_repeated else "NULLABLE"
+    return Field(shape.column, _COLUMN_TYPES[shape.kind], mode, description, (), columns(shape))
+
+
+def _fit(shape: Shape) -> Callable[[Any, str, dict[str, Any]], Any]:
+    if shape.kind == "JSON":
+        return lambda value, _path, _beside: to_json(value)
+    if not shape.is_repeated:
+        return _fit_one(shape)
+    one = _fit_one(shape)
+
+    def fit_all(value: Any, path: str, beside: dict[str, Any]) -> list[Any]:
+        if not isinstance(value, list) or any(element is None for element in value):
+            raise UnfitError(path)
+        return [one(element, f"{path}[{at}]", beside) for at, element in enumerate(value)]
+
+    return fit_all
+
+
+def _fit_one(shape: Shape) -> Callable[[Any, str, dict[str, Any]], Any]:
+    kind = shape.kind
+    if kind == "RECORD":
+        fit = compile_fit(shape)
+
+        def fit_record(value: Any, path: str, beside: dict[str, Any]) -> dict[str, Any]:
+            if type(value) is not dict:
+                raise UnfitError(path)
+            return fit(value, f"{path}.", beside)
+
+        return fit_record
+    limit = {"INT": _EXACT_FLOAT, "BIGINT": _INT64 - 1, "FLOAT": _EXACT_FLOAT}.get(kind, 0)
+
+    def fit_scalar(value: Any, path: str, beside: dict[str, Any]) -> Any:  # noqa: ARG001  one signature for all
+        found = type(value)
+        if kind == "TEXT" and found not in (dict, list):
+            return value if found is str else to_json(value)
+        if found is int and abs(value) <= limit:
+            return float(value) if kind == "FLOAT" else value
+        if (found is float and kind == "FLOAT") or (found is bool and kind == "BOOL"):
+            return value
+        raise UnfitError(path)
+
+    return fit_scalar
