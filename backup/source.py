@@ -1,7 +1,7 @@
 """What a backup's task does with the messages it pulls: a part for the archive, a small result for the driver."""
 
+import itertools
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,26 +58,36 @@ class ArchiveTask:
     secret: str
 
     def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
-        """Write one part, sorted by topic, and return an encoded :class:`PulledPart`."""
-        parts: dict[tuple[str, str], list[pa.RecordBatch]] = defaultdict(list)
+        """Write one part while the batches come and return an encoded :class:`PulledPart`."""
+        ids: list[tuple[tuple[str, str], pa.Table]] = []
         replays: list[pa.Table] = []
-        for batch in batches:
-            topic, subscription = batch.target.topic, batch.target.subscription
-            is_replay = find_replays(batch.rows, replay_token(self.secret, topic))
-            rows = batch.rows
-            if is_replay is not None:
-                replays.append(_ids(topic, subscription, rows.filter(is_replay)))
-                rows = rows.filter(pc.invert(is_replay))
-            parts[topic, subscription].append(rows)
-        # Within a part a topic's rows lie together: a query for one topic skips the row groups of others.
-        ordered = [(*names, rows) for names, all_rows in sorted(parts.items()) for rows in all_rows]
-        ordered = [part for part in ordered if part[2].num_rows]
-        if not ordered and not replays:
+        rows = self._without_replays(batches, ids, replays)
+        first = next(rows, None)
+        written = None
+        if first is not None:
+            failpoint.hit("file.before_write")
+            written = self.writer.write(itertools.chain([first], rows)).as_json()
+            failpoint.hit("file.written")
+        elif not replays:
             return None
-        failpoint.hit("file.before_write")
-        written = self.writer.write(ordered).as_json() if ordered else None
-        failpoint.hit("file.written")
-        return PulledPart(written, _concat([_ids(*part) for part in ordered]), _concat(replays)).encode()
+        if self.writer.is_by_topic:
+            ids.sort(key=lambda pair: pair[0])
+        return PulledPart(written, _concat([table for _, table in ids]), _concat(replays)).encode()
+
+    def _without_replays(
+        self, batches: Iterator[PulledBatch], ids: list[tuple[tuple[str, str], pa.Table]], replays: list[pa.Table]
+    ) -> Iterator[tuple[str, str, pa.RecordBatch]]:
+        """Yield topic, subscription and rows to write; put their ids, and those of replays, into the lists."""
+        for batch in batches:
+            names = batch.target.topic, batch.target.subscription
+            rows = batch.rows
+            is_replay = find_replays(rows, replay_token(self.secret, names[0]))
+            if is_replay is not None:
+                replays.append(_ids(*names, rows.filter(is_replay)))
+                rows = rows.filter(pc.invert(is_replay))
+            if rows.num_rows:
+                ids.append((names, _ids(*names, rows)))
+                yield (*names, rows)
 
 
 class BackupSource(PullSource):

@@ -1,6 +1,6 @@
 """What a backup needs of an archive, and the archive that the settings choose."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -32,11 +32,15 @@ class Part(Protocol):
 class Writer(Protocol):
     """What a task writes with; picklable."""
 
+    @property
+    def is_by_topic(self) -> bool:
+        """Whether a part holds its rows by topic and subscription, and not in the order in which they came."""
+
     def as_json(self) -> dict[str, Any]:
         """Return what :func:`open_writer` takes."""
 
-    def write(self, parts: Sequence[tuple[str, str, pa.RecordBatch]]) -> Part:
-        """Write (topic, subscription, rows) durably and invisibly.
+    def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> Part:
+        """Write (topic, subscription, rows) durably and invisibly, while they come where that is possible.
 
         Raises:
             WarehouseError: it can't; nothing of it will ever be seen.

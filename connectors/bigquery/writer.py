@@ -1,15 +1,17 @@
 """What a task does with its messages: append them where nobody sees them, and say what there is to commit."""
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import structlog
 
 from connectors.bigquery.append import PENDING, StreamAppender, create_stream, finalize_stream
-from connectors.bigquery.client import Connection, process_clients
+from connectors.bigquery.client import Clients, Connection, process_clients
 from connectors.bigquery.rows import Refusal, archive_batch, cut, dead_letter_batch
 from connectors.bigquery.staged import StagedRows, drop_staged, stage_rows
 from connectors.bigquery.tables import DEAD_LETTERS, TableId
@@ -17,6 +19,10 @@ from model import failpoint
 from model.errors import WarehouseError, WarehouseUnavailableError
 
 _log = structlog.get_logger(__name__)
+
+# Rows are sent in groups, a connection each: large enough for the round trip, small enough to begin early.
+_GROUP_BYTES: Final = 8 * 1024 * 1024
+_GROUPS_WAITING: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,33 +78,35 @@ class BigQueryWriter:
         """Return the writer that :meth:`as_json` described."""
         return cls(Connection.from_json(fields["connection"]), fields["table"], fields["append_bytes"])
 
-    def write(self, parts: Sequence[tuple[str, str, pa.RecordBatch]]) -> WrittenPart:
-        """Append the rows of ``parts`` durably and return what a commit needs of them.
+    @property
+    def is_by_topic(self) -> bool:
+        """False: rows are appended as they come, BigQuery clusters them by itself."""
+        return False
+
+    def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> WrittenPart:
+        """Append the rows of ``parts`` durably while they come, and return what a commit needs of them.
 
         A part is (topic, subscription, rows with the message columns of the archive, other columns are left
-        out). ``ingest_time`` is now, the same for every row. Nobody sees the rows before they are committed;
-        BigQuery drops what never is. A row that BigQuery refuses for good waits for the dead letters with its
-        reason, and the others go on.
+        out). ``ingest_time`` is the time of the call, the same for every row. Nobody sees the rows before they
+        are committed; BigQuery drops what never is. A row that BigQuery refuses for good waits for the dead
+        letters with its reason, and the others go on.
 
         Raises:
             WarehouseUnavailableError, QuotaExceededError: not now; nothing will be visible.
             WarehouseError: not at all; nothing will be visible.
         """
         now = datetime.now(UTC)
+        clients = process_clients(self.connection)
         archive = TableId.parse(self.table, self.connection.project)
-        batches = [archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts]
-        tables, refusals = self._write(archive, batches)
+        part = _PartWriter(clients, archive, self.append_bytes)
+        part.write(archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts)
+        tables, refusals = part.finish()
         if refusals:
-            for refusal in refusals:
-                _log.warning(
-                    "row_refused",
-                    topic=refusal.row.column("topic")[0].as_py(),
-                    message_id=refusal.row.column("message_id")[0].as_py(),
-                    reason=refusal.reason,
-                )
+            _log_refusals(refusals)
             dead = dead_letter_batch(refusals, now)
-            one_by_one = [dead.slice(row, 1) for row in range(dead.num_rows)]
-            dead_tables, still_refused = self._write(archive.companion(DEAD_LETTERS), one_by_one)
+            letters = _PartWriter(clients, archive.companion(DEAD_LETTERS), self.append_bytes)
+            letters.write(dead.slice(row, 1) for row in range(dead.num_rows))
+            dead_tables, still_refused = letters.finish()
             if still_refused:
                 # There is no third place for a message: nothing is acknowledged, and a person has to look.
                 raise WarehouseError(
@@ -106,10 +114,7 @@ class BigQueryWriter:
                 )
             tables += dead_tables
         return WrittenPart(
-            rows=sum(batch.num_rows for batch in batches),
-            size_bytes=sum(batch.nbytes for batch in batches),
-            dead_letters=len(refusals),
-            tables=tuple(tables),
+            rows=part.rows, size_bytes=part.size_bytes, dead_letters=len(refusals), tables=tuple(tables)
         )
 
     def drop(self, part: WrittenPart) -> None:
@@ -118,25 +123,73 @@ class BigQueryWriter:
             if table.staged is not None:
                 drop_staged(process_clients(self.connection), table.staged.table)
 
-    def _write(self, table: TableId, batches: Sequence[pa.RecordBatch]) -> tuple[list[TablePart], list[Refusal]]:
-        clients = process_clients(self.connection)
-        fitting, large = cut(batches, self.append_bytes)
+
+class _PartWriter:
+    """One part for one table: a stream that takes rows while others still come, and a place for large rows."""
+
+    def __init__(self, clients: Clients, table: TableId, append_bytes: int) -> None:
+        self.rows = 0
+        self.size_bytes = 0
+        self._clients = clients
+        self._table = table
+        self._append_bytes = append_bytes
+        self._appender: StreamAppender | None = None
+        self._large: list[pa.RecordBatch] = []
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Append ``batches`` from a thread while this one waits for more of them."""
+        waiting: list[pa.RecordBatch] = []
+        waiting_bytes = 0
+        flying: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(1, thread_name_prefix="append") as pool:
+            for batch in batches:
+                self.rows += batch.num_rows
+                self.size_bytes += batch.nbytes
+                waiting.append(batch)
+                waiting_bytes += batch.nbytes
+                if waiting_bytes >= _GROUP_BYTES:
+                    flying.append(pool.submit(self._append, waiting))
+                    waiting, waiting_bytes = [], 0
+                while flying and (flying[0].done() or len(flying) > _GROUPS_WAITING):
+                    flying.popleft().result()
+            flying.append(pool.submit(self._append, waiting))
+            for future in flying:
+                future.result()
+
+    def finish(self) -> tuple[list[TablePart], list[Refusal]]:
+        """Let nothing more in; return what there is to commit, and the rows that BigQuery refused."""
         stream, refusals = None, []
-        if fitting:
-            stream = create_stream(clients, table, PENDING)
-            appender = StreamAppender(clients, stream)
-            appender.append(fitting)
-            refusals = appender.refusals
+        if self._appender is not None:
             failpoint.hit("bigquery.appended")
-            found = finalize_stream(clients, stream)
-            if found != appender.offset:
-                raise WarehouseUnavailableError(f"{stream} holds {found} rows, {appender.offset} were appended.")
-            if not appender.offset:
-                stream = None
+            found = finalize_stream(self._clients, self._appender.stream)
+            if found != self._appender.offset:
+                raise WarehouseUnavailableError(
+                    f"{self._appender.stream} holds {found} rows, {self._appender.offset} were appended."
+                )
+            stream = self._appender.stream if found else None
+            refusals = self._appender.refusals
         staged = None
-        if large:
-            staged, refused = stage_rows(clients, table, large)
+        if self._large:
+            staged, refused = stage_rows(self._clients, self._table, self._large)
             refusals = [*refusals, *refused]
             failpoint.hit("bigquery.staged")
         is_empty = stream is None and staged is None
-        return ([] if is_empty else [TablePart(str(table), stream, staged)]), refusals
+        return ([] if is_empty else [TablePart(str(self._table), stream, staged)]), refusals
+
+    def _append(self, batches: Sequence[pa.RecordBatch]) -> None:
+        fitting, large = cut(batches, self._append_bytes)
+        self._large += large
+        if fitting:
+            if self._appender is None:
+                self._appender = StreamAppender(self._clients, create_stream(self._clients, self._table, PENDING))
+            self._appender.append(fitting)
+
+
+def _log_refusals(refusals: Sequence[Refusal]) -> None:
+    for refusal in refusals:
+        _log.warning(
+            "row_refused",
+            topic=refusal.row.column("topic")[0].as_py(),
+            message_id=refusal.row.column("message_id")[0].as_py(),
+            reason=refusal.reason,
+        )

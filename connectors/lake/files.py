@@ -4,7 +4,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -96,19 +96,26 @@ class ArchiveWriter:
         """Return the writer that :meth:`as_json` described."""
         return cls(**fields)
 
-    def write(self, parts: Sequence[tuple[str, str, pa.RecordBatch]]) -> WrittenFile:
-        """Write one durable file and return what a commit needs of it; the rows keep the order of ``parts``.
+    @property
+    def is_by_topic(self) -> bool:
+        """True: a query for one topic skips the row groups of others."""
+        return True
+
+    def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> WrittenFile:
+        """Write one durable file, by topic and subscription, and return what a commit needs of it.
 
         A part is (topic, subscription, rows with the message columns of the archive, other columns are left
-        out). ``ingest_time`` is now, the same for every row. Nobody sees the file before it is committed; a
-        file that never is goes with :meth:`~connectors.lake.archive.LakeArchive.vacuum`.
+        out). ``ingest_time`` is the time at which all are here, the same for every row. Nobody sees the file
+        before it is committed; a file that never is goes with
+        :meth:`~connectors.lake.archive.LakeArchive.vacuum`.
 
         Raises:
             StorageFullError: there is no room; nothing is left behind.
             WarehouseError: the file can't be written.
         """
+        ordered = sorted(parts, key=lambda part: part[:2])
         now = datetime.now(UTC)
-        batches = [_archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts]
+        batches = [_archive_batch(topic, subscription, rows, now) for topic, subscription, rows in ordered]
         return self._write(pa.Table.from_batches(batches, schema=FILE_SCHEMA), now)
 
     def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
