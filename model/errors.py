@@ -103,6 +103,18 @@ class StorageFullError(WarehouseError):
     code = "storage_full"
 
 
+class MergeOvertakenError(WarehouseError):
+    """Another merge changed the reporting table first; nothing was changed by this one."""
+
+    code = "merge_overtaken"
+
+
+class AuditFailedError(RefeedError):
+    """What a merge was about to commit does not add up; the reporting table is as it was."""
+
+    code = "audit_failed"
+
+
 class WarehouseUnavailableError(WarehouseError):
     """The warehouse does not answer; it is asked again."""
 

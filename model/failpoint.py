@@ -25,6 +25,10 @@ FAILPOINTS: Final = (
     "ack.between",
     "ack.after",
     "journal.done",
+    "merge.compared",
+    "merge.rewritten",
+    "merge.indexed",
+    "merge.committed",
     "compact.before",
     "compact.after",
 )

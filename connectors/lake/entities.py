@@ -1,0 +1,257 @@
+"""A reporting table in a lake: one row an entity, partitioned by a day of its own, replaced by the partition."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction, Transaction
+
+from connectors.lake.columns import arrow_schema
+from connectors.lake.files import sync_file
+from connectors.lake.tables import our_errors
+from model.entity import PARTITION_DATE
+from model.errors import EvolutionRefusedError, MergeOvertakenError
+from model.schema import Evolution, RowSchema, plan_evolution
+
+_SCHEMA_PROPERTY: Final = "refeed.schema"
+_PARTITION: Final = pa.field(PARTITION_DATE, pa.date32())
+_WATERMARK: Final = "merge"
+_INDEX: Final = "index"
+# A merge adds and removes a few files a night; the log stays short.
+_CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.enableExpiredLogCleanup": "true"}
+_FILE_BYTES: Final = 256 * 1024 * 1024
+_ROW_GROUP_ROWS: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class EntityFile:
+    """One Parquet file of a reporting table; ``partition`` is None where the entity's day is null."""
+
+    path: str
+    name: str
+    partition: date | None
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A Parquet file in the table's folder that no commit names yet; JSON-ready."""
+
+    name: str
+    partition: str | None
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntitySnapshot:
+    """The table at one moment; ``watermark_us`` is up to when staging is in it, microseconds since 1970."""
+
+    version: int
+    files: tuple[EntityFile, ...]
+    watermark_us: int
+    index_number: int
+
+    def of(self, partitions: set[date | None]) -> list[EntityFile]:
+        """Return the files of some partitions."""
+        return [file for file in self.files if file.partition in partitions]
+
+
+class EntityTable:
+    """The reporting table ``<root>/<dataset>/<table>``; one object per thread."""
+
+    def __init__(self, root: str, table: str) -> None:
+        self.name = table
+        self.uri = f"{root.rstrip('/')}/{'/'.join(table.split('.')[-2:])}"
+        self._delta: DeltaTable | None = None
+        self._is_local = "://" not in root
+
+    def exists(self) -> bool:
+        """Say whether the table has been created."""
+        return bool(DeltaTable.is_deltatable(self.uri))
+
+    def schema(self) -> RowSchema | None:
+        """Return the schema that the table was given, None when there is no table yet."""
+        if not self.exists():
+            return None
+        with our_errors("reading the table's schema"):
+            return RowSchema.from_json(json.loads(self._table().metadata().configuration[_SCHEMA_PROPERTY]))
+
+    def evolve(self, wanted: RowSchema) -> Evolution:
+        """Create the table or widen it; it is never narrowed.
+
+        Raises:
+            EvolutionRefusedError: it can't hold rows of ``wanted``; nothing was changed.
+        """
+        current = self.schema()
+        evolution = plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
+        if evolution.refused:
+            texts = [f"{fault.path} {fault.text}" for fault in evolution.refused]
+            raise EvolutionRefusedError(
+                f"{self.name} can't become what is wanted: {'; '.join(texts)}",
+                table=self.name,
+                differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
+            )
+        note = {_SCHEMA_PROPERTY: json.dumps(evolution.schema.to_json())}
+        if current is None:
+            with our_errors(f"creating {self.name}"):
+                DeltaTable.create(
+                    self.uri,
+                    schema=Schema.from_arrow(arrow_schema(evolution.schema).append(_PARTITION)),
+                    mode="ignore",
+                    partition_by=[PARTITION_DATE],
+                    name=self.name,
+                    configuration={**_CONFIGURATION, **note},
+                    raise_if_key_not_exists=False,
+                )
+        elif evolution.changes:
+            with our_errors(f"changing {self.name}"):
+                table = self._table()
+                table.alter.add_columns(list(Schema.from_arrow(arrow_schema(evolution.schema)).fields))
+                table.alter.set_table_properties(note, raise_if_not_exists=False)
+            self._delta = None
+        return evolution
+
+    def snapshot(self) -> EntitySnapshot:
+        """Return the table as it is now."""
+        table = self._table()
+        with our_errors("reading the table's log"):
+            actions = pa.table(table.get_add_actions(flatten=True))
+            watermark = table.transaction_version(_WATERMARK) or 0
+            index = table.transaction_version(_INDEX) or 0
+        columns = [actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")]
+        partitions = (
+            actions.column(f"partition.{PARTITION_DATE}").to_pylist()
+            if f"partition.{PARTITION_DATE}" in actions.column_names
+            else [None] * actions.num_rows
+        )
+        files = [
+            EntityFile(f"{self.uri}/{unquote(path)}", path, partition, rows, size)
+            for path, size, rows, partition in zip(*columns, partitions, strict=True)
+        ]
+        return EntitySnapshot(int(table.version()), tuple(sorted(files, key=_by_partition)), watermark, index)
+
+    def replace(
+        self,
+        snapshot: EntitySnapshot,
+        removed: Sequence[EntityFile],
+        added: Sequence[NewFile],
+        *,
+        watermark_us: int,
+        index_number: int,
+    ) -> None:
+        """Put ``added`` in the place of ``removed`` and move the watermark on, in one commit.
+
+        Raises:
+            MergeOvertakenError: the table has changed since ``snapshot``: nothing was changed, begin again.
+            WarehouseError: the lake failed; whether the commit is in, the next snapshot's watermark says.
+        """
+        table = self._table()
+        if table.version() != snapshot.version:
+            raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
+        now_ms = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(
+                path=file.name,
+                data_change=True,
+                deletion_timestamp=now_ms,
+                size=file.size_bytes,
+                partition_values={PARTITION_DATE: None if file.partition is None else file.partition.isoformat()},
+            )
+            for file in removed
+        ]
+        actions += [
+            AddAction(
+                path=file.name,
+                size=file.size_bytes,
+                partition_values={PARTITION_DATE: file.partition},
+                modification_time=now_ms,
+                data_change=True,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
+            for file in added
+        ]
+        marks = [Transaction(_WATERMARK, watermark_us), Transaction(_INDEX, index_number)]
+        try:
+            with our_errors(f"committing to {self.name}"):
+                table.create_write_transaction(
+                    actions,
+                    mode="append",
+                    schema=table.schema(),
+                    partition_by=[PARTITION_DATE],
+                    commit_properties=CommitProperties(app_transactions=marks),
+                )
+        except CommitFailedError as exc:
+            raise MergeOvertakenError(f"Another merge changed {self.name} at this moment.") from exc
+        if self._is_local:
+            table.update_incremental()
+            log = Path(self.uri) / "_delta_log"
+            sync_file(str(log / f"{table.version():020d}.json"))
+            sync_file(str(log))
+
+    def _table(self) -> DeltaTable:
+        with our_errors(f"opening {self.name}"):
+            if self._delta is None:
+                self._delta = DeltaTable(self.uri)
+            else:
+                self._delta.update_incremental()
+        return self._delta
+
+
+def write_partition(
+    table_uri: str, partition: date | None, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> list[NewFile]:
+    """Write a partition's rows as durable files that nobody sees before they are committed; none for no rows."""
+    uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
+    filesystem, folder = pafs.FileSystem.from_uri(uri)
+    written: list[NewFile] = []
+    writer: pq.ParquetWriter | None = None
+    name, rows = "", 0
+
+    def finish() -> None:
+        nonlocal writer, rows
+        if writer is None:
+            return
+        writer.close()
+        path = f"{folder}/{name}"
+        if isinstance(filesystem, pafs.LocalFileSystem):
+            sync_file(path)
+            sync_file(folder)
+        text = None if partition is None else partition.isoformat()
+        written.append(NewFile(name, text, rows, filesystem.get_file_info(path).size))
+        writer, rows = None, 0
+
+    with our_errors(f"writing partition {partition}"):
+        size = 0
+        for batch in batches:
+            if writer is None:
+                name, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0
+                writer = pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=filesystem, compression="zstd")
+            writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if size > _FILE_BYTES:
+                finish()
+        finish()
+    return written
+
+
+def _by_partition(file: EntityFile) -> tuple[date, str]:
+    return (file.partition or date.min, file.name)
+
+
+def new_files_from_json(found: Sequence[Mapping[str, Any]]) -> list[NewFile]:
+    """Return the files that ``dataclasses.asdict`` described."""
+    return [NewFile(**each) for each in found]

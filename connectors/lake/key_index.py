@@ -1,0 +1,180 @@
+"""Which partitions an entity's key may lie in, found without reading the table.
+
+A log-structured index beside the table: sorted runs of (hash of the key, day). It answers with a superset: what
+it names may have moved on, what it does not name is in no partition. Looking a key up touches a few pages of
+each run, so its cost follows the number of keys and not the size of the table.
+"""
+
+import copy
+import json
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from connectors.lake.files import sync_file
+from connectors.lake.tables import our_errors
+from model.errors import MergeOvertakenError
+
+Hashes = npt.NDArray[np.uint64]
+Days = npt.NDArray[np.int32]
+
+FOLDER: Final = "_refeed_index"
+# A day that is null; no date is that early.
+NO_DAY: Final = -(1 << 31)
+# A run is merged into its elder when it has grown to this part of it: each entry is rewritten a few times in all.
+_MERGE_AT: Final = 0.25
+_LEFTOVER_SECONDS: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDays:
+    """Pairs of a key's hash and a day (days since 1970, or NO_DAY), one element each."""
+
+    hashes: Hashes
+    days: Days
+
+    def sorted(self) -> "KeyDays":
+        """Return the pairs by hash then day, each once."""
+        order = np.lexsort((self.days, self.hashes))
+        hashes, days = self.hashes[order], self.days[order]
+        if not len(hashes):
+            return self
+        fresh = np.ones(len(hashes), dtype=np.bool_)
+        fresh[1:] = (hashes[1:] != hashes[:-1]) | (days[1:] != days[:-1])
+        return KeyDays(hashes[fresh], days[fresh])
+
+
+def join(parts: list[KeyDays]) -> KeyDays:
+    """Return all pairs of ``parts``, sorted, each once."""
+    if not parts:
+        return KeyDays(np.empty(0, np.uint64), np.empty(0, np.int32))
+    return KeyDays(np.concatenate([p.hashes for p in parts]), np.concatenate([p.days for p in parts])).sorted()
+
+
+class KeyIndex:
+    """One state of the index of the table at ``table_uri``: the one that a commit of the table named ``number``.
+
+    States are never changed: a merge makes a new one and names it in its commit, so a merge that loses to another
+    leaves nothing behind that counts. 0 is the empty state of a table without rows.
+    """
+
+    def __init__(self, table_uri: str, number: int) -> None:
+        uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
+        self._files, root = pafs.FileSystem.from_uri(uri)
+        self._folder = f"{root}/{FOLDER}"
+        self._is_local = isinstance(self._files, pafs.LocalFileSystem)
+        self.number = number
+        self._runs = self._read_manifest() if number else []
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the files of this state are gone; then only :meth:`rebuild` may be called."""
+        return self._runs is None
+
+    def find(self, hashes: Hashes) -> KeyDays:
+        """Return the days that the keys of ``hashes`` (sorted) may lie in.
+
+        Raises:
+            MergeOvertakenError: a newer state has replaced this one.
+        """
+        found = []
+        for name in self._runs or ():
+            run = self._open(name)
+            first = np.searchsorted(run.hashes, hashes, side="left")
+            last = np.searchsorted(run.hashes, hashes, side="right")
+            counts = last - first
+            if counts.any():
+                starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+                places = starts + np.arange(int(counts.sum()))
+                found.append(KeyDays(np.asarray(run.hashes[places]), np.asarray(run.days[places])))
+        return join(found)
+
+    def add(self, pairs: KeyDays) -> "KeyIndex":
+        """Return a new state that has ``pairs`` too; small runs are merged into larger ones on the way.
+
+        Raises:
+            MergeOvertakenError: a newer state has replaced this one.
+        """
+        held, kept = pairs.sorted(), list(self._runs or ())
+        while kept and len(held.hashes) >= _MERGE_AT * _count(kept[-1]):
+            elder = self._open(kept.pop())
+            held = join([KeyDays(np.asarray(elder.hashes), np.asarray(elder.days)), held])
+        return self._publish([*kept, self._write(held)])
+
+    def rebuild(self, pairs: KeyDays) -> "KeyIndex":
+        """Return a new state that has ``pairs`` and nothing else: what a lost index is made anew of."""
+        return self._publish([self._write(pairs.sorted())])
+
+    def forget(self, successor: "KeyIndex") -> None:
+        """Delete what ``successor``, whose commit is in, no longer uses, and what crashes left behind long ago."""
+        used = {_manifest(successor.number), *(successor._runs or ())}  # noqa: SLF001 - of its own class
+        mine = {_manifest(self.number), *(self._runs or ())}
+        with our_errors("cleaning the index of keys"):
+            for found in self._files.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True)):
+                is_old = found.mtime is not None and time.time() - found.mtime.timestamp() > _LEFTOVER_SECONDS
+                if found.base_name not in used and (found.base_name in mine or is_old):
+                    self._files.delete_file(found.path)
+
+    def _publish(self, runs: list[str]) -> "KeyIndex":
+        number = max(self.number + 1, time.time_ns() // 1000)
+        path = f"{self._folder}/{_manifest(number)}"
+        with our_errors("writing the index of keys"):
+            self._files.create_dir(self._folder)
+            with self._files.open_output_stream(path) as out:
+                out.write(json.dumps({"runs": runs}).encode())
+            if self._is_local:
+                sync_file(path)
+                sync_file(self._folder)
+        made = copy.copy(self)
+        made.number, made._runs = number, runs  # noqa: SLF001 - of its own class
+        return made
+
+    def _write(self, pairs: KeyDays) -> str:
+        name = f"{uuid.uuid4().hex}-{len(pairs.hashes)}.run"
+        with our_errors("writing the index of keys"):
+            self._files.create_dir(self._folder)
+            with self._files.open_output_stream(f"{self._folder}/{name}") as out:
+                out.write(pa.py_buffer(np.ascontiguousarray(pairs.hashes)))
+                out.write(pa.py_buffer(np.ascontiguousarray(pairs.days)))
+            if self._is_local:
+                sync_file(f"{self._folder}/{name}")
+        return name
+
+    def _open(self, name: str) -> KeyDays:
+        """Return a run, mapped into memory where its file is local."""
+        count = _count(name)
+        path = f"{self._folder}/{name}"
+        raw: Any
+        with our_errors("reading the index of keys"):
+            try:
+                if self._is_local:
+                    raw = np.memmap(path, dtype=np.uint8, mode="r")
+                else:
+                    with self._files.open_input_stream(path) as source:
+                        raw = np.frombuffer(source.read(), dtype=np.uint8)
+            except FileNotFoundError as exc:
+                raise MergeOvertakenError(f"The index of keys has moved on from {name}.") from exc
+        return KeyDays(raw[: count * 8].view(np.uint64), raw[count * 8 :].view(np.int32))
+
+    def _read_manifest(self) -> list[str] | None:
+        path = f"{self._folder}/{_manifest(self.number)}"
+        with our_errors("reading the index of keys"):
+            if self._files.get_file_info(path).type is not pafs.FileType.File:
+                return None
+            with self._files.open_input_stream(path) as source:
+                return list(json.loads(source.read())["runs"])
+
+
+def _manifest(number: int) -> str:
+    return f"{number}.json"
+
+
+def _count(name: str) -> int:
+    return int(name.rpartition("-")[2].removesuffix(".run"))

@@ -1,0 +1,1 @@
+"""Reporting tables: staging merged into one row an entity, and the view that unites both."""
