@@ -121,8 +121,8 @@ class _Publication:
     def run(self) -> SliceCheckpoint:
         # Written before the first request: a piece without a checkpoint has sent nothing.
         self._checkpoints.write(self._reached)
-        if self._reached.done:
-            return self._reached
+        if self._reached.done or self._turn.room(self._base) is None:
+            return self._end()
         rows = self._piece.read(self._folder, self._base)
         if self._piece.kind == "selected":
             self._letters.forget_from(self._piece.row(self._folder, self._base))
@@ -132,28 +132,45 @@ class _Publication:
         # Where the next message is, or the end of the rows.
         ends = np.append(places, rows.num_rows)
         if ends[0]:
-            self._advance(rows, Confirmation(0, 0, 0), int(ends[0]), [])
+            self._advance(rows, Confirmation(0, 0, 0), self._cut(0, int(ends[0])), [])
 
         def room(start: int) -> int | None:
-            if self._reached.newly_failed > self._max_failed:
+            first = int(places[start])
+            free = self._turn.room(self._base + first)
+            if self._reached.newly_failed > self._max_failed or free is None:
                 return None
-            free = self._turn.room(self._base + int(places[start]))
-            if not free or len(places) == rows.num_rows:
+            if len(places) == rows.num_rows:
                 return free
-            return int(np.searchsorted(places, places[start] + free)) - start
+            end = min(first + free, self._too_many_at(rows.num_rows))
+            # Behind that row nothing is sent: the attempt ends with it.
+            return int(np.searchsorted(places, end)) - start if first <= end else None
 
         for confirmed in self._publisher.publish_arrow(messages, room=room, by_key=self._target.by_key):
-            end = (
-                int(ends[confirmed.start + confirmed.rows])
-                if confirmed.rows
-                else self._reached.offset - self._base
-            )
+            end = self._reached.offset - self._base
+            if confirmed.rows:
+                following = confirmed.start + confirmed.rows
+                end = self._cut(int(places[following - 1]) + 1, int(ends[following]))
             late = [Refusal(int(places[refusal.row]), refusal.reason) for refusal in confirmed.refused]
             self._advance(rows, confirmed, end, late)
+        return self._end()
+
+    def _end(self) -> SliceCheckpoint:
         is_done = self._reached.offset == self._piece.rows
         self._reached = replace(self._reached, done=is_done, stopped=not is_done)
         self._checkpoints.write(self._reached)
         return self._reached
+
+    def _too_many_at(self, end: int) -> int:
+        """Return the row that is one refused too many, or ``end`` when the budget allows all of them."""
+        allowed = max(0, self._max_failed - self._reached.newly_failed)
+        # What fails again costs nothing.
+        if self._piece.kind == "failed" or len(self._refused) <= allowed:
+            return end
+        return self._refused[allowed].row
+
+    def _cut(self, least: int, end: int) -> int:
+        """Return ``end``, or the end of the row behind ``least`` that is one refused too many."""
+        return max(least, min(end, self._too_many_at(end) + 1))
 
     def _advance(self, rows: pa.RecordBatch, confirmed: Confirmation, end: int, late: list[Refusal]) -> None:
         """Write down that the rows before ``end`` are answered for; dead letters first, they are counted here."""

@@ -229,15 +229,18 @@ def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _slices_by_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Cut as ``_slices`` does, but leave a key that has begun to the next slice, where that can hold it."""
-    held: pa.Table | None = None
+    pending: pa.Table | None = None
     for rows in _slices(batches):
-        table = rows if held is None else pa.concat_tables([held, rows])
-        keys = _keys(table)
-        last = int(pc.index(pc.equal(keys, keys[-1]), True).as_py()) if keys[-1].as_py() else 0
-        held = table.slice(last) if last and keys[-1].as_py() else None
-        yield table.slice(0, last) if held is not None else table
-    if held is not None:
-        yield held
+        following = rows
+        if pending is not None:
+            keys = _keys(pending)
+            last = int(pc.index(pc.equal(keys, keys[-1]), True).as_py()) if keys[-1].as_py() else 0
+            yield pending.slice(0, last or pending.num_rows)
+            if last:
+                following = pa.concat_tables([pending.slice(last), rows])
+        pending = following
+    if pending is not None:
+        yield pending
 
 
 def _keys(rows: pa.Table) -> pa.ChunkedArray:

@@ -1,6 +1,7 @@
 """A task's work against the embedded Pub/Sub server."""
 
-import json
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,20 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from backfill.dead_letters import list_dead_letters
+from backfill.options import RunOptions
 from backfill.pace import Pace, write_pace
 from backfill.publish import publish_chains, publish_piece, unconfirmed_bound
 from backfill.selection import SELECTION_SCHEMA, Selection, SelectionSlice, write_selection
-from backfill.tagging import Target, tag_messages
-from backfill.work import Piece
+from backfill.tagging import Target
+from backfill.work import Piece, link_pieces, plan_work
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, JobFolder, Order
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import TopicNotFoundError
-from model.message import REPLAY_TAGS
 
 Rows = Callable[..., pa.RecordBatch]
 ATTRIBUTES = SELECTION_SCHEMA.field("attributes").type
@@ -180,12 +180,11 @@ def test_what_can_not_be_a_message_is_a_dead_letter_and_the_rest_goes_out(
 
     assert numbers(receive(1997)) == Counter(set(range(2000)) - {0, 1500, 1700})
     assert (end.published, end.failed, end.offset, end.done) == (1997, 3, 2000, True)
-    letters = [json.loads(line) for line in (folder.dead_letters / "000000.1.ndjson").read_text().splitlines()]
-    assert sorted((letter["row"], letter["code"]) for letter in letters) == [
-        (0, "no_room_for_tags"),
-        (1500, "attribute_without_text"),
-        (1700, "refused_by_pubsub"),
-    ]
+    assert letters_of(folder) == {
+        0: "no_room_for_tags",
+        1500: "attribute_without_text",
+        1700: "refused_by_pubsub",
+    }
 
 
 def test_a_slice_of_dead_letters_alone_is_done(
@@ -226,58 +225,201 @@ def test_slices_arrive_as_places_and_leave_as_counts(
     assert all(end["done"] for end in ends)
 
 
-texts = st.text(max_size=8)
+def letters_of(folder: JobFolder) -> dict[int, str]:
+    return {letter.row: letter.code for letter in list_dead_letters(folder, limit=1000).letters}
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.one_of(st.none(), st.binary(max_size=20)),
-            st.one_of(
-                st.none(), st.dictionaries(st.one_of(texts, st.sampled_from(REPLAY_TAGS)), texts, max_size=6)
-            ),
-            st.booleans(),
-        ),
-        min_size=1,
-        max_size=12,
-    ),
-    st.integers(0, 5),
-)
-def test_a_message_has_its_own_attributes_and_the_tags_win(
-    messages: list[tuple[bytes | None, dict[str, str] | None, bool]], skipped: int
+def test_one_failure_too_many_stops_a_piece_and_the_rest_is_not_sent(
+    folder: JobFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
 ) -> None:
-    count = len(messages)
-    selected = pa.RecordBatch.from_arrays(
-        [
-            pa.array(range(count), pa.int64()),
-            pa.array([data for data, _, _ in messages], pa.binary()),
-            pa.array(
-                [
-                    None if own is None else [{"key": k, "value": v} for k, v in own.items()]
-                    for _, own, _ in messages
-                ],
-                ATTRIBUTES,
-            ),
-            pa.array([f"m{n}" for n in range(count)], pa.string()),
-            pa.nulls(count, pa.timestamp("us", tz="UTC")),
-            pa.array(["orders" if has_topic else None for _, _, has_topic in messages], pa.string()),
-            pa.nulls(count, pa.string()),
-        ],
-        schema=SELECTION_SCHEMA,
-    ).slice(min(skipped, count - 1))
+    attributes = [[{"key": "n", "value": str(n)}] for n in range(5000)]
+    for bad in (0, 1, 7, *range(1000, 3000)):
+        attributes[bad] = [{"key": "n", "value": None}]
+    (part,) = selection_of(folder, rows(5000, attributes=pa.array(attributes, ATTRIBUTES))).slices
 
-    tagged, places, refused = tag_messages(selected, TARGET)
+    end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=3)
 
-    assert refused == []
-    assert places.tolist() == list(range(selected.num_rows))
-    for row, (data, own, has_topic) in zip(tagged.to_pylist(), messages[min(skipped, count - 1) :], strict=True):
-        tags = {key: value for key, value in row["attributes"] if key in REPLAY_TAGS}
-        rest = {key: value for key, value in row["attributes"] if key not in REPLAY_TAGS}
-        assert row["data"] == (data or b"")
-        assert rest == {k: v for k, v in (own or {}).items() if k not in REPLAY_TAGS}
-        assert (tags["refeed_replay"], tags["refeed_backfill_id"]) == ("token", "bf_1")
-        assert tags["refeed_message_id"] == f"m{tags['refeed_row']}"
-        assert ("refeed_topic" in tags) == has_topic
-        assert "refeed_publish_time" not in tags
-        assert len(row["attributes"]) == len(tags) + len(rest)
+    assert (end.failed, end.newly_failed, end.done, end.stopped) == (4, 4, False, True)
+    assert end.offset == end.published + 4 < 5000
+    assert len(letters_of(folder)) == 4
+    assert len(receive(end.published)) == end.published
+
+
+def test_dead_letters_that_are_sent_again_leave_the_list_and_the_sums_stay_true(
+    folder: JobFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
+) -> None:
+    attributes = [[{"key": "n", "value": str(n)}] for n in range(100)]
+    for bad in (3, 50, 99):
+        attributes[bad] += [{"key": f"k{k}", "value": ""} for k in range(92)]
+    attributes[99] += [{"key": "one", "value": "more"}] * 2
+    selection = selection_of(folder, rows(100, attributes=pa.array(attributes, ATTRIBUTES)))
+    crowding = replace(TARGET, attributes=(("a", "1"), ("b", "2")))
+    first = publish_piece(publisher, folder, 1, crowding, whole(selection.slices[0]), max_failed=10)
+    assert (first.published, first.failed) == (97, 3)
+
+    let_go(folder, 2)
+    (again, _) = plan_work(folder, selection, RunOptions(), {0: first}, 2)
+    second = publish_piece(publisher, folder, 2, TARGET, again)
+
+    # What fails again is no new failure: the budget is not for it.
+    assert (second.published, second.failed, second.newly_failed, second.done) == (2, -2, 0, True)
+    assert letters_of(folder) == {99: "no_room_for_tags"}
+    assert numbers(receive(99)) == Counter(set(range(100)) - {99})
+
+
+def test_missing_rows_are_sent_a_second_time_and_counted_as_that(
+    folder: JobFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
+) -> None:
+    selection = selection_of(folder, rows(100))
+    first = publish_piece(publisher, folder, 1, TARGET, whole(selection.slices[0]))
+    let_go(folder, 2)
+
+    (again, _) = plan_work(folder, selection, RunOptions(only="missing", rows=(5, 60)), {0: first}, 2)
+    second = publish_piece(publisher, folder, 2, TARGET, again)
+
+    assert (second.published, second.failed, second.repeated_at_most, second.done) == (0, 0, 2, True)
+    assert numbers(receive(102)) == Counter(range(100)) + Counter([5, 60])
+
+
+def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(
+    folder: JobFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
+) -> None:
+    attributes = [[{"key": "n", "value": str(n)}] for n in range(10)]
+    attributes[4] += [{"key": f"k{k}", "value": ""} for k in range(93)]
+    (part,) = selection_of(folder, rows(10, attributes=pa.array(attributes, ATTRIBUTES))).slices
+    crowding = replace(TARGET, attributes=(("a", "1"),))
+    publish_piece(publisher, folder, 1, crowding, whole(part), max_failed=10)
+    assert letters_of(folder) == {4: "no_room_for_tags"}
+    # The dead letter is written, the checkpoint that counts it is not.
+    for path in folder.progress.iterdir():
+        path.unlink()
+
+    let_go(folder, 2)
+    end = publish_piece(publisher, folder, 2, TARGET, whole(part))
+
+    assert (end.published, end.failed) == (10, 0)
+    assert letters_of(folder) == {}
+    receive(20)
+
+
+def test_a_piece_sends_no_further_than_its_driver_lets_it(
+    folder: JobFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
+) -> None:
+    attributes = [[{"key": "n", "value": str(n)}] for n in range(3000)]
+    for bad in range(10, 500):
+        attributes[bad] = [{"key": "n", "value": None}]
+    (part,) = selection_of(folder, rows(3000, attributes=pa.array(attributes, ATTRIBUTES))).slices
+    write_pace(folder, 1, Pace(beat=1, go=True, until={0: 612}))
+
+    def order_once_it_waits() -> None:
+        deadline = time.monotonic() + 20
+        checkpoints = CheckpointFolder(folder.progress)
+        while (checkpoints.read(0) or SliceCheckpoint(0, 1)).offset < 612 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        folder.write_control(Control(1, Order.PAUSE))
+
+    ordering = threading.Thread(target=order_once_it_waits)
+    ordering.start()
+    end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=1000)
+    ordering.join()
+
+    assert (end.offset, end.published, end.failed, end.stopped) == (612, 122, 490, True)
+    assert numbers(receive(122)) == Counter([*range(10), *range(500, 612)])
+    assert folder.running_slices(1) == []
+
+
+def test_by_key_messages_keep_their_keys_and_nothing_overtakes_what_failed(
+    folder: JobFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
+) -> None:
+    keys = ["", "", *"aaaabbbb", "c"]
+    attributes = [[{"key": "n", "value": str(n)}] for n in range(11)]
+    for bad in (0, 3):
+        attributes[bad] += [{"key": f"k{k}", "value": ""} for k in range(93)]
+    attributes[7] += [{"key": "googkey", "value": "Pub/Sub keeps goog to itself"}]
+    batch = rows(11, attributes=pa.array(attributes, ATTRIBUTES), ordering_key=keys)
+    selection = write_selection([batch], folder.selection, by_key=True)
+    by_key = replace(TARGET, by_key=True)
+    crowding = replace(by_key, attributes=(("a", "1"),))
+
+    first = publish_piece(publisher, folder, 1, crowding, whole(selection.slices[0]), max_failed=20)
+
+    assert letters_of(folder) == {
+        0: "no_room_for_tags",
+        3: "no_room_for_tags",
+        **dict.fromkeys((4, 5), "ordering_key_stopped"),
+        7: "refused_by_pubsub",
+        **dict.fromkeys((8, 9), "ordering_key_stopped"),
+    }
+    sent = {(int(m.attributes["n"]), m.ordering_key) for m in receive(4)}
+    assert sent == {(1, ""), (2, "a"), (6, "b"), (10, "c")}
+
+    let_go(folder, 2)
+    (again, _) = plan_work(folder, selection, RunOptions(ordering="by_key"), {0: first}, 2)
+    publish_piece(publisher, folder, 2, by_key, again)
+
+    assert sorted(int(m.attributes["n"]) for m in receive(4)) == [0, 3, 4, 5]
+    assert letters_of(folder) == {7: "refused_by_pubsub", 8: "ordering_key_stopped", 9: "ordering_key_stopped"}
+
+
+def test_by_key_a_key_that_failed_in_one_slice_is_held_in_the_next(  # noqa: PLR0917
+    folder: JobFolder,
+    publisher: Publisher,
+    receive: Callable[[int], list[Any]],
+    rows: Rows,
+    monkeypatch: pytest.MonkeyPatch,
+    emulator_host: str,
+) -> None:
+    monkeypatch.setattr("backfill.selection._SLICE_ROWS", 10)
+    attributes = [[{"key": "n", "value": str(n)}] for n in range(25)]
+    attributes[7] = [{"key": "n", "value": None}]
+    batch = rows(25, attributes=pa.array(attributes, ATTRIBUTES), ordering_key=["a"] * 20 + ["b"] * 5)
+    selection = write_selection([batch], folder.selection, by_key=True)
+    chains = tuple(link_pieces(map(whole, selection.slices), selection, by_key=True))
+    target = replace(TARGET, emulator_host=emulator_host, by_key=True)
+    places = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in range(len(chains))]
+
+    list(
+        publish_chains(iter(places), folder=str(folder.path), epoch=1, target=target, chains=chains, max_failed=25)
+    )
+
+    assert letters_of(folder) == {7: "attribute_without_text"} | dict.fromkeys(
+        range(8, 20), "ordering_key_stopped"
+    )
+    assert sorted(int(m.attributes["n"]) for m in receive(12)) == [*range(7), *range(20, 25)]
+
+
+def test_a_chain_ends_with_the_piece_that_is_not_done(folder: JobFolder, emulator_host: str, rows: Rows) -> None:
+    made = selection_of(folder, rows(30_000))
+    folder.write_control(Control(1, Order.PAUSE))
+    chain = tuple(map(whole, made.slices))
+    places = pa.record_batch({"id": pa.array([0], pa.int64())})
+
+    (batch,) = publish_chains(
+        iter([places]),
+        folder=str(folder.path),
+        epoch=1,
+        target=replace(TARGET, emulator_host=emulator_host),
+        chains=(chain,),
+    )
+
+    assert batch.to_pylist() == [{"slice": 0, "published": 0, "failed": 0, "done": False}]
+
+
+def test_what_no_other_try_would_mend_is_the_attempt_s_fault(
+    folder: JobFolder, emulator_host: str, rows: Rows
+) -> None:
+    made = selection_of(folder, rows(3))
+    places = pa.record_batch({"id": pa.array([0], pa.int64())})
+    target = replace(TARGET, emulator_host=emulator_host, topic_path="projects/shop/topics/deleted")
+
+    ends = list(
+        publish_chains(
+            iter([places]), folder=str(folder.path), epoch=1, target=target, chains=((whole(made.slices[0]),),)
+        )
+    )
+
+    assert ends == []
+    fault = folder.read_fault(1)
+    assert fault is not None
+    assert fault["code"] == "topic_not_found"
+    assert "deleted" in fault["message"]
