@@ -11,12 +11,13 @@ from fastapi import FastAPI
 
 from api.audit import AuditLog, AuditTrail
 from api.auth import Admission, Gatekeeper
-from api.body import BodyLimit
+from api.body import BodyLimit, HeadLimit
 from api.errors import install_problem_handlers
 from api.headers import SafeHeaders
 from api.openapi import install_openapi
 from api.routes import router
 from api.routes_audit import router as audit
+from api.server import MAX_HEAD_BYTES
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
 from backfill.supervisor import KIND
@@ -71,6 +72,7 @@ def create_app(
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
     app.add_middleware(Admission, gatekeeper=lambda: app.state.gatekeeper)
     app.add_middleware(AuditLog, trail=lambda: app.state.audit)
+    app.add_middleware(HeadLimit, max_bytes=MAX_HEAD_BYTES)
     app.add_middleware(SafeHeaders)
     install_problem_handlers(app)
     app.include_router(router)

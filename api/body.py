@@ -1,4 +1,4 @@
-"""Refuses a request body that is too large or too slow, before it is read whole."""
+"""Refuses a request whose headers or body are too large, or whose body is too slow, before it is read whole."""
 
 from asyncio import timeout
 from collections.abc import Awaitable, Callable
@@ -12,8 +12,32 @@ from model.errors import BodyTooLargeError, RequestTimeoutError
 
 _TOO_LARGE: Final = 413
 _TOO_SLOW: Final = 408
+_HEAD_TOO_LARGE: Final = 431
+_MAX_HEADERS: Final = 100
 # A length with more digits is over every limit, and Python refuses to read one of thousands.
 _LENGTH_DIGITS: Final = 30
+
+
+class HeadLimit:
+    """ASGI middleware: answers 431 to headers of more than ``max_bytes`` together, or of more than 100 lines.
+
+    The server stops reading a head that grows without an end; one that came in a single piece gets to here.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            sizes = [len(name) + len(value) for name, value in scope["headers"]]
+            if sum(sizes) > self._max_bytes or len(sizes) > _MAX_HEADERS:
+                detail = f"A request has {_MAX_HEADERS} headers and {self._max_bytes} bytes of them at most."
+                response = problem_response(Request(scope), _HEAD_TOO_LARGE, "http_error", detail)
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class BodyLimit:
