@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from sql.names import Item, Scope
-from sql.syntax import Select
-from sql.values import without_strings
+from sql.syntax import ArrayLiteral, Expression, Lambda, NamedArgument, OrderItem, Select
+from sql.values import AGGREGATED_ITEMS, Value, without_strings
 
 if TYPE_CHECKING:
     from sql.binder import Binder
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 # How often one row of the archive may come out of one FROM, and how often when LIMIT cuts the result.
 MAX_FACTOR: Final = 10_000
 MAX_LIMITED_FACTOR: Final = 1_000_000
+# How many rows an array of a message counts for: three of them in one FROM pass, four do not.
+ARRAY_ROWS: Final = 20
 _ALIAS = re.compile(r"(?<![\w\"])t\d+(?=\.)")
 
 
@@ -46,6 +50,49 @@ def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> tu
             "ON a.message_id = b.message_id",
         )
     return (None if big else factor), min(factor, MAX_LIMITED_FACTOR * 10)
+
+
+# What can't hold or become an array.
+_SINGLE: Final = frozenset({"BOOL", "INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC", "DATE", "DATETIME", "TIME"})
+
+
+def count_items(binder: Binder, node: Expression, value: Value) -> int | None:
+    """Return how many elements arrays made of ``value`` may have; None for as many as a message's arrays have.
+
+    What is made of several may have as many as all of them together.
+    """
+    if isinstance(value.constant, list):
+        return len(value.constant)
+    if (
+        value.items is not None
+        or value.type.name in _SINGLE
+        or not (binder.items or isinstance(node, ArrayLiteral))
+    ):
+        return value.items
+    total = len(node.items) if isinstance(node, ArrayLiteral) else None
+    for child in _children(node):
+        items = binder.items.get(id(child))
+        if AGGREGATED_ITEMS in {items, total}:
+            total = AGGREGATED_ITEMS
+        elif items is not None:
+            total = (total or 0) + items
+    return total
+
+
+def _children(node: object) -> Iterator[Expression]:
+    """Yield the expressions right below ``node``; queries inside it tell by themselves."""
+    for field in fields(node):  # type: ignore[arg-type]
+        yield from _expressions(getattr(node, field.name))
+
+
+def _expressions(found: object) -> Iterator[Expression]:
+    if isinstance(found, Expression):
+        yield found
+    elif isinstance(found, tuple):
+        for part in found:
+            yield from _expressions(part)
+    elif isinstance(found, NamedArgument | Lambda | OrderItem):
+        yield from _children(found)
 
 
 def aliases_in(text: str) -> set[str]:

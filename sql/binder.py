@@ -13,6 +13,8 @@ from sql.values import BROKEN, LakeGapError, Value
 from sql.violation import Fault
 
 MAX_FAULTS: Final = 100
+# A query for people reads the archive a handful of times; CTEs that each name the one before twice, millions.
+MAX_READINGS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,10 @@ class Binder:
         self.tables: list[str] = []
         # What each expression of the tree was found to be; the proof of the window looks here.
         self.values: dict[int, Value] = {}
+        # How many elements arrays made of an expression may have, where that is more than a message's have.
+        self.items: dict[int, int] = {}
+        # How often a table is read when every reference to a CTE is a reading of its own.
+        self.readings = 0
         self._names = 0
         self._scan_numbers = 0
 
@@ -117,6 +123,14 @@ class Binder:
             self.scans.remove(scan)
         self.scans.append(further)
         return further
+
+    def count_readings(self, at: int, count: int) -> None:
+        """Note so many readings of tables, and a fault when there are too many altogether."""
+        before, self.readings = self.readings, self.readings + count
+        is_known = any(fault.code == "too_many_readings" for fault in self.faults)
+        if before <= MAX_READINGS < self.readings and not is_known:
+            message = f"The query reads tables more than {MAX_READINGS:,} times, each reference to a CTE counted."
+            self.fault(at, "too_many_readings", message, "Read the archive once, in one CTE.")
 
     def fresh(self, prefix: str) -> str:
         """Return a name that no other part of the lake's text has."""

@@ -12,7 +12,7 @@ from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, PARTS, Function
 from sql.names import Scope
 from sql.syntax import Call, Expression, Lambda, NamedArgument, OrderItem, Path, WindowSpec
-from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Partition, Value
+from sql.values import AGGREGATED_ITEMS, BROKEN, MANY_ITEMS, NOT_CONSTANT, LakeGapError, Partition, Value
 
 if TYPE_CHECKING:
     from sql.expression_binder import ExpressionBinder
@@ -40,6 +40,8 @@ _NULLS: Final = {
     "PERCENTILE_CONT",
     "PERCENTILE_DISC",
 }
+# Aggregates that make an array of what they see.
+_GATHERING: Final = frozenset({"ARRAY_AGG", "ARRAY_CONCAT_AGG"})
 # Functions that make values longer than what they get: the argument that says how long, None for arrays.
 _GROWING: Final[dict[str, int | None]] = {
     "GENERATE_ARRAY": None,
@@ -316,29 +318,43 @@ class CallBinding:
         else:
             kind = function.result(args)
         if function.kind != "scalar":
-            return Value(kind, self._over_rows(function, args, lake))
+            return Value(kind, self._over_rows(function, args, lake), items=self._gathered(function))
         constants = literals.known_arguments(args)
         known: Any = (
             fold(function.name, constants) if constants is not None and node.name[0] != "SAFE" else NOT_CONSTANT
         )
-        if function.name in _GROWING:
-            self._check_growth(function, args, known)
+        items = self._check_growth(function, args, known) if function.name in _GROWING else None
         if function.name == "ANY_VALUE":
             return Value(kind, lake)
-        return Value(kind, lake, partition=self._partition(function, args), constant=known)
+        return Value(kind, lake, partition=self._partition(function, args), constant=known, items=items)
 
-    def _check_growth(self, function: Function, args: list[Value], known: object) -> None:
-        """Refuse what makes much out of nothing: arrays and strings of a length not known to be small."""
+    def _gathered(self, function: Function) -> int | None:
+        """Return how many elements an array that an aggregate makes may have."""
+        if function.name not in _GATHERING:
+            return None
+        limit = self._binder.values.get(id(self._node.limit)) if self._node.limit is not None else None
+        if limit is not None and isinstance(limit.constant, int):
+            return limit.constant
+        return AGGREGATED_ITEMS if self._node.over is None else MANY_ITEMS
+
+    def _check_growth(self, function: Function, args: list[Value], known: object) -> int | None:
+        """Refuse what makes much out of nothing: arrays and strings of a length not known to be small.
+
+        Return what of a string's length an array of its pieces could have.
+        """
         place = _GROWING[function.name]
         if place is None:
             # What is no list was too long to be made here, or has ends that only the rows know.
             if not isinstance(known, list):
                 message = f"{function.name} needs constant ends and at most {MAX_ARRAY:,} elements."
                 self._fault("row_amplification", message)
-            return
+            return None
         length = args[place].constant
         if not isinstance(length, int) or length > MAX_GROWTH:
             self._fault("row_amplification", f"{function.name} needs a constant length of at most {MAX_GROWTH:,}.")
+            return None
+        # What is repeated may be a repetition itself.
+        return length * max([1, *(arg.items for arg in args if arg.items is not None)])
 
     def _partition(self, function: Function, args: list[Value]) -> Partition | None:
         """Return what of a pseudo column is left when it is cut to a unit."""

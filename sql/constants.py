@@ -295,6 +295,6 @@ def fold(name: str, args: list[Any]) -> Any:
         return NOT_CONSTANT
     try:
         return compute(*args)
-    except (ValueError, TypeError, OverflowError, OSError, AttributeError, KeyError):
+    except (ValueError, TypeError, OverflowError, OSError, AttributeError, KeyError, re.error):
         # Not a value that can be computed here: then it bounds nothing, and the engine says what is wrong with it.
         return NOT_CONSTANT

@@ -38,7 +38,7 @@ from sql.syntax import (
     Subquery,
     TypeName,
 )  # fmt: skip
-from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, quote_name
+from sql.values import BROKEN, MANY_ITEMS, NOT_CONSTANT, LakeGapError, Value, quote_name
 
 if TYPE_CHECKING:
     from sql.query_binder import Relation
@@ -160,8 +160,11 @@ class ConstructBinder(Binder, ABC):
             return self.fault(node, "subquery_columns", "A query used as a value has exactly one column.")
         kind = relation.columns[0].value.type
         if node.kind == "ARRAY":
-            return Value(array_of(kind), f"coalesce(ARRAY ({relation.sql}), [])")
-        return Value(kind, f"({relation.sql})")
+            items = (
+                MANY_ITEMS if relation.rows is None else max(relation.rows, relation.columns[0].value.items or 0)
+            )
+            return Value(array_of(kind), f"coalesce(ARRAY ({relation.sql}), [])", items=items)
+        return Value(kind, f"({relation.sql})", items=relation.columns[0].value.items)
 
     def bind_array(self, node: ArrayLiteral, scope: Scope) -> Value:
         """Bind an array literal."""

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, Final
 
-from sql import literals
+from sql import amplification, literals
+from sql.amplification import ARRAY_ROWS
 from sql.calls import CallBinding
 from sql.constants import ConstantError
 from sql.construct_binder import ConstructBinder
@@ -79,6 +80,10 @@ class ExpressionBinder(ConstructBinder):
             # Functions that name an argument twice would double the text at every level.
             self.gap(node, "an expression that is too long there")
             value = replace(value, lake="NULL")
+        items = amplification.count_items(self, node, value)
+        if items is not None and (items > ARRAY_ROWS or items < 0):
+            self.items[id(node)] = items
+            value = replace(value, items=items)
         self.values[id(node)] = value
         return value
 
@@ -167,7 +172,7 @@ class ExpressionBinder(ConstructBinder):
         if kind is None:
             return self.fault(name, "column_unknown", f"{base.type} has no field {name.text[:60]}.")
         actual = next(field for field, _ in base.type.fields if field and field.lower() == name.key)
-        return Value(kind, f"({base.lake}).{quote_name(actual)}")
+        return Value(kind, f"({base.lake}).{quote_name(actual)}", items=base.items)
 
     def _element(self, node: Element, scope: Scope) -> Value:
         base = self.bind(node.base, scope)

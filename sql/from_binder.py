@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME
+from sql.amplification import ARRAY_ROWS
 from sql.binder import Policy, Scan
 from sql.datatypes import ATTRIBUTES, DATE, INT64, SCALARS, TIMESTAMP, UNKNOWN
 from sql.expression_binder import ExpressionBinder
@@ -29,14 +30,12 @@ from sql.syntax import (
     WindowSpec,
 )  # fmt: skip
 from sql.tables import read_type
-from sql.values import Origin, Partition, Value, quote_name
+from sql.values import MANY_ITEMS, Origin, Partition, Value, quote_name
 
 if TYPE_CHECKING:
     from sql.query_binder import Relation
 
 LAKE_VIEW: Final = "refeed_archive"
-# How many rows an array of a message counts for: three of them in one FROM pass, four do not.
-ARRAY_ROWS: Final = 20
 
 
 class FromBinder(ExpressionBinder):
@@ -160,6 +159,7 @@ class FromBinder(ExpressionBinder):
     def _bind_table(self, node: TableItem, scope: Scope) -> str:
         if len(node.path) == 1 and node.path[0].key in self.ctes:
             relation = self.ctes[node.path[0].key]
+            self.count_readings(node.at, relation.readings)
             self._refuse_extras(node)
             return self._add_relation(relation, (node.alias or node.path[0]).key, node, scope)
         if self._is_array_path(node, scope):
@@ -210,6 +210,7 @@ class FromBinder(ExpressionBinder):
     def _add_archive(self, node: TableItem, scope: Scope) -> str:
         archive = self.policy.archive_table
         self.tables.append(archive)
+        self.count_readings(node.at, 1)
         scan = self.add_scan(node.at, archive)
         alias = self.fresh("t")
         columns = []
@@ -226,6 +227,7 @@ class FromBinder(ExpressionBinder):
     def _add_extra(self, node: TableItem, table: str, scope: Scope) -> str:
         """Add a table of REFEED_QUERY_TABLES; one whose columns nobody told is for BigQuery alone."""
         self.tables.append(table)
+        self.count_readings(node.at, 1)
         alias = self.fresh("t")
         schema = self.policy.schema(table)
         item = Item(self._alias(node), [], is_open=schema is None, lake_name=alias)
@@ -266,15 +268,18 @@ class FromBinder(ExpressionBinder):
             further = scans.get(value.partition.scan) if value.partition else None
             partition = Partition(further.number, value.partition.unit) if further and value.partition else None
             columns.append(
-                Column(column.name, Value(value.type, f"{alias}.{value.lake}", value.origin, partition))
+                Column(
+                    column.name,
+                    Value(value.type, f"{alias}.{value.lake}", value.origin, partition, items=value.items),
+                )
             )
         whole = None
         if relation.is_value_table and columns:
             whole = columns[0].value
             fields = whole.type.fields
-            columns = [Column(n, Value(k, f"({whole.lake}).{quote_name(n)}")) for n, k in fields if n] or [
-                Column(None, whole)
-            ]
+            columns = [
+                Column(n, Value(k, f"({whole.lake}).{quote_name(n)}", items=whole.items)) for n, k in fields if n
+            ] or [Column(None, whole)]
         if key is not None and scope.item(key) is not None:
             self.fault(node, "name_duplicate", f"The name {key[:60]} is there twice in FROM.")
         scope.items.append(
@@ -296,14 +301,21 @@ class FromBinder(ExpressionBinder):
         if array.type.is_known and array.type.element is None:
             self.fault(node, "type_mismatch", f"UNNEST takes an ARRAY, this is {array.type}.")
         name = self.fresh("t")
-        whole = Value(element, f"{name}.e")
+        whole = Value(element, f"{name}.e", items=array.items)
         if element.name == "STRUCT":
-            columns = [Column(n, Value(k, f"({whole.lake}).{quote_name(n)}")) for n, k in element.fields if n]
+            columns = [
+                Column(n, Value(k, f"({whole.lake}).{quote_name(n)}", items=whole.items))
+                for n, k in element.fields
+                if n
+            ]
         else:
             columns = [Column(alias.text if alias else None, whole)]
         if alias is not None and scope.item(alias.key) is not None:
             self.fault(node, "name_duplicate", f"The name {alias.text[:60]} is there twice in FROM.")
-        rows = len(array.constant) if isinstance(array.constant, list) else ARRAY_ROWS
+        rows: int | None = len(array.constant) if isinstance(array.constant, list) else array.items or ARRAY_ROWS
+        if rows is not None and rows >= MANY_ITEMS:
+            # As many as a table has rows: it must be linked like one.
+            rows = None
         item = Item(alias.key if alias else None, columns, whole, is_open=not element.is_known)
         item.lake_name, item.rows, item.is_array = name, rows, True
         scope.items.append(item)

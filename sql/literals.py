@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Sequence
 from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from sql.constants import ConstantError, fold, parse_date, parse_timestamp
@@ -13,6 +14,10 @@ from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_nam
 
 MAX_DIGITS: Final = 25
 _INT64: Final = range(-(2**63), 2**63)
+_LARGEST: Final = {
+    "FLOAT64": Decimal("1.7976931348623158e308"),
+    "NUMERIC": Decimal("99999999999999999999999999999.999999999"),
+}
 
 
 def constant(node: Constant) -> Value:
@@ -56,10 +61,20 @@ def typed(kind: SqlType, text: str) -> Value:
         return moment(parse_timestamp(text))
     if kind == DATETIME:
         return moment(parse_timestamp(text).replace(tzinfo=None))
+    if kind.name in _LARGEST and not _is_number(text, _LARGEST[kind.name]):
+        raise ConstantError(f"no {kind} {text[:40]!r}")
     lake = lake_type(kind)
     if lake is None:
         raise LakeGapError(f"the type {kind}")
     return Value(kind, f"CAST({quote_text(text)} AS {lake})", is_literal=kind.name in {"FLOAT64", "NUMERIC"})
+
+
+def _is_number(text: str, largest: Decimal) -> bool:
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        return False
+    return not number.is_finite() or abs(number) <= largest
 
 
 def moment(value: date | datetime) -> Value:

@@ -60,7 +60,8 @@ class Item:
         kind = SqlType("STRUCT", fields=tuple((c.name, c.value.type) for c in self.columns))
         pairs = zip(kind.lake_names, self.columns, strict=True)
         inner = ", ".join(f"{quote_name(name)} := {column.value.lake}" for name, column in pairs)
-        return Value(UNKNOWN if self.is_open else kind, f"struct_pack({inner})")
+        items = max((c.value.items for c in self.columns if c.value.items is not None), default=None)
+        return Value(UNKNOWN if self.is_open else kind, f"struct_pack({inner})", items=items)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sql import amplification, literals
@@ -25,7 +25,7 @@ from sql.syntax import (
     Star,
     WindowSpec,
 )
-from sql.values import Origin, Value, quote_name
+from sql.values import AGGREGATED_ITEMS, MANY_ITEMS, Origin, Value, quote_name
 
 _RESERVED_PREFIXES: Final = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
 
@@ -50,6 +50,8 @@ class Relation:
     # How many rows it has at most; None for as many as the archive.
     rows: int | None = None
     factor: int = 1
+    # How often it reads tables, when it is a CTE.
+    readings: int = 0
 
 
 MAX_HANDED_ON: Final = 50
@@ -71,7 +73,10 @@ class QueryBinder(FromBinder, ExpressionBinder):
         prefix = []
         for cte in query.ctes:
             self.ctes = visible
+            before = self.readings
             relation = self.bind_query(cte.query, outer if outer is None else None, visible)
+            # What a CTE reads is read once for each reference, and not at all without one.
+            relation.readings, self.readings = self.readings - before, before
             name = self.fresh("w")
             prefix.append(f"{name} AS ({relation.sql})")
             if cte.name.key in {c.name.key for c in query.ctes if c is not cte}:
@@ -145,7 +150,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
             name = self.fresh("o")
             for text, value in zip(texts, values, strict=True):
                 text.append(f"{literals.bent(value, kind).lake} AS {name}")
-            columns.append(Column(column.name, Value(kind, name, origin=origin)))
+            items = max((value.items for value in values if value.items is not None), default=None)
+            columns.append(Column(column.name, Value(kind, name, origin=origin, items=items)))
         word = node.operator if node.operator != "UNION" or node.is_distinct else "UNION ALL"
         pieces = [
             f"(SELECT {', '.join(text)} FROM ({part.sql}) AS {self.fresh('q')})"
@@ -187,6 +193,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         grouped = self._bind_grouping(node, scope)
         scope.clause, scope.allows_aggregates, scope.allows_windows = "SELECT", True, True
         relation = self._bind_items(node, scope)
+        self._tell_items(relation, None if grouped else rows or MANY_ITEMS)
         group, having, qualify = self._bind_tail(node, scope, relation, is_grouped=grouped)
         tail = ""
         if query is not None and (query.order_by or query.limit is not None):
@@ -323,7 +330,13 @@ class QueryBinder(FromBinder, ExpressionBinder):
         return relation
 
     def _renamed(self, value: Value) -> Value:
-        return Value(value.type, self.fresh("o"), value.origin, value.partition)
+        return Value(value.type, self.fresh("o"), value.origin, value.partition, items=value.items)
+
+    def _tell_items(self, relation: Relation, items: int | None) -> None:
+        """Tell the arrays that aggregates make how many rows these are over; groups give back what they took."""
+        for number, column in enumerate(relation.columns):
+            if column.value.items == AGGREGATED_ITEMS:
+                relation.columns[number] = replace(column, value=replace(column.value, items=items))
 
     def _as_value(
         self, node: Select, selected: list[Value], columns: list[Column]
@@ -335,7 +348,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
         kind = SqlType("STRUCT", fields=tuple((c.name, c.value.type) for c in columns))
         pairs = zip(kind.lake_names, selected, strict=True)
         inner = ", ".join(f"{quote_name(name)} := {value.lake}" for name, value in pairs)
-        return [Value(kind, f"struct_pack({inner})")], [Column(None, Value(kind, self.fresh("o")))]
+        items = max((value.items for value in selected if value.items is not None), default=None)
+        packed = Value(kind, f"struct_pack({inner})", items=items)
+        return [packed], [Column(None, Value(kind, self.fresh("o"), items=items))]
 
     def _name_of(self, item: SelectItem) -> str | None:
         if item.alias is not None:

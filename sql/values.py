@@ -35,7 +35,10 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A typed expression; ``lake`` is its text for the lake's engine, safe to put anywhere."""
+    """A typed expression; ``lake`` is its text for the lake's engine, safe to put anywhere.
+
+    ``items`` is how many elements an array made of it may have; None for as many as a message's arrays have.
+    """
 
     type: SqlType
     lake: str
@@ -43,12 +46,18 @@ class Value:
     partition: Partition | None = None
     constant: Any = field(default=NOT_CONSTANT)
     is_literal: bool = False
+    items: int | None = None
 
     @property
     def is_constant(self) -> bool:
         """Whether its value is known before the query runs."""
         return self.constant is not NOT_CONSTANT
 
+
+# How many elements an array has that holds something of every row of a table; and one that is still to be told how
+# many rows its aggregate is over.
+MANY_ITEMS: Final = 10**12
+AGGREGATED_ITEMS: Final = -1
 
 # What stands for an expression with a fault, so that the rest can still be checked.
 BROKEN: Final = Value(UNKNOWN, "NULL")

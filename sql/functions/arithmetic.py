@@ -77,7 +77,8 @@ _s("IF", "BOOL T T", lambda args: _common(args[1:]), "CASE WHEN {0} THEN {1} ELS
 _s("IFNULL", "T T", _common, "coalesce({0}, {1})")
 _s("COALESCE", "T *T", _common, "coalesce({*})")
 _s("NULLIF", "T T", "T0", "nullif({0}, {1})")
-_s("ERROR", "STRING", "INT64", "CAST(error({0}) AS BIGINT)")
+# It has whatever type is wanted of it.
+_s("ERROR", "STRING", "NULL", "error({0})")
 _s("GENERATE_UUID", "", "STRING", "CAST(gen_random_uuid() AS VARCHAR)")
 
 _s("ABS", "NUM", "T0", "abs({0})")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from sql.datatypes import ATTRIBUTES, SCALARS, UNKNOWN, SqlType, array_of
+from sql.datatypes import ATTRIBUTES, NULL, SCALARS, UNKNOWN, SqlType, array_of
 from sql.values import LakeGapError, Value
 
 Kind = Literal["scalar", "aggregate", "window"]
@@ -120,8 +120,8 @@ def _result(text: str) -> Result:
 def _named(text: str) -> SqlType:
     if text == "ATTRIBUTES":
         return ATTRIBUTES
-    if text == "UNKNOWN":
-        return UNKNOWN
+    if text in {"UNKNOWN", "NULL"}:
+        return UNKNOWN if text == "UNKNOWN" else NULL
     if text.startswith("ARRAY<"):
         return array_of(_named(text[6:-1]))
     return SCALARS[text]

@@ -31,3 +31,9 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND STRUCT(top
 --- weeks
 --: rows m1 m2
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND EXTRACT(WEEK FROM publish_time) = 0 AND EXTRACT(ISOWEEK FROM publish_time) = 1 AND EXTRACT(WEEK(MONDAY) FROM publish_time) = 1
+
+--- an error has whatever type is wanted of it
+--: rows m3 m4 m5
+SELECT IF(BYTE_LENGTH(data) > 1000000, ERROR('too large'), data) AS data, attributes, message_id
+FROM backup.messages
+WHERE _PARTITIONDATE = '2024-01-02' AND CASE topic WHEN 'nobody' THEN ERROR('no such topic') ELSE TRUE END

@@ -61,3 +61,11 @@ SELECT *, CAST(topic AS GEOMETRY) AS d FROM backup.messages WHERE _PARTITIONDATE
 --- a model as an argument
 --: codes function_not_allowed
 SELECT *, SEARCH(MODEL ops.x, 'a') AS d FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+
+--- an error bounds nothing
+--: codes window_missing
+SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= ERROR('2024-01-02')
+
+--- a number that FLOAT64 can't hold
+--: codes literal_invalid
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02' AND 1e999 > 1

@@ -61,3 +61,8 @@ SELECT b'x' AS data, [STRUCT('a' AS key, 'b' AS value)] AS attributes, 'm' AS me
 --- a column that is not left out
 --: codes column_unknown
 SELECT * EXCEPT (nothing) FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+
+--- a publish_time that is none
+--: codes column_type
+SELECT data, attributes, message_id, FORMAT_TIMESTAMP('%F', publish_time) AS publish_time FROM backup.messages
+WHERE _PARTITIONDATE = '2024-01-02'
