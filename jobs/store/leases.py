@@ -1,7 +1,7 @@
 """Leases: which replica of the service looks after which job."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -38,31 +38,24 @@ class Leases:
         # The lock keeps two replicas from filling the same free place; rows are skipped that a cancel holds.
         with self._database.write(f"claim {kind}") as connection:
             now = self._database.now(connection)
-            waiting = [JOBS.c.kind == kind, JOBS.c.state == JobState.PENDING.value]
             busy = _busy_by_caller(connection, kind, now)
             room = limit - sum(busy.values())
             if room <= 0:
                 return []
-            free = sa.select(JOBS.c.id, JOBS.c.created_by).where(*waiting, *_claimable(now)).order_by(JOBS.c.id)
-            found = connection.execute(free).all()
-            chosen = _take_turns([(row.id, row.created_by) for row in found], busy, room)
-            return _give(connection, chosen, owner, now + timedelta(seconds=lease_seconds))
+            free = _claimable(kind, now)
+            query = sa.select(JOBS.c.id, JOBS.c.created_by).where(*free).order_by(JOBS.c.id)
+            found = [(row.id, row.created_by) for row in connection.execute(query)]
+            chosen = JOBS.c.id.in_(_take_turns(found, busy, room))
+            # Asked for again: a cancel may have come between.
+            return _give(connection, [chosen, *free], owner, now + timedelta(seconds=lease_seconds))
 
     def take_over(self, kind: str, owner: str, *, lease_seconds: float) -> list[Job]:
         """Take every started job that is not at its end and that nobody looks after any more."""
         with self._database.write() as connection:
             now = self._database.now(connection)
-            free = (
-                sa.select(JOBS.c.id)
-                .where(
-                    JOBS.c.kind == kind,
-                    JOBS.c.state.not_in([*_FINAL, JobState.PENDING.value]),
-                    _is_free(now),
-                )
-                .order_by(JOBS.c.id)
-            )
-            found = list(connection.scalars(free.with_for_update(skip_locked=True)))
-            return _give(connection, found, owner, now + timedelta(seconds=lease_seconds))
+            started = JOBS.c.state.not_in([*_FINAL, JobState.PENDING.value])
+            free = [JOBS.c.kind == kind, started, _is_free(now)]
+            return _give(connection, free, owner, now + timedelta(seconds=lease_seconds))
 
     def renew(self, owner: str, lease_seconds: float) -> None:
         """Keep what ``owner`` holds for so many seconds from now; what expired and nobody took counts as held."""
@@ -150,8 +143,10 @@ def _is_free(now: datetime) -> ColumnElement[bool]:
     return sa.or_(JOBS.c.lease_owner.is_(None), JOBS.c.lease_until < now)
 
 
-def _claimable(now: datetime) -> list[ColumnElement[bool]]:
+def _claimable(kind: str, now: datetime) -> list[ColumnElement[bool]]:
     return [
+        JOBS.c.kind == kind,
+        JOBS.c.state == JobState.PENDING.value,
         _is_free(now),
         JOBS.c.awaits_approval.is_(False),
         sa.or_(JOBS.c.not_before.is_(None), JOBS.c.not_before <= now),
@@ -187,14 +182,10 @@ def _take_turns(waiting: list[tuple[str, str]], busy: dict[str, int], room: int)
     return taken
 
 
-def _give(connection: Connection, ids: list[str], owner: str, until: datetime) -> list[Job]:
-    if not ids:
-        return []
-    # A cancel or an approval that has a row in hand decides about it first; what it leaves is taken next time.
-    query = sa.select(JOBS).where(JOBS.c.id.in_(ids)).with_for_update(skip_locked=True)
-    rows: list[Any] = list(connection.execute(query).all())
-    got = [row.id for row in rows]
-    connection.execute(JOBS.update().where(JOBS.c.id.in_(got)).values(lease_owner=owner, lease_until=until))
-    order = {job_id: place for place, job_id in enumerate(ids)}
-    taken = connection.execute(sa.select(JOBS).where(JOBS.c.id.in_(got))).all()
-    return sorted((job_of(row) for row in taken), key=lambda job: order[job.id])
+def _give(connection: Connection, free: list[ColumnElement[bool]], owner: str, until: datetime) -> list[Job]:
+    """Give what meets the conditions to the owner, oldest first; the next call finds what others have in hand."""
+    query = sa.select(JOBS.c.id).where(*free).with_for_update(skip_locked=True)
+    ids = list(connection.scalars(query))
+    connection.execute(JOBS.update().where(JOBS.c.id.in_(ids)).values(lease_owner=owner, lease_until=until))
+    taken = connection.execute(sa.select(JOBS).where(JOBS.c.id.in_(ids)).order_by(JOBS.c.id))
+    return [job_of(row) for row in taken]
