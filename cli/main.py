@@ -16,6 +16,7 @@ from cli import (
     init,
     keys,
     lake,
+    merge,
     pipeline,
     publish,
     query,
@@ -72,6 +73,7 @@ app.command("pubsub")(services.pubsub)
 app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)
 app.add_typer(keys.app, name="keys")
+app.command("merge")(merge.merge)
 app.add_typer(lake.app, name="lake")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(registry.app, name="registry")

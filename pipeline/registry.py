@@ -47,6 +47,7 @@ class _SourceEntry(BaseModel):
     reporting: str | None = None
     key: str | list[str] = Field(default_factory=list)
     event_time: str | None = None
+    partition: str | None = None
     dedup_order: list[str] = Field(default_factory=list)
     group: str = DEFAULT_GROUP
     variant: Variant = "plain"
@@ -67,7 +68,8 @@ class Source:
     """One data source: where its messages come from, what they are, and where their rows go.
 
     ``key`` names the columns that tell entities apart, ``event_time`` the column that says which version is
-    newer, ``dedup_order`` columns that decide before anything else does. An inferred source has no
+    newer, ``dedup_order`` columns that decide before anything else does, ``partition`` the column whose day is the
+    entity's partition in reporting (None: one partition). An inferred source has no
     descriptor; its tables are named after ``staging`` and the type of the event.
     """
 
@@ -84,6 +86,7 @@ class Source:
     schema: RowSchema | None = None
     key: tuple[str, ...] = ()
     event_time: str | None = None
+    partition: str | None = None
     dedup_order: tuple[str, ...] = ()
     event_type_attribute: str | None = None
     is_soft_delete: bool = False
@@ -333,6 +336,7 @@ def _build(name: str, entry: _SourceEntry, **found: Any) -> Source:
         variant=entry.variant,
         key=_keys(entry),
         event_time=entry.event_time,
+        partition=entry.partition,
         dedup_order=tuple(entry.dedup_order),
         event_type_attribute=entry.event_type_attribute,
         is_soft_delete=entry.delete == "soft",
@@ -348,16 +352,19 @@ def _check_columns(entry: _SourceEntry, schema: RowSchema, place: str, faults: _
     columns = {field.name: field for field in schema.fields}
     keys = _keys(entry)
     named = [("key", name) for name in keys] + [("dedup_order", name) for name in entry.dedup_order]
-    if entry.event_time is not None:
-        named.append(("event_time", entry.event_time))
+    named += [
+        (what, name)
+        for what, name in (("event_time", entry.event_time), ("partition", entry.partition))
+        if name is not None
+    ]
     for what, name in named:
         field = columns.get(name)
         if field is None or field.mode == "REPEATED" or field.type in ("RECORD", "JSON"):
             faults.add(f"{place}.{what}", f"{name!r} is no column with one value")
         elif what == "key" and field.type not in _KEY_TYPES:
             faults.add(f"{place}.key", f"{name!r} is {field.type}, which tells no entities apart")
-        elif what == "event_time" and field.type not in _EVENT_TIME_TYPES:
-            faults.add(f"{place}.event_time", f"{name!r} is {field.type}, not {', '.join(_EVENT_TIME_TYPES)}")
+        elif what in ("event_time", "partition") and field.type not in _EVENT_TIME_TYPES:
+            faults.add(f"{place}.{what}", f"{name!r} is {field.type}, not {', '.join(_EVENT_TIME_TYPES)}")
     if entry.variant == "change_data" and not keys:
         faults.add(f"{place}.key", "is missing: an image without a key is none")
 

@@ -327,3 +327,15 @@ def _date(day: date | None) -> str:
 
 def _timestamp(moment: datetime) -> str:
     return f"TIMESTAMPTZ '{moment.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S.%f')}+00'"
+
+
+def read_union(
+    statements: MergeStatements,
+    reporting: Sequence[str],
+    staging: Sequence[str],
+    since: datetime | None,
+    limits: MergeLimits,
+) -> pa.Table:
+    """Return the rows of the union view over files of both tables, staging's since ``since``."""
+    with _connection(limits) as run:
+        return run(statements.union_sql(reporting, staging, since)).to_arrow_table()

@@ -1,5 +1,6 @@
 """The command line called in this process, on a home of its own."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from cli.main import main
 from local.server import PubSubServer
@@ -53,3 +55,15 @@ def pubsub_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     with PubSubServer(tmp_path / "pubsub") as server:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.emulator_host)
         yield server
+
+
+@pytest.fixture
+def quiet_logging() -> Iterator[None]:
+    """The root logger and structlog as they were, afterwards."""
+    root = logging.getLogger()
+    handlers, level, raises = list(root.handlers), root.level, logging.raiseExceptions
+    yield
+    logging.raiseExceptions = raises
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()

@@ -3,7 +3,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,6 @@ import structlog
 from cli.processes import Child, free_port, is_listening
 from cli.services import configure_logging
 from local.server import PubSubServer
-
-
-@pytest.fixture
-def quiet_logging() -> Iterator[None]:
-    """The root logger and structlog as they were, afterwards."""
-    root = logging.getLogger()
-    handlers, level, raises = list(root.handlers), root.level, logging.raiseExceptions
-    yield
-    logging.raiseExceptions = raises
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:

@@ -1,0 +1,54 @@
+"""The view that people query: reporting united with what staging has since, each key once, its newest version."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from connectors.lake.entities import EntitySnapshot, EntityTable
+from connectors.lake.merging import MergeLimits, MergeStatements, read_union
+from connectors.lake.rows import RowTable
+from model.window import Window
+from reporting.merge import MergeSource, read_since, reporting_schema
+
+# So much of staging is always in the view, merged or not.
+_STAGING_DAYS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class UnionView:
+    """The union view of one source, over the files that both tables had at one moment."""
+
+    statements: MergeStatements
+    reporting: tuple[str, ...]
+    staging: tuple[str, ...]
+    since: datetime | None
+
+    def read(self, folder: Path, memory: str = "1GB") -> Any:
+        """Return all of its rows as an Arrow table; spills into ``folder``."""
+        return read_union(self.statements, self.reporting, self.staging, self.since, MergeLimits(memory, folder))
+
+
+def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> UnionView | None:
+    """Return the view of ``source`` as it is now, None while nothing was ever staged.
+
+    It holds all of staging since the last merge and two days at least, so that a row is in it from its commit
+    on, whether merges run or not.
+    """
+    staging = RowTable(lake, source.staging)
+    schema = staging.schema()
+    if schema is None:
+        return None
+    reporting = EntityTable(lake, source.reporting)
+    # Reporting first: what a merge moves over in between is in both then, and in neither the other way round.
+    snapshot = reporting.snapshot() if reporting.exists() else EntitySnapshot(0, (), 0, 0)
+    moment = now or datetime.now(UTC)
+    merged = read_since(snapshot)
+    since = None if merged is None else min(merged, moment - timedelta(days=_STAGING_DAYS))
+    window = None if since is None else Window(since, moment + timedelta(days=1))
+    return UnionView(
+        MergeStatements(reporting.schema() or reporting_schema(schema), source.rules),
+        tuple(file.path for file in snapshot.files),
+        tuple(file.path for file in staging.data_files(window)),
+        since,
+    )
