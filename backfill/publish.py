@@ -19,6 +19,7 @@ from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, Refusal
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
+from model import failpoint
 from model.errors import RefeedError
 
 CHECKPOINT_SCHEMA: Final = pa.schema(
@@ -121,6 +122,7 @@ class _Publication:
     def run(self) -> SliceCheckpoint:
         # Written before the first request: a piece without a checkpoint has sent nothing.
         self._checkpoints.write(self._reached)
+        failpoint.hit("backfill.piece.begun")
         if self._reached.done or self._turn.room(self._base) is None:
             return self._end()
         rows = self._piece.read(self._folder, self._base)
@@ -174,6 +176,7 @@ class _Publication:
 
     def _advance(self, rows: pa.RecordBatch, confirmed: Confirmation, end: int, late: list[Refusal]) -> None:
         """Write down that the rows before ``end`` are answered for; dead letters first, they are counted here."""
+        failpoint.hit("backfill.confirmed")
         begin = self._reached.offset - self._base
         failed = late
         while self._refused and self._refused[0].row < end:
@@ -184,10 +187,12 @@ class _Publication:
             failing = {refusal.row for refusal in failed}
             numbers = rows.column("refeed_row")
             self._letters.write_published(numbers[n].as_py() for n in range(begin, end) if n not in failing)
+        failpoint.hit("backfill.letters.written")
         self._reached = _count(self._reached, self._piece, confirmed, rows=count, failed=len(failed))
         times = rows.column("publish_time").slice(begin, count)
         self._reached = replace(self._reached, event_time=_latest(self._reached.event_time, times))
         self._checkpoints.write(self._reached)
+        failpoint.hit("backfill.checkpoint.written")
 
 
 def _count(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from model import failpoint
 from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError
 
 SELECTION_SCHEMA: Final = pa.schema(
@@ -103,6 +104,7 @@ def write_selection(
             writer.close()
     selection = totals.selection(tuple(slices))
     (temporary / _MANIFEST).write_text(json.dumps(asdict(selection)))
+    failpoint.hit("backfill.selection.written")
     temporary.rename(folder)
     return selection
 

@@ -31,6 +31,11 @@ FAILPOINTS: Final = (
     "merge.committed",
     "compact.before",
     "compact.after",
+    "backfill.selection.written",
+    "backfill.piece.begun",
+    "backfill.confirmed",
+    "backfill.letters.written",
+    "backfill.checkpoint.written",
 )
 
 _passed: Counter[str] = Counter()
