@@ -1,0 +1,32 @@
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.spark.session import open_session
+from reporting.spark import SparkTasks
+from tests.reporting.test_merge import START, Shop, order
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    session = open_session(
+        "merge", master="local[2]", driver_memory="512m", scratch=tmp_path_factory.mktemp("spark")
+    )
+    yield session
+    session.stop()
+
+
+def test_a_merge_of_spark_tasks_is_the_same_merge(spark: Any, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "lake")
+    shop.stage([order(n, day=1 + n % 3) for n in range(30)], START)
+    assert shop.merge(START + timedelta(hours=3), tasks=SparkTasks(spark)).newer == 30
+    assert shop.reporting() == shop.oracle()
+    shop.stage([order(n, day=5, minute=1) for n in range(4)], START + timedelta(hours=8))
+    report = shop.merge(START + timedelta(hours=9), tasks=SparkTasks(spark))
+    assert report.partitions == ("2026-03-01", "2026-03-02", "2026-03-03", "2026-03-05")
+    assert shop.reporting() == shop.oracle()
