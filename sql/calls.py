@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,17 @@ from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, PARTS, Function
 from sql.names import Scope
 from sql.syntax import Call, Expression, Lambda, NamedArgument, OrderItem, Path, WindowSpec
-from sql.values import AGGREGATED_ITEMS, BROKEN, MANY_ITEMS, NOT_CONSTANT, LakeGapError, Partition, Value
+from sql.values import (
+    AGGREGATED_ITEMS,
+    BROKEN,
+    MANY_ITEMS,
+    NOT_CONSTANT,
+    LakeGapError,
+    Partition,
+    Value,
+    without_errors,
+    without_strings,
+)
 
 if TYPE_CHECKING:
     from sql.expression_binder import ExpressionBinder
@@ -40,6 +51,8 @@ _NULLS: Final = {
     "PERCENTILE_CONT",
     "PERCENTILE_DISC",
 }
+# What the lake's engine refuses inside of TRY.
+_VOLATILE: Final = re.compile(r"\b(?:error|random|gen_random_uuid|uuid)\(")
 # Aggregates that make an array of what they see.
 _GATHERING: Final = frozenset({"ARRAY_AGG", "ARRAY_CONCAT_AGG"})
 # Functions that make values longer than what they get: the argument that says how long, None for arrays.
@@ -128,7 +141,9 @@ class CallBinding:
             self._binder.gap(node, f"{dotted}: {exc}")
             lake = "NULL"
         if is_safe:
-            lake = f"TRY({lake})"
+            if any(_VOLATILE.search(without_strings(arg.lake)) for arg in args):
+                self._binder.gap(node, f"SAFE.{dotted} around what may fail or differs at each look")
+            lake = f"TRY({without_errors(lake)})"
         return self._finish(function, args, lake)
 
     def _fault(self, code: str, message: str, rewrite: str | None = None) -> Value:

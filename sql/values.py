@@ -67,6 +67,7 @@ class LakeGapError(Exception):
     """The lake's engine can't do this; the reason is the message."""
 
 
+_TEXT_OR_NAME: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")""")
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'")
 
 
@@ -78,6 +79,21 @@ def without_strings(text: str) -> str:
         "a = '' AND b"
     """
     return _QUOTED.sub("''", text)
+
+
+def without_errors(text: str) -> str:
+    """Return a text for the lake with NULL where it raises an error of its own; what is quoted stays as it is.
+
+    Example:
+        >>> without_errors("CASE WHEN a < 'error(' THEN error('it''s less') ELSE a END")
+        "CASE WHEN a < 'error(' THEN NULL ELSE a END"
+    """
+    parts = _TEXT_OR_NAME.split(text)
+    for place in range(1, len(parts), 2):
+        before, after = parts[place - 1], parts[place + 1]
+        if before.endswith("error(") and parts[place].startswith("'") and after.startswith(")"):
+            parts[place - 1 : place + 2] = [before.removesuffix("error(") + "NULL", "", after.removeprefix(")")]
+    return "".join(parts)
 
 
 def quote_text(text: str) -> str:

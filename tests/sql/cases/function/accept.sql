@@ -37,3 +37,9 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND EXTRACT(WE
 SELECT IF(BYTE_LENGTH(data) > 1000000, ERROR('too large'), data) AS data, attributes, message_id
 FROM backup.messages
 WHERE _PARTITIONDATE = '2024-01-02' AND CASE topic WHEN 'nobody' THEN ERROR('no such topic') ELSE TRUE END
+
+--- SAFE. gives NULL where the function itself would say that it fails
+--: rows m3 m4 m5
+SELECT data, attributes, message_id FROM backup.messages
+WHERE _PARTITIONDATE = '2024-01-02' AND SAFE.SUBSTR(topic, 1, -1) IS NULL AND SAFE.SQRT(-1) IS NULL
+  AND SAFE.SUBSTR('error(', 1, 2) || ')' = 'er)'
