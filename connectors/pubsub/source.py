@@ -1,12 +1,13 @@
 """Pub/Sub as a Spark streaming source whose tasks pull, hand the messages on and report in one small row."""
 
 import json
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # How often the driver asks Pub/Sub which subscriptions there are: a new one is read within that time.
 DISCOVERY_SECONDS: Final = 2.0
+# A lease lasts ten seconds at least, and is extended when a third of it is gone.
+_KEEP_SECONDS: Final = 1.0
 _NOTHING_TO_READ_SECONDS: Final = 0.25
 # What Pub/Sub says instead of the topic of a subscription that outlived it.
 _DELETED_TOPIC: Final = "_deleted-topic_"
@@ -146,8 +149,8 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         result = error = None
         try:
             task: Any = self._task if partition.plan is None else self._task.with_plan(partition.plan)  # type: ignore[union-attr]
-            result = task(_tapped(puller, puller.pull(limits, stop_file.exists)))
-            puller.extend_leases()
+            with _LeaseKeeper(puller) as keeper:
+                result = task(_tapped(keeper, puller.pull(limits, stop_file.exists)))
         except RefeedError as exc:
             error = json.dumps({"code": exc.code, "message": exc.message})
         faults = json.dumps({name: fault.message for name, fault in puller.faults.items()})
@@ -206,12 +209,42 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         return lambda subscription: subscription in listed
 
 
-def _tapped(puller: BatchPull, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:
+class _LeaseKeeper:
+    """Extends a batch's leases from a thread while its task works on after the pull.
+
+    A task may take longer than a lease is: it may wait for a warehouse, for example. While it pulls, the pull
+    extends them itself.
+    """
+
+    def __init__(self, puller: BatchPull) -> None:
+        self._puller = puller
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keep-leases", daemon=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        # The way to the driver, which takes over from here, takes time as well.
+        self._puller.extend_leases()
+
+    def start(self) -> None:
+        """Begin: the pull is over."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_KEEP_SECONDS):
+            self._puller.extend_leases()
+
+
+def _tapped(keeper: _LeaseKeeper, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:
     for batch in batches:
         failpoint.hit("pull.received")
         yield batch
-    # What follows (writing a file) may take its time.
-    puller.extend_leases()
+    keeper.start()
 
 
 def _process_puller(emulator_host: str | None) -> Puller:
