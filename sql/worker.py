@@ -40,88 +40,154 @@ class GateUnavailableError(RefeedError):
 
 
 class Gate:
-    """One warm worker; calls from several threads take turns, at about two milliseconds each.
+    """Warm workers; a query has one to itself, for about two milliseconds, and waits while all are busy.
 
-    The worker starts with the first query, or with ``warm``, and ends with this process.
+    A worker starts with the first query that finds none, or with ``warm``, and ends with this process. With two,
+    the other one answers while one that was killed is started again.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, workers: int = 2) -> None:
+        self._limit = workers
+        self._changed = threading.Condition()
+        self._idle: list[Worker] = []
+        self._count = 0
         self._owner = os.getpid()
-        self._is_ready = False
         self._is_registered = False
         self.kills = 0
 
-    def warm(self) -> None:
-        """Start the worker now, so that the first query does not wait for it."""
-        with self._lock:
-            self._running()
+    def warm(self, workers: int | None = None) -> None:
+        """Start so many workers now, or all, so that no query waits for one; return when they are ready.
+
+        Raises:
+            GateUnavailableError: one does not start.
+        """
+        taken: list[Worker] = []
+        try:
+            while len(taken) < (self._limit if workers is None else workers):
+                taken.append(self._take())
+            for worker in taken:
+                worker.await_ready()
+        finally:
+            for worker in taken:
+                self._give_back(worker)
 
     def close(self) -> None:
-        """End the worker; the next query starts another one."""
-        with self._lock:
-            self._end()
+        """End the workers that are idle; the next query starts another one."""
+        with self._changed:
+            ended, self._idle = self._idle, []
+            self._count -= len(ended)
+        for worker in ended:
+            worker.end()
 
     def validate(self, text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery:
-        """Return the verdict of the worker; see ``sql.validate.validate_query``."""
+        """Return the verdict of a worker; see ``sql.validate.validate_query``."""
         fault = check_size(text)
         if fault is not None:
             raise QueryRefusedError([Violation(fault.code, fault.message, 1, 1, fault.rewrite)])
-        with self._lock:
-            process = self._running()
-            try:
-                write_frame(_pipe(process.stdin), (text, dict(parameters), policy))
-                answer = self._await(process)
-            except (OSError, EOFError, pickle.UnpicklingError):
-                answer = None
+        worker = self._take()
+        try:
+            answer = worker.ask((text, dict(parameters), policy))
             if answer is None:
                 self.kills += 1
-                self._end()
-                # The next query finds a worker that is on its way already.
-                self._start()
+        finally:
+            self._give_back(worker)
         if isinstance(answer, ValidatedQuery):
             return answer
         if isinstance(answer, QueryRefusedError):
             raise answer
         raise QueryRefusedError([_too_slow()])
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._owner != os.getpid():
-            # A fork has its parent's pipes: they are not ours to talk into.
-            self._process, self._owner = None, os.getpid()
-        if self._process is not None and self._process.poll() is not None:
-            self._end()
-        process = self._process or self._start()
-        if not self._is_ready:
+    def _take(self) -> "Worker":
+        with self._changed:
+            if self._owner != os.getpid():
+                # A fork has its parent's pipes: they are not ours to talk into.
+                self._idle, self._count, self._owner = [], 0, os.getpid()
+            while not self._idle and self._count >= self._limit:
+                self._changed.wait()
+            if self._idle:
+                # One that is still starting is the last choice.
+                return self._idle.pop(max(range(len(self._idle)), key=lambda place: self._idle[place].is_ready))
+            self._count += 1
+            if not self._is_registered:
+                atexit.register(self.close)
+                self._is_registered = True
+        return Worker()
+
+    def _give_back(self, worker: "Worker") -> None:
+        with self._changed:
+            if worker.owner == os.getpid():
+                self._idle.append(worker)
+            self._changed.notify()
+
+
+class Worker:
+    """One process that reads queries, started again whenever it ended."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self.is_ready = False
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: object) -> Any:
+        """Return the answer; None when the process used up its time or died, and another one is on its way."""
+        process = self.await_ready()
+        try:
+            write_frame(_pipe(process.stdin), request)
+            answer = self._await(process)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            answer = None
+        if answer is None:
+            self.end()
+            # The next query finds a process that is on its way already.
+            self._start()
+        return answer
+
+    def await_ready(self) -> "subprocess.Popen[bytes]":
+        """Return the process once it reads queries.
+
+        Raises:
+            GateUnavailableError: it does not start.
+        """
+        if self.process is not None and self.process.poll() is not None:
+            self.end()
+        process = self.process or self._start()
+        if not self.is_ready:
             try:
                 if _is_readable(process, START_SECONDS):
-                    self._is_ready = read_frame(_pipe(process.stdout)) == "ready"
+                    self.is_ready = read_frame(_pipe(process.stdout)) == "ready"
             except (OSError, EOFError) as exc:
-                self._end()
+                self.end()
                 raise GateUnavailableError from exc
-            if not self._is_ready:
-                self._end()
+            if not self.is_ready:
+                self.end()
                 raise GateUnavailableError
         return process
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def end(self) -> None:
+        """End the process."""
+        process, self.process, self.is_ready = self.process, None, False
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-        self._is_ready = False
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-c", "from sql.worker import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
             start_new_session=True,  # Ctrl-C is for the owner, which drains first
         )
-        if not self._is_registered:
-            atexit.register(self._end)
-            self._is_registered = True
-        return self._process
+        return self.process
 
-    def _await(self, process: subprocess.Popen[bytes]) -> Any:
-        """Return the answer, or None when the worker used up its time or died."""
+    def _await(self, process: "subprocess.Popen[bytes]") -> Any:
+        """Return the answer, or None when the process used up its time or died."""
         began = time.monotonic()
         used = _cpu_seconds(process.pid)
         wait = WALL_SECONDS
@@ -130,17 +196,6 @@ class Gate:
                 return None
             wait = 0.02
         return read_frame(_pipe(process.stdout))
-
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
