@@ -25,12 +25,12 @@ from backfill.work import Chain, link_pieces, plan_work
 from connectors.lake.query import QueryLimits, open_query, read_snapshot
 from jobs.folder import JobFolder, Outcome
 from jobs.progress import CheckpointFolder, SliceCheckpoint
-from model.errors import MessagesFailedError, QueryStoppedError, RefeedError, RowsLeftError
+from model.errors import MessagesFailedError, QueryError, QueryStoppedError, RefeedError, RowsLeftError
 from model.job import JobState
 from model.settings import read_settings
 from model.table import TableRead
 from model.window import Window
-from sql.ordering import render_in_key_order
+from sql.ordering import ORDERED_BY, render_in_key_order
 
 _LOG: Final = structlog.get_logger()
 _STOP_CHECK_SECONDS: Final = 0.2
@@ -99,8 +99,15 @@ def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options
         return not folder.may_go_on(epoch)
 
     sql = render_in_key_order(query["sql"]) if options.by_key else query["sql"]
-    with open_query(snapshot, sql, query["parameters"], limits, should_stop=should_stop) as batches:
-        return write_selection(batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows)
+    try:
+        with open_query(snapshot, sql, query["parameters"], limits, should_stop=should_stop) as batches:
+            return write_selection(batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows)
+    except QueryError as exc:
+        if options.by_key and any(f'"{column}" not found' in exc.message for column in ORDERED_BY):
+            raise QueryError(
+                f"ordering by_key takes a query that gives {', '.join(ORDERED_BY)}: {exc.message}"
+            ) from exc
+        raise
 
 
 def _read_window(bounds: Sequence[str]) -> Window:

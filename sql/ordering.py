@@ -8,8 +8,8 @@ ORDERED_BY: Final = ("ordering_key", "publish_time", "message_id")
 def render_in_key_order(sql: str) -> str:
     """Return the lake's query ``sql`` with its rows sorted by ordering key, and each key's as they were published.
 
-    The query has to give the columns of ``ORDERED_BY``. Messages of a key that were
-    published in the same microsecond go by their ids, which Pub/Sub counts up.
+    The query has to give the columns of ``ORDERED_BY``. Messages of a key that were published in the same
+    microsecond go by their ids, which Pub/Sub counts up.
 
     Example:
         >>> print(render_in_key_order("SELECT * FROM refeed_archive"))

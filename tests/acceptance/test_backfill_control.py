@@ -1,0 +1,441 @@
+"""What steers a running backfill, with real drivers on one Spark Connect server; a job is a folder here."""
+
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from google.pubsub_v1.types import pubsub as messages_pb
+
+from backfill.dead_letters import list_dead_letters
+from backfill.publish import unconfirmed_bound
+from cli.processes import Child, Children, free_port, is_listening
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.publish import Publisher
+from connectors.spark.connect import ConnectServer
+from connectors.spark.session import spark_environment
+from jobs.folder import Control, JobFolder, Order, Outcome
+from jobs.launcher import ConnectLauncher, Launch
+from jobs.progress import CheckpointFolder, SliceCheckpoint
+from model.job import JobState
+from model.message import Message, replay_token
+from model.process import Process
+
+pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(400)]
+
+PROJECT = "shop"
+BULK_ROWS = 60_000
+KEYS, KEY_ROWS, HOT_ROWS = 120, 20, 27_000
+START = datetime(2024, 3, 1, tzinfo=UTC)
+ENTRY = pa.struct([("key", pa.string()), ("value", pa.string())])
+
+
+@dataclass
+class Job:
+    """One backfill's folder and the driver of its latest attempt."""
+
+    folder: JobFolder
+    launcher: ConnectLauncher
+    listener: str
+    epoch: int = 0
+    driver: Process | None = None
+    drivers: list[Process] = field(default_factory=list)
+    controls: dict[str, Any] = field(default_factory=dict)
+
+    def order(self, order: Order = Order.RUN, **controls: Any) -> float:
+        self.controls = {**self.controls, **controls}
+        self.folder.write_control(Control(self.epoch, order, **self.controls))
+        return time.time()
+
+    def launch(self, order: Order = Order.RUN, **controls: Any) -> None:
+        self.epoch += 1
+        self.order(order, **controls)
+        argument = f'{{"folder": "{self.folder.path}", "epoch": {self.epoch}}}'
+        self.driver = self.launcher.launch(Launch("job", "backfill.job", argument, self.folder.driver_log))
+        self.drivers.append(self.driver)
+
+    def kill(self) -> None:
+        """Kill the driver, and fence its tasks as a supervisor does."""
+        assert self.driver is not None
+        self.driver.signal_group(signal.SIGKILL)
+        self.wait(lambda: self.driver is not None and not self.driver.is_alive, "the driver is dead")
+        self.order(Order.STOP)
+
+    def change_run(self, **run: Any) -> None:
+        specification = self.folder.read_specification()
+        self.folder.write_specification({**specification, "run": {**specification["run"], **run}})
+
+    @property
+    def checkpoints(self) -> list[SliceCheckpoint]:
+        progress = CheckpointFolder(self.folder.progress)
+        return progress.read_all() if progress.path.exists() else []
+
+    @property
+    def published(self) -> int:
+        return sum(checkpoint.published for checkpoint in self.checkpoints)
+
+    def wait(self, is_there: Callable[[], bool], why: str, *, seconds: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_there():
+            ended = self.folder.read_outcome(self.epoch)
+            log = self.folder.read_log_tail(4000)
+            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}; {ended}\n{log}"
+            time.sleep(0.02)
+
+    def wait_for_end(self) -> Outcome:
+        self.wait(lambda: self.folder.read_outcome(self.epoch) is not None, "the attempt ends")
+        outcome = self.folder.read_outcome(self.epoch)
+        assert outcome is not None
+        return outcome
+
+
+class Yard:
+    """A home with an archive, a Pub/Sub server and a warm Spark Connect server."""
+
+    def __init__(self, home: Path, children: Children) -> None:
+        self.home = home
+        port = free_port()
+        self.host = f"127.0.0.1:{port}"
+        command = [sys.executable, "-m", "local.server", "--port", str(port), "--data-dir", str(home / "pubsub")]
+        server = children.start(Child("pubsub", command, environment={}, log=home / "pubsub.log"))
+        server.wait_until(lambda: is_listening(self.host), seconds=30, what="begun to listen")
+        self.pubsub = PubSub(PROJECT, self.host)
+        environment = spark_environment(home / "spark")
+        self.server = ConnectServer(home / "run", environment)
+        self.launcher = ConnectLauncher(self.server, {**environment, "REFEED_PAUSE_IDLE_SECONDS": "8"})
+        self.write_archive()
+        self.server.start()
+
+    def write_archive(self) -> None:
+        archive = LakeArchive(str(self.home / "lake"), "backup.messages")
+        archive.create()
+        lease = archive.take_lease("lease")
+        keyed = [f"key-{n % KEYS}" for n in range(KEYS * KEY_ROWS)] + ["hot"] * HOT_ROWS
+        written = archive.writer().write(
+            [("bulk", "backup", rows_of([""] * BULK_ROWS)), ("keyed", "backup", rows_of(keyed, backwards=True))]
+        )
+        archive.commit([written], Attempt("stream", 1, "lease", lease))
+
+    def make_job(self, name: str, *, source: str = "bulk", **run: Any) -> Job:
+        """Return a backfill of every message of ``source`` to a topic ``name`` with one subscription."""
+        self.pubsub.create_topic(name)
+        self.pubsub.create_subscription(f"{name}-listener", name, ordering=source == "keyed")
+        folder = JobFolder(self.home / "backfills" / name)
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        folder.write_specification(
+            {
+                "query": {
+                    "sql": f"SELECT * FROM refeed_archive WHERE topic = '{source}'",
+                    "parameters": {},
+                    "window": [(today - timedelta(days=1)).isoformat(), (today + timedelta(days=2)).isoformat()],
+                    "memory": "1GB",
+                },
+                "archive": {"lake": str(self.home / "lake"), "table": "backup.messages", "partitioning": "day"},
+                "target": {
+                    "backfill_id": name,
+                    "topic_path": self.pubsub.topic_path(name),
+                    "emulator_host": self.host,
+                    "replay_token": replay_token("secret", name),
+                },
+                "run": run,
+            }
+        )
+        return Job(folder, self.launcher, self.pubsub.subscription_path(f"{name}-listener"))
+
+    def receive(self, job: Job) -> list[Any]:
+        """Take every message that waits, in the order of their arrival; none for a while means none is left."""
+        pull = self.pubsub.channel.unary_unary(
+            "/google.pubsub.v1.Subscriber/Pull",
+            request_serializer=messages_pb.PullRequest.pb().SerializeToString,
+            response_deserializer=messages_pb.PullResponse.pb().FromString,
+        )
+        acknowledge = self.pubsub.channel.unary_unary(
+            "/google.pubsub.v1.Subscriber/Acknowledge",
+            request_serializer=messages_pb.AcknowledgeRequest.pb().SerializeToString,
+            response_deserializer=None,
+        )
+        request = messages_pb.PullRequest.pb()(subscription=job.listener, max_messages=1000)
+        received: list[Any] = []
+        while True:
+            try:
+                found = pull(request, timeout=2.0).received_messages
+            except grpc.RpcError as exc:
+                assert exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED, exc  # noqa: PT017
+                return received
+            if not found:
+                return received
+            ids = [m.ack_id for m in found]
+            acknowledge(messages_pb.AcknowledgeRequest.pb()(subscription=job.listener, ack_ids=ids), timeout=10)
+            received += [m.message for m in found]
+
+    def close(self) -> None:
+        self.pubsub.close()
+        self.server.stop()
+
+
+def rows_of(keys: list[str], *, backwards: bool = False) -> pa.RecordBatch:
+    count = len(keys)
+    numbers = range(count - 1, -1, -1) if backwards else range(count)
+    return pa.record_batch(
+        {
+            "data": pa.array([n.to_bytes(4, "big") * 25 for n in numbers], pa.binary()),
+            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in numbers], pa.list_(ENTRY)),
+            "message_id": [str(n) for n in numbers],
+            "publish_time": pa.array(
+                [START + timedelta(milliseconds=n) for n in numbers], pa.timestamp("us", "UTC")
+            ),
+            "ordering_key": [keys[n] for n in numbers],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with Children() as children:
+        yard = Yard(tmp_path_factory.mktemp("yard"), children)
+        yield yard
+        yard.close()
+
+
+@pytest.fixture
+def make_job(yard: Yard) -> Iterator[Callable[..., Job]]:
+    jobs: list[Job] = []
+
+    def make(name: str, **run: Any) -> Job:
+        jobs.append(yard.make_job(name, **run))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.order(Order.STOP)
+        for driver in job.drivers:
+            job.launcher.kill(driver)
+
+
+def sent_at(messages: list[Any]) -> list[float]:
+    return sorted(message.publish_time.ToNanoseconds() / 1e9 for message in messages)
+
+
+def rows_in(messages: list[Any]) -> Counter[int]:
+    return Counter(int(message.attributes["refeed_row"]) for message in messages)
+
+
+def test_a_rate_holds_over_two_tasks_together_and_changes_while_it_runs(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("rated")
+    job.launch(rate_limit_messages_per_second=1000.0)
+    job.wait(lambda: job.published > 1000, "it publishes")
+    assert len(job.folder.running_slices(1)) == 2
+
+    slow_from = time.time()
+    time.sleep(10)
+    changed = job.order(rate_limit_messages_per_second=3000.0)
+    # The driver looks ten times a second.
+    time.sleep(11)
+    cancelled = job.order(Order.STOP)
+    assert job.wait_for_end().state is JobState.CANCELLED
+
+    times = sent_at(yard.receive(job))
+    slow = sum(slow_from <= at < slow_from + 10 for at in times)
+    fast = sum(changed + 1 <= at < changed + 11 for at in times)
+    assert slow == pytest.approx(10_000, rel=0.05)
+    assert fast == pytest.approx(30_000, rel=0.05)
+    assert sum(at > cancelled + 2 for at in times) == 0
+
+
+def test_a_pause_takes_effect_within_two_seconds_and_a_resume_goes_on_without_repeating(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("paused")
+    job.launch(rate_limit_messages_per_second=4000.0)
+    job.wait(lambda: job.published > 2000, "it publishes")
+
+    bound = unconfirmed_bound(len(job.folder.running_slices(1)))
+    before = job.published
+    paused = job.order(Order.PAUSE)
+    job.wait(lambda: job.folder.running_slices(1) == [], "no task is in Spark any more", seconds=10)
+    time.sleep(2)
+    first = yard.receive(job)
+    assert max(sent_at(first)) < paused + 2
+    assert before <= job.published == len(first) < BULK_ROWS
+    assert sum(at > paused for at in sent_at(first)) <= bound
+    assert job.driver is not None
+    assert job.driver.is_alive
+
+    resumed = job.order(Order.RUN)
+    job.wait(lambda: job.published > len(first), "it goes on")
+    time.sleep(1)
+    second = yard.receive(job)
+    in_a_second = sum(at < resumed + 1 for at in sent_at(second))
+    assert in_a_second <= 4000, "what was not sent while it was paused is not made up for"
+    job.order(rate_limit_messages_per_second=None)
+    assert job.wait_for_end().state is JobState.SUCCEEDED
+
+    assert rows_in(first + second + yard.receive(job)) == Counter(range(BULK_ROWS))
+    assert sum(checkpoint.repeated_at_most for checkpoint in job.checkpoints) == 0
+
+
+def test_a_canary_publishes_exactly_so_many_pauses_by_itself_and_waits(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("canary")
+    job.launch(canary_messages=1234)
+
+    job.wait(lambda: job.folder.read_pause(1) is not None, "it pauses by itself")
+    job.order(Order.PAUSE)
+    job.wait(lambda: job.folder.running_slices(1) == [], "its tasks have ended")
+    first = yard.receive(job)
+    assert len(first) == job.published == 1234
+    assert "1234" in str(job.folder.read_pause(1))
+
+    job.order(Order.RUN, canary_messages=None)
+    assert job.wait_for_end().state is JobState.SUCCEEDED
+    assert rows_in(first + yard.receive(job)) == Counter(range(BULK_ROWS))
+
+
+def test_a_backfill_yields_to_a_subscription_that_lags_and_goes_on_when_it_has_caught_up(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    live = yard.make_job("live")
+    job = make_job("yielding", yield_to={"subscription": "live-listener", "max_oldest_unacked_seconds": 4.0})
+    Publisher(yard.pubsub.channel, yard.pubsub.topic_path("live")).publish([Message(b"live")])
+    # So that there is something left to yield with.
+    job.launch(rate_limit_messages_per_second=3000.0)
+    job.wait(lambda: job.published > 0 or "yields" in job.folder.read_log_tail(), "it begins")
+    job.wait(lambda: "limit_messages_per_second=0.0" in job.folder.read_log_tail(), "it stops")
+    stopped = time.time()
+    time.sleep(3)
+    before = yard.receive(job)
+    assert sum(at > stopped + 1 for at in sent_at(before)) == 0
+    assert len(before) < BULK_ROWS
+
+    assert len(yard.receive(live)) == 1
+    job.wait(lambda: job.published > len(before), "it goes on")
+    job.order(rate_limit_messages_per_second=None)
+    assert job.wait_for_end().state is JobState.SUCCEEDED
+    assert rows_in(before + yard.receive(job)) == Counter(range(BULK_ROWS))
+
+
+def test_drivers_that_are_killed_mid_run_and_while_paused_lose_nothing(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("killed")
+    job.launch(rate_limit_messages_per_second=5000.0)
+    job.wait(lambda: job.published > 3000, "it publishes")
+    job.kill()
+    job.wait(lambda: job.folder.running_slices(1) == [], "the tasks on the server end by themselves", seconds=30)
+
+    job.launch()
+    job.wait(lambda: job.published > 15_000, "it publishes")
+    job.order(Order.PAUSE)
+    job.wait(lambda: job.folder.running_slices(2) == [], "its tasks have ended")
+    job.kill()
+
+    job.launch(rate_limit_messages_per_second=None)
+    assert job.wait_for_end().state is JobState.SUCCEEDED
+    found = rows_in(yard.receive(job))
+    assert set(found) == set(range(BULK_ROWS))
+    assert found.total() - BULK_ROWS <= sum(checkpoint.repeated_at_most for checkpoint in job.checkpoints)
+
+
+def test_without_its_driver_a_limited_backfill_does_not_run_on(yard: Yard, make_job: Callable[..., Job]) -> None:
+    job = make_job("orphaned")
+    job.launch(rate_limit_messages_per_second=500.0)
+    job.wait(lambda: job.published > 500, "it publishes")
+    assert job.driver is not None
+
+    # Nobody fences it: what its tasks may send is what they were given.
+    job.driver.signal_group(signal.SIGKILL)
+    killed = time.time()
+    job.wait(lambda: job.folder.running_slices(1) == [], "its tasks end by themselves", seconds=60)
+
+    assert sum(at > killed for at in sent_at(yard.receive(job))) <= 2 * 500
+
+
+def test_a_long_pause_lets_go_of_spark_and_a_resume_takes_another_driver(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("idle")
+    job.launch(Order.PAUSE)
+
+    assert job.wait_for_end() == Outcome(1, JobState.PAUSED)
+    assert job.published == 0
+    job.launch()
+    assert job.wait_for_end() == Outcome(2, JobState.SUCCEEDED)
+    assert rows_in(yard.receive(job)) == Counter(range(BULK_ROWS))
+
+
+def test_what_failed_is_listed_ends_the_job_at_once_and_is_sent_again_alone(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    # 95 attributes are added: no room for the tags beside them.
+    added = {f"added-{n}": "" for n in range(95)}
+    job = make_job("refused", attributes=added, max_failed=2)
+    job.launch()
+
+    ended = job.wait_for_end()
+
+    assert (ended.state, (ended.error or {}).get("code")) == (JobState.FAILED, "messages_failed")
+    assert job.published == 0
+    page = list_dead_letters(job.folder, limit=1000)
+    assert page.letters
+    assert {letter.code for letter in page.letters} == {"no_room_for_tags"}
+
+    failed = sum(checkpoint.failed for checkpoint in job.checkpoints)
+    # Each slice stops at its first that is one too many.
+    assert 3 <= failed == len(page.letters) <= 3 * 3
+    job.change_run(attributes={"added": "one"}, only="failed")
+    job.launch()
+    ended = job.wait_for_end()
+
+    assert (ended.error or {}).get("code") == "rows_left"
+    first = yard.receive(job)
+    assert len(first) == job.published == failed
+    assert list_dead_letters(job.folder, limit=1000).letters == []
+
+    job.change_run(only="all")
+    job.launch()
+    assert job.wait_for_end().state is JobState.SUCCEEDED
+    received = first + yard.receive(job)
+    assert rows_in(received) == Counter(range(BULK_ROWS))
+    assert {message.attributes["added"] for message in received} == {"one"}
+
+
+def test_by_key_every_key_is_in_its_order_over_tasks_pauses_and_kills(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    job = make_job("keys", source="keyed", ordering="by_key")
+    job.launch(rate_limit_messages_per_second=6000.0)
+    job.wait(lambda: job.published > 4000, "it publishes")
+    job.order(Order.PAUSE)
+    job.wait(lambda: job.folder.running_slices(1) == [], "its tasks have ended")
+    job.order(Order.RUN)
+    job.wait(lambda: job.published > 10_000, "it publishes")
+    job.kill()
+    job.launch(rate_limit_messages_per_second=None)
+    assert job.wait_for_end().state is JobState.SUCCEEDED
+
+    count = KEYS * KEY_ROWS + HOT_ROWS
+    received = yard.receive(job)
+    assert {int(message.attributes["n"]) for message in received} == set(range(count))
+    last: dict[str, int] = {}
+    again = 0
+    for message in received:
+        n = int(message.attributes["n"])
+        key = "hot" if n >= KEYS * KEY_ROWS else f"key-{n % KEYS}"
+        assert message.ordering_key == key
+        # What a kill lets go out twice goes out in order again.
+        again += n <= last.get(key, -1)
+        last[key] = n
+    assert again <= sum(checkpoint.repeated_at_most for checkpoint in job.checkpoints)
+    assert last["hot"] == count - 1

@@ -1,0 +1,320 @@
+"""The driver, with two threads in Spark's place: they run the same tasks on the same folder."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from backfill import job as module
+from backfill.dead_letters import list_dead_letters
+from backfill.job import run_backfill
+from connectors.lake.archive import Attempt, LakeArchive
+from jobs.folder import Control, JobFolder, Order, Outcome
+from jobs.progress import CheckpointFolder
+from model.errors import MessagesFailedError, QueryError, RowsLeftError, SelectionTooLargeError
+from model.job import JobState
+
+ROWS = 4000
+ALL = "SELECT * FROM refeed_archive"
+
+
+@dataclass
+class Threads:
+    """As much of a Spark session as a driver asks for; ``passes`` counts its jobs."""
+
+    passes: int = 0
+    stopped: bool = False
+    places: pa.RecordBatch | None = None
+    conf: Any = field(default_factory=lambda: SimpleNamespace(set=lambda *_: None))
+
+    def range(self, _start: int, end: int, _step: int, _partitions: int) -> "Threads":
+        self.passes += 1
+        self.places = pa.record_batch({"id": pa.array(range(end), pa.int64())})
+        return self
+
+    def mapInArrow(self, work: Any, _ddl: str) -> Any:  # noqa: N802 - Spark's name
+        assert self.places is not None
+        batches = [self.places.slice(n, 1) for n in range(self.places.num_rows)]
+
+        def run(batch: pa.RecordBatch) -> list[SimpleNamespace]:
+            return [SimpleNamespace(**row) for found in work(iter([batch])) for row in found.to_pylist()]
+
+        def collect() -> list[SimpleNamespace]:
+            with ThreadPoolExecutor(2) as pool:
+                return [row for rows in pool.map(run, batches) for row in rows]
+
+        return SimpleNamespace(collect=collect)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Threads:
+    threads = Threads()
+    monkeypatch.setattr(module, "_open_spark", lambda _name: threads)
+    # Eight slices.
+    monkeypatch.setattr("backfill.selection._SLICE_ROWS", 500)
+    return threads
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("home") / "lake"
+    archive = LakeArchive(str(path), "backup.messages")
+    archive.create()
+    lease = archive.take_lease("lease")
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    times = [datetime(2024, 3, 1, tzinfo=UTC) + timedelta(milliseconds=n) for n in range(ROWS)]
+    batch = pa.record_batch(
+        {
+            "data": pa.array([b"x"] * ROWS, pa.binary()),
+            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(ROWS)], pa.list_(entry)),
+            "message_id": [str(n) for n in range(ROWS)],
+            "publish_time": pa.array(times, pa.timestamp("us", "UTC")),
+            # The second half is one key, newest first in the archive.
+            "ordering_key": [f"k{n % 7}" if n < ROWS // 2 else "hot" for n in range(ROWS)],
+        }
+    ).take(pa.array(range(ROWS - 1, -1, -1)))
+    archive.commit([archive.writer().write([("orders", "backup", batch)])], Attempt("stream", 1, "lease", lease))
+    return path
+
+
+@dataclass
+class Backfill:
+    folder: JobFolder
+
+    def order(self, epoch: int, order: Order = Order.RUN, **controls: Any) -> None:
+        self.folder.write_control(Control(epoch, order, **controls))
+
+    def run(self, epoch: int = 1, *, idle: float = 30.0, **controls: Any) -> Outcome:
+        self.order(epoch, **controls)
+        return run_backfill(self.folder, epoch, pause_idle_seconds=idle)
+
+    def change(self, **run: Any) -> None:
+        specification = self.folder.read_specification()
+        self.folder.write_specification({**specification, "run": {**specification.get("run", {}), **run}})
+
+    @property
+    def published(self) -> int:
+        return sum(checkpoint.published for checkpoint in CheckpointFolder(self.folder.progress).read_all())
+
+
+@pytest.fixture
+def make(tmp_path: Path, lake: Path, emulator_host: str, receive: Any) -> Callable[..., Backfill]:
+    def make_backfill(sql: str = ALL, **run: Any) -> Backfill:
+        today = datetime.now(UTC)
+        folder = JobFolder(tmp_path / "bf_1")
+        target = {
+            "backfill_id": "bf_1",
+            "topic_path": "projects/shop/topics/replay",
+            "emulator_host": emulator_host,
+            "replay_token": "token",
+        }
+        query = {
+            "sql": sql,
+            "parameters": {},
+            "window": [(today - timedelta(days=2)).isoformat(), (today + timedelta(days=2)).isoformat()],
+            "memory": "1GB",
+        }
+        source = {"lake": str(lake), "table": "backup.messages", "partitioning": "day"}
+        specification = {"query": query, "archive": source, "target": target}
+        folder.write_specification({**specification, "run": run} if run else specification)
+        return Backfill(folder)
+
+    return make_backfill
+
+
+def rows_in(messages: list[Any]) -> Counter[int]:
+    return Counter(int(message.attributes["refeed_row"]) for message in messages)
+
+
+@pytest.fixture
+def background() -> Iterator[Callable[[Callable[[], Any]], threading.Thread]]:
+    threads: list[threading.Thread] = []
+
+    def start(do: Callable[[], Any]) -> threading.Thread:
+        threads.append(threading.Thread(target=do))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_folder_of_an_earlier_version_is_published_whole(
+    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
+) -> None:
+    backfill = make()
+
+    assert backfill.run() == Outcome(1, JobState.SUCCEEDED)
+
+    assert rows_in(receive(ROWS)) == Counter(range(ROWS))
+    assert (spark.passes, spark.stopped) == (1, True)
+
+
+def test_a_canary_waits_in_its_driver_and_goes_on_in_the_same_attempt(
+    spark: Threads,
+    make: Callable[..., Backfill],
+    receive: Callable[[int], list[Any]],
+    wait_for: Callable[..., None],
+    background: Callable[..., threading.Thread],
+) -> None:
+    backfill = make()
+    ended: list[Outcome] = []
+    running = background(lambda: ended.append(backfill.run(canary_messages=777)))
+    wait_for(lambda: backfill.folder.read_pause(1) is not None, "it pauses by itself")
+    wait_for(lambda: backfill.folder.running_slices(1) == [], "its tasks have ended")
+
+    assert backfill.published == 777
+    first = receive(777)
+    backfill.order(1)
+    running.join(60)
+
+    assert ended == [Outcome(1, JobState.SUCCEEDED)]
+    assert rows_in(first + receive(ROWS - 777)) == Counter(range(ROWS))
+    assert spark.passes >= 2
+
+
+def test_a_pause_that_takes_long_ends_the_attempt_and_the_next_goes_on(
+    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
+) -> None:
+    backfill = make()
+
+    assert backfill.run(canary_messages=300, idle=0.5) == Outcome(1, JobState.PAUSED)
+    assert backfill.published == 300
+    assert backfill.run(2) == Outcome(2, JobState.SUCCEEDED)
+
+    assert rows_in(receive(ROWS)) == Counter(range(ROWS))
+
+
+def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(
+    spark: Threads,
+    make: Callable[..., Backfill],
+    receive: Callable[[int], list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("backfill.pace._TURN_SECONDS", 0.1)
+    backfill = make(f"{ALL} WHERE CAST(message_id AS INT) < 600")
+
+    # Every turn is over after a tenth of a second: nothing but passes gets it done.
+    assert backfill.run(rate_limit_messages_per_second=200.0) == Outcome(1, JobState.SUCCEEDED)
+
+    assert rows_in(receive(600)) == Counter(range(600))
+    assert spark.passes > 2
+
+
+def test_more_rows_than_may_be_sent_without_an_approval_wait(
+    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
+) -> None:
+    backfill = make(approval_rows=ROWS - 1)
+
+    assert backfill.run(idle=0.3) == Outcome(1, JobState.PAUSED)
+    assert str(ROWS) in str(backfill.folder.read_pause(1))
+    assert spark.passes == 0
+
+    backfill.change(approval_rows=None)
+    assert backfill.run(2) == Outcome(2, JobState.SUCCEEDED)
+    assert len(receive(ROWS)) == ROWS
+
+
+def test_more_rows_than_max_rows_are_not_published_at_all(spark: Threads, make: Callable[..., Backfill]) -> None:
+    with pytest.raises(SelectionTooLargeError):
+        make(max_rows=ROWS - 1).run()
+
+    assert (spark.passes, spark.stopped) == (0, True)
+
+
+def test_by_key_rows_go_out_in_the_order_of_their_keys(
+    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
+) -> None:
+    backfill = make(ordering="by_key")
+
+    assert backfill.run() == Outcome(1, JobState.SUCCEEDED)
+
+    # The listener's subscription has no order of its own: the server's is that of arrival.
+    last: dict[str, int] = {}
+    received = receive(ROWS)
+    for message in received:
+        n = int(message.attributes["n"])
+        assert last.get(message.ordering_key, -1) < n
+        last[message.ordering_key] = n
+    assert len(received) == ROWS
+    assert last.keys() == {*(f"k{n}" for n in range(7)), "hot"}
+
+
+def test_by_key_takes_the_columns_that_it_sorts_by(spark: Threads, make: Callable[..., Backfill]) -> None:
+    backfill = make("SELECT data, attributes, message_id FROM refeed_archive", ordering="by_key")
+
+    with pytest.raises(QueryError, match="gives ordering_key, publish_time, message_id"):
+        backfill.run()
+
+
+def test_dead_letters_end_it_at_once_and_are_sent_again_with_what_is_left(
+    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
+) -> None:
+    backfill = make(attributes={f"a{n}": "" for n in range(95)})
+    with pytest.raises(MessagesFailedError, match="max_failed allows 0"):
+        backfill.run()
+    failed = len(list_dead_letters(backfill.folder, limit=100).letters)
+    assert 0 < failed <= 8
+
+    backfill.change(attributes={}, only="failed")
+    with pytest.raises(RowsLeftError, match=f"{ROWS - failed} of {ROWS}"):
+        backfill.run(2)
+    assert list_dead_letters(backfill.folder, limit=100).letters == []
+
+    backfill.change(only="all")
+    assert backfill.run(3) == Outcome(3, JobState.SUCCEEDED)
+    assert rows_in(receive(ROWS)) == Counter(range(ROWS))
+
+
+def test_failures_within_the_budget_do_not_keep_the_rest_from_going_out(
+    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
+) -> None:
+    sql = (
+        "SELECT * REPLACE (CASE WHEN message_id IN ('7', '3000') "
+        "THEN [{'key': 'goog', 'value': 'kept by Pub/Sub'}] ELSE attributes END AS attributes) FROM refeed_archive"
+    )
+    backfill = make(sql, max_failed=2)
+
+    with pytest.raises(MessagesFailedError, match=f"2 of {ROWS}"):
+        backfill.run()
+
+    assert len(receive(ROWS - 2)) == backfill.published == ROWS - 2
+    assert {letter.message_id for letter in list_dead_letters(backfill.folder, limit=9).letters} == {"7", "3000"}
+
+
+def test_what_a_task_finds_out_is_how_the_attempt_ends(spark: Threads, make: Callable[..., Backfill]) -> None:
+    backfill = make()
+    specification = backfill.folder.read_specification()
+    target = {**specification["target"], "topic_path": "projects/shop/topics/deleted"}
+    backfill.folder.write_specification({**specification, "target": target})
+
+    outcome = backfill.run()
+
+    assert outcome.state is JobState.FAILED
+    assert (outcome.error or {})["code"] == "topic_not_found"
+
+
+def test_only_missing_sends_them_a_second_time(
+    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
+) -> None:
+    backfill = make()
+    backfill.run()
+    backfill.change(only="missing", rows=[5, 1700])
+
+    assert backfill.run(2) == Outcome(2, JobState.SUCCEEDED)
+
+    assert rows_in(receive(ROWS + 2)) == Counter(range(ROWS)) + Counter([5, 1700])
+    assert backfill.published == ROWS
