@@ -12,15 +12,16 @@ from fastapi import FastAPI
 from api.audit import AuditLog, AuditTrail
 from api.auth import Admission, Gatekeeper
 from api.body import BodyLimit, HeadLimit
+from api.deadline import AnswerLimit
 from api.errors import install_problem_handlers
 from api.headers import SafeHeaders
 from api.openapi import install_openapi
 from api.routes import router
 from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
+from backfill.chores import KIND
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
-from backfill.supervisor import KIND
 from jobs.keys import Keyring
 from jobs.notify import Notifier
 from jobs.store import open_store
@@ -69,6 +70,7 @@ def create_app(
         redirect_slashes=False,
     )
     # The last one added is the first that a request meets.
+    app.add_middleware(AnswerLimit, seconds=settings.answer_timeout_seconds)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
     app.add_middleware(Admission, gatekeeper=lambda: app.state.gatekeeper)
     app.add_middleware(AuditLog, trail=lambda: app.state.audit)

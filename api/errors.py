@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from model.errors import (
     AlreadyMergedError,
+    AnswerTimeoutError,
     ApprovalRequiredError,
     BackfillOverlapsError,
     BodyTooLargeError,
@@ -78,6 +79,7 @@ STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
     UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     RateLimitedError: HTTPStatus.TOO_MANY_REQUESTS,
+    AnswerTimeoutError: HTTPStatus.GATEWAY_TIMEOUT,
     IdentityUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PubSubUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PubSubError: HTTPStatus.BAD_GATEWAY,

@@ -18,6 +18,7 @@ _WITH_A_CALLER: Final = {
     "429": "Too many calls; try again after Retry-After.",
     "503": "Something that this needs does not answer; try again after Retry-After.",
 }
+_LATE: Final = {"504": "There is no answer in time; what was asked for may still happen."}
 _WITH_A_BODY: Final = {
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
@@ -70,7 +71,7 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     meanings = dict(_EVERYWHERE)
     if not is_public(path):
         operation["security"] = [{"bearer": []}]
-        meanings |= _WITH_A_CALLER
+        meanings |= _WITH_A_CALLER | _LATE
     if "requestBody" in operation:
         meanings |= _WITH_A_BODY
     if "requestBody" in operation or "parameters" in operation:

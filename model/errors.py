@@ -361,6 +361,12 @@ class RequestTimeoutError(RefeedError):
     code = "request_timeout"
 
 
+class AnswerTimeoutError(RefeedError):
+    """The answer took too long; what was asked for may still happen."""
+
+    code = "answer_timeout"
+
+
 class LaunchError(RefeedError):
     """The job's driver could not be started."""
 

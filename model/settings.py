@@ -88,6 +88,7 @@ class Settings:
     query_memory: str
     max_body_bytes: int
     body_timeout_seconds: float
+    answer_timeout_seconds: float
     rate_limit_per_minute: int
     oidc_issuer: str | None
     oidc_audience: tuple[str, ...]
@@ -198,6 +199,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         query_memory=get("REFEED_QUERY_MEMORY", "2GB", _memory),
         max_body_bytes=get("REFEED_MAX_BODY_BYTES", str(256 * 1024), _whole(1024, 1 << 30)),
         body_timeout_seconds=get("REFEED_BODY_TIMEOUT_SECONDS", "10", _number(0.1, 600)),
+        answer_timeout_seconds=get("REFEED_ANSWER_TIMEOUT_SECONDS", "120", _number(0.1, 3600)),
         rate_limit_per_minute=get("REFEED_RATE_LIMIT_PER_MINUTE", "600", _whole(0, 1_000_000)),
         oidc_issuer=get("REFEED_OIDC_ISSUER", "", _web_address),
         oidc_audience=get("REFEED_OIDC_AUDIENCE", "", _words),
