@@ -85,7 +85,7 @@ def list_backfill_events(backfill_id: BackfillId, service: Service, caller: Call
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Lines of JSON, as the driver wrote them; empty while there are none.",
+            "description": "Lines, as the driver wrote them; empty while there are none.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
         },
         **problems(s404=NO_SUCH_BACKFILL, s422=INVALID),

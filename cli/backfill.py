@@ -244,7 +244,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the driver's log; its lines are JSON, with --json one value holds them all."""
+    """Show the driver's log; with --json as a list of lines."""
     with RefeedApi.from_environment() as api:
         texts = api.read_log(backfill_id, tail_bytes=tail, follow=follow)
         if as_json:
