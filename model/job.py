@@ -30,6 +30,7 @@ class JobState(StrEnum):
 
 
 FINAL_STATES: Final = frozenset({JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED})
+ACTIVE_STATES: Final = frozenset(JobState) - FINAL_STATES
 # What a new job may be: one that starts paused waits for a resume.
 FIRST_STATES: Final = frozenset({JobState.PENDING, JobState.PAUSED})
 

@@ -84,6 +84,8 @@ JOBS: Final = sa.Table(
     sa.Column("notify_error", TEXT),
     sa.Index("jobs_by_state", "kind", "state"),
     sa.Index("jobs_by_end", "kind", "finished_at"),
+    sa.Index("jobs_by_owner", "lease_owner"),
+    sa.Index("jobs_to_verify", "verify_after"),
 )
 
 EVENTS: Final = sa.Table(

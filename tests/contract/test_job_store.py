@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -325,16 +324,3 @@ def test_of_many_that_may_only_be_made_alone_one_is_made(url: str, store: JobSto
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(create, range(8))) == 1
-
-
-def test_old_ends_are_listed_page_by_page(store: JobStore, insert: Insert) -> None:
-    made = sorted(insert() for _ in range(4))
-    for job_id in made[:3]:
-        store.move(job_id, JobState.CANCELLED, actor="ann")
-    later = datetime.now(UTC) + timedelta(seconds=1)
-
-    first = [job.id for job in store.list_ended(KIND, before=later, limit=2)]
-    rest = [job.id for job in store.list_ended(KIND, before=later, after=first[-1], limit=2)]
-
-    assert (first, rest) == (made[:2], made[2:3])
-    assert store.list_ended(KIND, before=later - timedelta(days=1), limit=9) == []

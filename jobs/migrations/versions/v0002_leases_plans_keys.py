@@ -40,6 +40,8 @@ def _add_columns() -> None:
     ):
         op.add_column("jobs", column)
     op.create_index("jobs_by_end", "jobs", ["kind", "finished_at"])
+    op.create_index("jobs_by_owner", "jobs", ["lease_owner"])
+    op.create_index("jobs_to_verify", "jobs", ["verify_after"])
 
 
 def _make_tables() -> None:
