@@ -38,7 +38,7 @@ _MESSAGE_CHARACTERS: Final = 1000
 
 
 def dead_letter_rows(
-    messages: pa.RecordBatch, refused: Sequence[Refusal], *, topic: str, source: str, version: str
+    messages: pa.RecordBatch, refused: Sequence[Refusal], *, topic: str, source: str, version: str | None
 ) -> pa.RecordBatch:
     """Return a row for each of ``refused``, in its order; ``messages`` is the batch that they are places in."""
     taken = messages.take(pa.array([refusal.index for refusal in refused], pa.int32()))

@@ -19,7 +19,7 @@ from model.message import (
     ROW_ATTRIBUTE,
     TOPIC_ATTRIBUTE,
 )
-from pipeline.convert import Findings, WrongTypeError, compile_record, visible
+from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
 from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan
 from pipeline.schema import INGEST_TIME, Variant, row_columns
 from pipeline.values import name_of, to_json, to_timestamp
@@ -27,6 +27,10 @@ from pipeline.values import name_of, to_json, to_timestamp
 _INDEX: Final = re.compile(r"\[\d+\]")
 _INSERT, _MODIFY, _REMOVE = "INSERT", "MODIFY", "REMOVE"
 _CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}
+
+
+class UnfitMessageError(Exception):
+    """The message is fine, and its table has no place for what it holds yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,8 @@ class Decoder:
 
     ``columns`` has the Arrow type of each column of the table, ``keys`` names the fields that an image of a
     change must have to count as one. A replay of ``topic`` is told by ``token``, and by that alone, so that a
-    producer's own ``refeed_*`` attributes are attributes.
+    producer's own ``refeed_*`` attributes are attributes. ``record`` makes values of an object in another way
+    than ``plans`` say.
     """
 
     def __init__(
@@ -82,9 +87,10 @@ class Decoder:
         variant: Variant = "plain",
         keys: Sequence[str] = (),
         max_bytes: int = 10_000_000,
+        record: Record | None = None,
     ) -> None:
         self._plans = visible(plans)
-        self._record = compile_record(plans)
+        self._record = compile_record(plans) if record is None else record
         self._columns = columns
         self._meta = [column.name for column in row_columns(plans, variant)]
         self._version = version
@@ -116,7 +122,7 @@ class Decoder:
         decoded.rows = self._with_meta(columns, rows, messages)
         return decoded
 
-    def _decode_one(self, index: int, data: bytes) -> _Row | Refusal:
+    def _decode_one(self, index: int, data: bytes) -> _Row | Refusal:  # noqa: PLR0911  one for each reason
         if len(data) > self._max_bytes:
             return Refusal(index, "too_large", f"{len(data)} bytes are more than {self._max_bytes}.")
         try:
@@ -133,6 +139,8 @@ class Decoder:
             if self._variant == "change_data":
                 source, change = self._read_change(source, findings)
             return _Row(index, self._record(source, "", findings), findings, change)
+        except UnfitMessageError:
+            return Refusal(index, "unfit", "Its table has no place for it yet.")
         except (WrongTypeError, RecursionError) as exc:
             return Refusal(index, "wrong_type", f"{str(exc) or 'Nested too deep'}.")
 

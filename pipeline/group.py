@@ -1,7 +1,9 @@
 """The sources of one group: which run, with which schema, and what keeps another from running."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -11,8 +13,11 @@ from connectors.pubsub.client import PubSub
 from jobs.stream.status import StatusFile
 from model.errors import EvolutionRefusedError, RefeedError, SubscriptionNotFoundError
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
+from pipeline.inferred import EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry, Source
+from pipeline.repository import REPOSITORY_TABLE, SchemaRepository
+from pipeline.shapes import widen_value
 
 _log = structlog.get_logger(__name__)
 
@@ -46,8 +51,12 @@ class Group:
         dead_letter_table: str,
         max_bytes: int,
         status: StatusFile,
+        stream: str,
+        lease: str,
     ) -> None:
         self.name = name
+        self._stream = stream
+        self._lease = lease
         self._registry = registry
         self._plan_file = plan_file
         self._open = open_table
@@ -60,6 +69,9 @@ class Group:
         self._alerts: dict[str, dict[str, Any]] = {}
         self._fingerprint = ""
         self._accepted: dict[str, SourcePlan] = {}
+        # The registry is followed by one thread, variations come from the one that takes batches.
+        self._lock = threading.RLock()
+        self._repository: SchemaRepository | None = None
 
     def start(self) -> list[str]:
         """Create the table of dead letters, take up the plan of the last run, and return the tables that it names.
@@ -77,6 +89,72 @@ class Group:
 
     def follow(self, committer: Committer) -> None:
         """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it."""
+        with self._lock:
+            self._follow(committer)
+
+    def learn(self, committer: Committer, variations: Sequence[Variation]) -> bool:
+        """Make tables wide enough for ``variations``; say whether their messages may come again at once.
+
+        The repository has them first: a crash before the tables are changed is mended at the next start.
+
+        Raises:
+            WarehouseError: the lake failed; what is noted is done at the next start.
+        """
+        with self._lock:
+            by_source: dict[str, list[Variation]] = defaultdict(list)
+            for variation in variations:
+                by_source[variation.source].append(variation)
+            before = dict(self._accepted)
+            learned = [self._learn_source(name, found, committer) for name, found in by_source.items()]
+            if self._accepted != before:
+                self._write_plan()
+            return all(learned)
+
+    def _learn_source(self, name: str, variations: list[Variation], committer: Committer) -> bool:
+        plan = self._accepted.get(name)
+        if plan is None or self._repository is None:
+            return True
+        types = learn(plan.source, plan.types, variations)
+        changed = [found for found in types if found not in plan.types]
+        if not changed:
+            return True
+        self._repository.append(types, variations)
+        refused = self._widen(plan.source, changed, committer)
+        fine = {found.name: found for found in (*plan.types, *changed) if found not in refused}
+        self._accepted[name] = self._inferred_plan(plan.source, list(fine.values()))
+        _log.info("types_learned", source=name, types={found.name: found.number for found in changed})
+        return not refused
+
+    def _widen(self, source: Source, types: Sequence[EventType], committer: Committer) -> list[EventType]:
+        """Make tables wide enough for ``types``, and return those whose table can't be: each is an alert."""
+        refused = []
+        for found in types:
+            about = f"{source.name} {found.table}"
+            try:
+                with committer.lock:
+                    self._open(found.table).rewrite(found.schema, widen_value)
+            except EvolutionRefusedError as exc:
+                self._alert(about, exc)
+                refused.append(found)
+            else:
+                committer.take(found.table)
+                self._mend(about)
+        return refused
+
+    def _inferred_plan(self, source: Source, types: Sequence[EventType]) -> SourcePlan:
+        writers = tuple(self._open(found.table).writer() for found in types)
+        return SourcePlan(source, self._open(source.staging).writer(), tuple(types), writers)
+
+    def _accept_inferred(self, source: Source, committer: Committer) -> SourcePlan:
+        if self._repository is None:
+            letters = self._dead_letters.name
+            name = f"{letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"
+            self._repository = SchemaRepository(self._open(name), stream=self._stream, lease=self._lease)
+        types = self._repository.read(source.name)
+        refused = self._widen(source, types, committer)
+        return self._inferred_plan(source, [found for found in types if found not in refused])
+
+    def _follow(self, committer: Committer) -> None:
         try:
             fingerprint = self._registry.fingerprint()
             if fingerprint == self._fingerprint and not self._alerts:
@@ -111,6 +189,10 @@ class Group:
             return before
         try:
             self._attach(source)
+            if source.is_inferred:
+                found = self._accept_inferred(source, committer)
+                self._mend(source.name)
+                return found
             table = self._open(source.staging)
             with committer.lock:
                 evolution = table.evolve(source.row_schema)

@@ -66,6 +66,8 @@ def run_pipeline(settings: Settings, group: str) -> int:
                 dead_letter_table=settings.dead_letter_table,
                 max_bytes=settings.pipeline_message_bytes,
                 status=status,
+                stream=stream,
+                lease=lease,
             )
             tables = sources.start()
             with hold_lease(LakeLeases(open_table(settings.dead_letter_table)), lease, stream):
@@ -77,6 +79,7 @@ def run_pipeline(settings: Settings, group: str) -> int:
                     stream=stream,
                     lease=lease,
                     status=status,
+                    learn=sources.learn,
                 )
                 stager.recover()
                 sources.follow(stager)

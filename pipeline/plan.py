@@ -15,16 +15,26 @@ from model.message import replay_token
 from model.schema import RowSchema
 from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
+from pipeline.inferred import EventType, InferredDecoder
 from pipeline.mapping import map_message
 from pipeline.registry import Source
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """One source as it is used now: the schema that its table was given, which may be an older one."""
+    """One source as it is used now: the schema that its table was given, which may be an older one.
+
+    A source without a schema has the types of its events, each with the writer of its table.
+    """
 
     source: Source
     writer: RowWriter
+    types: tuple[EventType, ...] = ()
+    type_writers: tuple[RowWriter, ...] = ()
+
+    def open_inferred(self, secret: str, max_bytes: int) -> InferredDecoder:
+        """Return what decodes the messages of a source without a schema."""
+        return InferredDecoder(self.source, self.types, secret=secret, max_bytes=max_bytes)
 
     def open_decoder(self, secret: str, max_bytes: int) -> Decoder:
         """Return what decodes the source's messages."""
@@ -59,7 +69,12 @@ class GroupPlan:
             {
                 "subscriptions": [plan.source.subscription for plan in self.sources],
                 "sources": [
-                    {"source": source_to_json(plan.source), "writer": plan.writer.as_json()}
+                    {
+                        "source": source_to_json(plan.source),
+                        "writer": plan.writer.as_json(),
+                        "types": [found.to_json() for found in plan.types],
+                        "type_writers": [writer.as_json() for writer in plan.type_writers],
+                    }
                     for plan in self.sources
                 ],
                 "dead_letter_table": self.dead_letter_table,
@@ -74,7 +89,12 @@ class GroupPlan:
         found = json.loads(text)
         return cls(
             tuple(
-                SourcePlan(source_from_json(entry["source"]), RowWriter.from_json(entry["writer"]))
+                SourcePlan(
+                    source_from_json(entry["source"]),
+                    RowWriter.from_json(entry["writer"]),
+                    tuple(EventType.from_json(kind) for kind in entry["types"]),
+                    tuple(RowWriter.from_json(writer) for writer in entry["type_writers"]),
+                )
                 for entry in found["sources"]
             ),
             found["dead_letter_table"],

@@ -16,8 +16,10 @@ from connectors.pubsub.source import PullSource
 from jobs.stream.journal import TABLE_IDS_SCHEMA
 from model import failpoint
 from pipeline.dead_letters import dead_letter_rows
-from pipeline.decode import Decoder
+from pipeline.decode import DecodedBatch, Decoder, Refusal
+from pipeline.inferred import InferredDecoder, Variation
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
+from pipeline.registry import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +35,39 @@ class StagedFiles:
     """What one task wrote: files, the ids of their rows (in the files' order, table by table), and counts.
 
     ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``refused`` by
-    code.
+    code. ``unfit`` are ids of messages that have to come again when their tables have become wide enough for
+    ``variations``.
     """
 
     files: tuple[TableFile, ...]
     ids: pa.Table
     counts: dict[str, dict[str, dict[str, int]]]
+    unfit: pa.Table
+    variations: tuple[Variation, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes that a Spark row carries to the driver."""
-        head = {"files": [[part.table, part.file.as_json()] for part in self.files], "counts": self.counts}
+        head = {
+            "files": [[part.table, part.file.as_json()] for part in self.files],
+            "counts": self.counts,
+            "variations": [variation.to_json() for variation in self.variations],
+        }
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.ids.schema.with_metadata({"head": json.dumps(head).encode()})) as writer:
-            writer.write_table(self.ids)
+        for table, text in ((self.ids, json.dumps(head)), (self.unfit, "")):
+            with pa.ipc.new_stream(sink, table.schema.with_metadata({"head": text.encode()})) as writer:
+                writer.write_table(table)
         return bytes(sink.getvalue())
 
     @classmethod
     def decode(cls, encoded: bytes) -> Self:
         """Return what :meth:`encode` made bytes of."""
-        ids = pa.ipc.open_stream(pa.BufferReader(encoded)).read_all()
+        reader = pa.BufferReader(encoded)
+        ids, unfit = (pa.ipc.open_stream(reader).read_all() for _ in range(2))
         head = json.loads(ids.schema.metadata[b"head"])
         files = tuple(TableFile(table, WrittenFile.from_json(file)) for table, file in head["files"])
-        return cls(files, ids.replace_schema_metadata(None), head["counts"])
+        variations = tuple(Variation.from_json(found) for found in head["variations"])
+        own = [table.replace_schema_metadata(None) for table in (ids, unfit)]
+        return cls(files, own[0], head["counts"], own[1], variations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class OpenPlan:
     plan: GroupPlan
     sources: dict[str, SourcePlan]
     decoders: dict[str, Decoder]
+    inferred: dict[str, InferredDecoder]
 
 
 @dataclass(slots=True)
@@ -93,6 +107,8 @@ class PlannedStaging:
         self._opened = opened
         self._tables: dict[str, _Rows] = {}
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+        self._unfit: list[pa.Table] = []
+        self._variations: dict[tuple[str, str, str], Variation] = {}
 
     def __call__(self, batches: Iterator[PulledBatch], plan: str | None = None) -> bytes | None:  # noqa: ARG002
         """Write the files and return encoded :class:`StagedFiles`.
@@ -102,39 +118,61 @@ class PlannedStaging:
         """
         for batch in batches:
             self._take(batch)
-        if not self._tables:
+        if not self._tables and not self._unfit:
             return None
         failpoint.hit("file.before_write")
         tables = sorted(self._tables.items())
         files = tuple(TableFile(name, rows.writer.write_rows(rows.batches)) for name, rows in tables)
         failpoint.hit("file.written")
-        ids = pa.concat_tables([part for _, rows in tables for part in rows.ids]).unify_dictionaries()
+        ids = _concat([part for _, rows in tables for part in rows.ids])
         counts = {
             source: {kind: dict(counter) for kind, counter in kinds.items()}
             for source, kinds in self._counts.items()
         }
-        return StagedFiles(files, ids, counts).encode()
+        return StagedFiles(files, ids, counts, _concat(self._unfit), tuple(self._variations.values())).encode()
 
     def _take(self, batch: PulledBatch) -> None:
         opened = self._opened
         found = opened.sources.get(batch.target.subscription)
         if found is None:
             return
-        source = found.source
-        decoded = opened.decoders[source.subscription].decode(batch.rows)
+        if found.source.is_inferred:
+            self._take_inferred(found, batch)
+            return
+        decoded = opened.decoders[found.source.subscription].decode(batch.rows)
         if decoded.rows.num_rows:
-            self._add(source.staging, found.writer, decoded.rows, batch, decoded.indices)
-        if decoded.refused:
-            refused = dead_letter_rows(
-                batch.rows, decoded.refused, topic=source.topic, source=source.name, version=source.version
-            )
-            places = [refusal.index for refusal in decoded.refused]
-            self._add(opened.plan.dead_letter_table, opened.plan.dead_letter_writer, refused, batch, places)
+            self._add(found.source.staging, found.writer, decoded.rows, batch, decoded.indices)
+        self._count(found.source, decoded)
+        self._refuse(found.source, decoded.refused, batch)
+
+    def _take_inferred(self, found: SourcePlan, batch: PulledBatch) -> None:
+        decoded = self._opened.inferred[found.source.subscription].decode(batch.rows)
+        writers = {kind.name: writer for kind, writer in zip(found.types, found.type_writers, strict=True)}
+        for kind, part in decoded.tables:
+            self._add(kind.table, writers[kind.name], part.rows, batch, part.indices)
+            self._count(found.source, part)
+        self._refuse(found.source, decoded.refused, batch)
+        if decoded.unfit:
+            self._unfit.append(_ids(found.source.staging, batch, decoded.unfit))
+            for (name, digest), variation in decoded.variations.items():
+                self._variations[found.source.name, name, digest] = variation
+
+    def _refuse(self, source: Source, refused: Sequence[Refusal], batch: PulledBatch) -> None:
+        if not refused:
+            return
+        rows = dead_letter_rows(
+            batch.rows, refused, topic=source.topic, source=source.name, version=source.version or None
+        )
+        plan = self._opened.plan
+        places = [refusal.index for refusal in refused]
+        self._add(plan.dead_letter_table, plan.dead_letter_writer, rows, batch, places)
+        self._counts[source.name]["refused"].update(refusal.code for refusal in refused)
+
+    def _count(self, source: Source, decoded: DecodedBatch) -> None:
         counts = self._counts[source.name]
         counts["rows"]["staged"] += decoded.rows.num_rows
         counts["unknown"].update(decoded.unknown)
         counts["missing"].update(decoded.missing)
-        counts["refused"].update(refusal.code for refusal in decoded.refused)
 
     def _add(
         self, table: str, writer: RowWriter, rows: pa.RecordBatch, batch: PulledBatch, places: Sequence[int]
@@ -157,6 +195,10 @@ class StagingSource(PullSource):
         return StagingTask(self.options["secret"])
 
 
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(parts).unify_dictionaries() if parts else TABLE_IDS_SCHEMA.empty_table()
+
+
 def _ids(table: str, batch: PulledBatch, places: Sequence[int]) -> pa.Table:
     taken = batch.rows.take(pa.array(places, pa.int32()))
 
@@ -176,9 +218,15 @@ def _open_plan(text: str, secret: str) -> OpenPlan:
     if (text, secret) not in _OPENED:
         plan = GroupPlan.from_text(text)
         sources = sources_by_subscription(plan.sources)
-        decoders = {name: found.open_decoder(secret, plan.max_bytes) for name, found in sources.items()}
+        described = {name: found for name, found in sources.items() if not found.source.is_inferred}
+        decoders = {name: found.open_decoder(secret, plan.max_bytes) for name, found in described.items()}
+        inferred = {
+            name: found.open_inferred(secret, plan.max_bytes)
+            for name, found in sources.items()
+            if found.source.is_inferred
+        }
         _OPENED.clear()
-        _OPENED[text, secret] = OpenPlan(plan, sources, decoders)
+        _OPENED[text, secret] = OpenPlan(plan, sources, decoders, inferred)
     return _OPENED[text, secret]
 
 

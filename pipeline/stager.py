@@ -19,6 +19,8 @@ from jobs.stream.status import StatusFile
 from model import failpoint
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, RefeedError
+from pipeline.group import Committer
+from pipeline.inferred import Variation
 from pipeline.source import StagedFiles
 
 _log = structlog.get_logger(__name__)
@@ -47,8 +49,10 @@ class Stager:
         stream: str,
         lease: str,
         status: StatusFile,
+        learn: Callable[[Committer, Sequence[Variation]], bool] = lambda *_: True,
     ) -> None:
         self.status = status
+        self._learn = learn
         self.failure: RefeedError | None = None
         # A table does not change while commits are made: whoever changes one takes this first.
         self.lock = threading.Lock()
@@ -118,8 +122,9 @@ class Stager:
         except RefeedError:
             self._drop({name: files for part in staged for name, files in _by_table(part).items()})
             raise
-        if staged:
+        if any(part.ids.num_rows for part in staged):
             self._stage(staged)
+        self._make_room(staged)
         self._journal.prune()
         self.status.write(
             state="running", totals=dict(self._totals), last_batch_at=time.time(), sources=self._sources
@@ -144,6 +149,22 @@ class Stager:
             else:
                 self._acknowledge(held)
         self._count(staged, files)
+
+    def _make_room(self, staged: Sequence[StagedFiles]) -> None:
+        """Let tables become wide enough for messages that do not fit yet, then have those come again.
+
+        This is between two batches: no file of an older shape waits for its commit.
+        """
+        unfit = [part.unfit for part in staged if part.unfit.num_rows]
+        if not unfit:
+            return
+        held = concat_ids(unfit)
+        with self._hold.extended(held):
+            is_room = self._learn(self, [variation for part in staged for variation in part.variations])
+        self._totals["unfit"] += held.num_rows
+        # Where there is no room they come when their leases run out, not over and over.
+        if is_room:
+            self._hold.give_back(held)
 
     def _settle(
         self,

@@ -87,6 +87,12 @@ class RowTable(LakeTable):
             raise WarehouseError(f"{self.uri} is a table that something else made: name another one.")
         return RowSchema.from_json(json.loads(found))
 
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return every row; for small tables only."""
+        with our_errors(f"reading {self.name}"):
+            rows: list[dict[str, Any]] = self._table().to_pyarrow_table().to_pylist()
+        return rows
+
     def plan(self, wanted: RowSchema) -> Evolution:
         """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
         current = self.schema()

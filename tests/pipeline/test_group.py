@@ -55,6 +55,8 @@ class Deployment:
             dead_letter_table="backup.dead_letters",
             max_bytes=1000,
             status=StatusFile(self.folder / "status.json"),
+            stream="s",
+            lease="l",
         )
         group.start()
         group.follow(self.committer)

@@ -1,0 +1,221 @@
+"""Sources without a schema: their messages say what their tables look like, one table for each type of event."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.lake.columns import arrow_schema
+from model.message import replay_token
+from model.schema import Field, RowSchema
+from pipeline.convert import Findings
+from pipeline.decode import DecodedBatch, Decoder, Refusal, UnfitMessageError
+from pipeline.mapping import FieldPlan
+from pipeline.options import FieldOptions
+from pipeline.registry import Source
+from pipeline.schema import row_columns
+from pipeline.shapes import (
+    EMPTY,
+    Shape,
+    UnfitError,
+    attributes,
+    columns,
+    compile_fit,
+    join,
+    name_columns,
+    read_shape,
+    variation_hash,
+)
+
+_UNFIT: Final = "unfit"
+_NOT_A_NAME: Final = re.compile(r"\W", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """One type of event of a source: its table, and the shape that all of its messages so far have together."""
+
+    name: str
+    table: str
+    number: int
+    shape: Shape
+
+    @property
+    def version(self) -> str:
+        """The hash of the shape, as rows carry it."""
+        return variation_hash(self.shape)
+
+    @property
+    def schema(self) -> RowSchema:
+        """The schema of the table."""
+        added = row_columns((), "plain")
+        return RowSchema((*columns(self.shape), *added), f"Inferred from events {self.name!r}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return {"name": self.name, "table": self.table, "number": self.number, "shape": self.shape.to_json()}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the type that :meth:`to_json` described."""
+        return cls(found["name"], found["table"], found["number"], Shape.from_json(found["shape"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """What some messages of one type look like that do not fit their table; ``prototype`` has every attribute."""
+
+    source: str
+    event_type: str
+    hash: str
+    shape: Shape
+
+    @property
+    def prototype(self) -> list[str]:
+        """The sorted attributes, which the hash is over."""
+        return sorted(attributes(self.shape))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return {"source": self.source, "type": self.event_type, "hash": self.hash, "shape": self.shape.to_json()}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Return the variation that :meth:`to_json` described."""
+        return cls(found["source"], found["type"], found["hash"], Shape.from_json(found["shape"]))
+
+
+@dataclass(slots=True)
+class InferredBatch:
+    """What became of a batch: rows by table, refused messages, and those that have to come again."""
+
+    tables: list[tuple[EventType, DecodedBatch]] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    unfit: list[int] = field(default_factory=list)
+    variations: dict[tuple[str, str], Variation] = field(default_factory=dict)
+
+
+class InferredDecoder:
+    """Decodes the messages of a source without a schema, type by type.
+
+    A message that does not fit what its type is known to look like is no row yet: its variation is reported,
+    the driver makes room, and the message comes again. So nothing is lost, and a table is always wide enough.
+    """
+
+    def __init__(self, source: Source, types: Sequence[EventType], *, secret: str, max_bytes: int) -> None:
+        self._source = source
+        self._types = {found.name: found for found in types}
+        token = replay_token(secret, source.topic)
+        unknown = EventType("", source.staging, 0, EMPTY)
+        self._decoders = {
+            found.name: _open_decoder(found, source.topic, token, max_bytes, is_known=True) for found in types
+        }
+        self._unknown = _open_decoder(unknown, source.topic, token, max_bytes, is_known=False)
+
+    def decode(self, messages: pa.RecordBatch) -> InferredBatch:
+        """Return what became of each message of ``messages``; indices are places in it."""
+        found = InferredBatch()
+        for name, places in self._split(messages).items():
+            part = messages.take(pa.array(places, pa.int32()))
+            decoded = self._decoders.get(name, self._unknown).decode(part)
+            for refusal in decoded.refused:
+                place = places[refusal.index]
+                if refusal.code == _UNFIT:
+                    found.unfit.append(place)
+                    self._report(name, part.column("data")[refusal.index].as_py(), found)
+                else:
+                    found.refused.append(Refusal(place, refusal.code, refusal.message))
+            decoded.indices = [places[index] for index in decoded.indices]
+            if decoded.rows.num_rows:
+                found.tables.append((self._types[name], decoded))
+        return found
+
+    def _split(self, messages: pa.RecordBatch) -> dict[str, list[int]]:
+        """Return the places of the messages of each type of event."""
+        attribute = self._source.event_type_attribute
+        if attribute is None:
+            return {"": list(range(messages.num_rows))}
+        pairs = messages.column("attributes")
+        is_type = pc.equal(pairs.flatten().field("key"), attribute)
+        rows = pc.list_parent_indices(pairs).filter(is_type).to_pylist()
+        names = dict(zip(rows, pairs.flatten().field("value").filter(is_type).to_pylist(), strict=True))
+        places: dict[str, list[int]] = defaultdict(list)
+        for place in range(messages.num_rows):
+            places[names.get(place) or ""].append(place)
+        return places
+
+    def _report(self, name: str, data: bytes, found: InferredBatch) -> None:
+        shape = read_shape(json.loads(data)) or EMPTY
+        variation = Variation(self._source.name, name, variation_hash(shape), shape)
+        found.variations[name, variation.hash] = variation
+
+
+def learn(source: Source, types: Sequence[EventType], variations: Sequence[Variation]) -> list[EventType]:
+    """Return the types of ``source`` when it has seen ``variations`` too: new ones, and wider ones a number up."""
+    known = {found.name: found for found in types}
+    tables = {found.table.lower() for found in types}
+    met: dict[str, Shape] = {}
+    for variation in variations:
+        met[variation.event_type] = join(met.get(variation.event_type, EMPTY), variation.shape)
+    for name, shape in met.items():
+        before = known.get(name)
+        if before is None:
+            table = _free_table(source, name, tables)
+            tables.add(table.lower())
+            known[name] = EventType(name, table, 1, name_columns(shape))
+        elif (joined := name_columns(join(before.shape, shape))) != before.shape:
+            known[name] = EventType(name, before.table, before.number + 1, joined)
+    return list(known.values())
+
+
+def _open_decoder(found: EventType, topic: str, token: str, max_bytes: int, *, is_known: bool) -> Decoder:
+    fit = compile_fit(found.shape)
+    names = [column.name for column in columns(found.shape)]
+
+    def record(source: Mapping[str, Any], prefix: str, findings: Findings) -> list[Any]:
+        if not is_known:
+            raise UnfitMessageError
+        try:
+            cells = fit(source, prefix, findings.unknown)
+        except UnfitError as exc:
+            raise UnfitMessageError from exc
+        return [cells[name] for name in names]
+
+    return Decoder(
+        [_plan(column) for column in columns(found.shape)],
+        arrow_schema(found.schema),
+        version=found.version,
+        topic=topic,
+        token=token,
+        max_bytes=max_bytes,
+        record=record,
+    )
+
+
+def _plan(column: Field) -> FieldPlan:
+    return FieldPlan(
+        path=column.name,
+        proto_name=column.name,
+        names=(column.name,),
+        column=column.name,
+        kind="json",
+        type=column.type,
+        is_repeated=column.mode == "REPEATED",
+        has_presence=True,
+        options=FieldOptions(),
+    )
+
+
+def _free_table(source: Source, event_type: str, taken: set[str]) -> str:
+    if not event_type:
+        return source.staging
+    table = f"{source.staging}_{_NOT_A_NAME.sub('_', event_type)[:100]}"
+    free, number = table, 2
+    while free.lower() in taken:
+        free, number = f"{table}_{number}", number + 1
+    return free

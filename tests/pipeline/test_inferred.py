@@ -1,0 +1,260 @@
+import gzip
+import json
+from collections import Counter, defaultdict
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from connectors.lake.rows import RowTable
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.pull import PULLED_SCHEMA, PulledBatch, PullTarget
+from jobs.stream.hold import Hold
+from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
+from jobs.stream.status import StatusFile
+from local.server import PubSubServer
+from pipeline.group import Group
+from pipeline.plan import PlanFile
+from pipeline.registry import Registry
+from pipeline.source import StagingTask
+from pipeline.stager import Stager
+from tests.pipeline.conftest import messages
+
+SOURCES = b"sources:\n  hooks: {topic: hooks, schema: inferred, event_type_attribute: event}\n"
+WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
+
+
+class Backlog(Hold):
+    """A subscription: what is not acknowledged, or is given back, is in the next batch again."""
+
+    def __init__(self) -> None:
+        super().__init__(None, "p")
+        self.waiting: dict[str, dict] = {}
+        self.given_back = 0
+
+    def extended(self, ids):
+        return nullcontext()
+
+    def acknowledge(self, ids):
+        for ack_id in ids.column("ack_id").to_pylist():
+            self.waiting.pop(ack_id, None)
+        return 0
+
+    def give_back(self, ids):
+        self.given_back += ids.num_rows
+
+
+class Stream:
+    """A group and its stager over a real lake, batch by batch, without Spark."""
+
+    def __init__(self, folder, pubsub) -> None:
+        self.folder = folder
+        self.pubsub = pubsub
+        self.open = partial(RowTable, str(folder / "lake"))
+        self.registry = Registry(str(folder / "registry"))
+        self.registry.publish({"sources.yaml": SOURCES})
+        self.plan_file = PlanFile(folder / "plan.json")
+        self.backlog = Backlog()
+        self.sent = 0
+        self.start()
+
+    def start(self) -> None:
+        status = StatusFile(self.folder / "status.json")
+        group = Group(
+            "default",
+            registry=self.registry,
+            plan_file=self.plan_file,
+            open_table=self.open,
+            pubsub=self.pubsub,
+            is_embedded=True,
+            ack_deadline_seconds=10,
+            dead_letter_table="backup.dead_letters",
+            max_bytes=1_000_000,
+            status=status,
+            stream="s",
+            lease="l",
+        )
+        self.stager = Stager(
+            open_table=self.open,
+            tables=group.start(),
+            journal=Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
+            hold=self.backlog,
+            stream="s",
+            lease="l",
+            status=status,
+            learn=group.learn,
+        )
+        self.stager.recover()
+        group.follow(self.stager)
+
+    def send(self, event: str, *bodies) -> None:
+        for body in bodies:
+            self.sent += 1
+            payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+            (row,) = messages(payload, attributes={"event": event}, first=self.sent).to_pylist()
+            self.backlog.waiting[row["ack_id"]] = row
+
+    def batch(self) -> None:
+        rows = pa.RecordBatch.from_pylist(list(self.backlog.waiting.values()), schema=PULLED_SCHEMA)
+        subscription = "refeed-pipeline.hooks"
+        target = PullTarget(f"projects/p/subscriptions/{subscription}", subscription, "hooks", 10)
+        task = StagingTask("secret").with_plan(self.plan_file.path.read_text())
+        result = SimpleNamespace(result=task(iter([PulledBatch(target, rows)])), error=None, faults="{}", slot=0)
+        self.stager.stage_batch(SimpleNamespace(collect=lambda: [result]), 0)
+
+    def drain(self, *, batches: int) -> None:
+        for _ in range(batches):
+            if self.backlog.waiting:
+                self.batch()
+        assert self.backlog.waiting == {}
+
+    def rows(self, table: str) -> list[dict]:
+        return DeltaTable(self.open(table).uri).to_pyarrow_table().to_pylist()
+
+    def types(self, table: str) -> dict[str, str]:
+        schema = self.open(table).schema()
+        assert schema is not None
+        own = [field for field in schema.fields if not field.name.startswith(("_", "ingest"))]
+        return {field.name: f"{field.type}{'[]' if field.mode == 'REPEATED' else ''}" for field in own}
+
+
+@pytest.fixture
+def stream(tmp_path):
+    with PubSubServer(tmp_path / "pubsub") as server, PubSub("shop", server.emulator_host) as pubsub:
+        yield Stream(tmp_path, pubsub)
+
+
+def test_a_new_type_of_event_gets_its_table_and_its_messages_are_rows_of_the_next_batch(stream):
+    stream.send("order.paid", {"id": 1, "customer": {"name": "Ann"}, "tags": ["a"], "price": 1.5, "none": None})
+    stream.send("member", {"id": "x"})
+    stream.drain(batches=2)
+    assert stream.types("staging.hooks_order_paid") == {
+        "id": "INT64",
+        "customer": "RECORD",
+        "tags": "STRING[]",
+        "price": "FLOAT64",
+    }
+    (row,) = stream.rows("staging.hooks_order_paid")
+    assert (row["customer"], row["tags"], json.loads(row["_unknown"])) == ({"name": "Ann"}, ["a"], {"none": None})
+    assert stream.types("staging.hooks_member") == {"id": "STRING"}
+
+
+def test_a_later_run_with_more_fields_and_other_types_widens_and_keeps_every_message(stream):
+    stream.send("a", *[{"id": 1, "n": 5, "many": [1], "one": True, "deep": {"x": 1}} for _ in range(3)])
+    stream.drain(batches=2)
+    stream.start()
+    stream.send("a", {"id": 2, "n": 0.5, "many": 7, "one": "yes", "deep": {"x": {"y": 1}, "z": 1}, "new": "field"})
+    stream.send("a", {"id": 1 << 60, "n": 1 << 60})
+    stream.drain(batches=2)
+    assert stream.types("staging.hooks_a") == {
+        "id": "INT64",
+        "n": "STRING",
+        "many": "JSON",
+        "one": "STRING",
+        "deep": "RECORD",
+        "new": "STRING",
+    }
+    rows = stream.rows("staging.hooks_a")
+    assert Counter(row["n"] for row in rows) == {"5": 3, "0.5": 1, str(1 << 60): 1}
+    assert sorted(str(row["many"]) for row in rows) == ["7", "None", "[1]", "[1]", "[1]"]
+    assert {row["one"] for row in rows} == {"true", "yes", None}
+    assert {row["deep"]["x"] for row in rows if row["deep"]} == {"1", '{"y":1}'}
+
+
+def test_the_repository_has_every_variation_with_its_version_and_schema(stream):
+    stream.send("a", {"id": 1})
+    stream.drain(batches=2)
+    stream.send("a", {"id": 1, "b": 2}, {"id": 1.5})
+    stream.drain(batches=2)
+    stream.send("a", {"id": 3})
+    stream.drain(batches=1)
+    rows = sorted(stream.rows("backup.schemas"), key=lambda row: (row["version"], row["prototype"]))
+    found = [(row["event_type"], row["version"], json.loads(row["prototype"])) for row in rows]
+    # Two variations that came in one batch made the table wider once.
+    assert found == [("a", 1, ["id INT"]), ("a", 2, ["b INT", "id INT"]), ("a", 2, ["id FLOAT"])]
+    assert len({row["hash"] for row in rows}) == 3
+    assert [column["name"] for column in json.loads(rows[-1]["schema"])["fields"]][:2] == ["id", "b"]
+
+
+def test_names_that_no_column_can_have_get_one_and_keep_their_own_beside(stream):
+    stream.send("a", {"+1": 1, "-1": 2, "_topic": 3, "url": "a", "URL": "b", "": 4, "ingest_time": "x"})
+    stream.drain(batches=2)
+    schema = stream.open("staging.hooks_a").schema()
+    assert schema is not None
+    assert {f.description or f.name: f.name for f in schema.fields[:7]} == {
+        "+1": "x_1",
+        "-1": "x_1_2",
+        "_topic": "x_topic",
+        "url": "url",
+        "URL": "URL_2",
+        "x": "x",
+        "ingest_time": "ingest_time_2",
+    }
+
+
+def test_what_is_no_object_is_a_dead_letter_and_keeps_nothing_else_from_its_table(stream):
+    stream.send("a", b"nope", [1], {"id": 1})
+    stream.drain(batches=2)
+    assert len(stream.rows("backup.dead_letters")) == 2
+    assert len(stream.rows("staging.hooks_a")) == 1
+
+
+def test_a_crash_after_the_repository_and_before_the_table_is_mended_at_the_next_start(stream, monkeypatch):
+    stream.send("a", {"id": 1})
+    stream.drain(batches=2)
+    stream.send("a", {"id": "text"})
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "rewrite", crash)
+        with pytest.raises(KeyboardInterrupt):
+            stream.batch()
+    assert stream.types("staging.hooks_a") == {"id": "INT64"}
+    stream.start()
+    assert stream.types("staging.hooks_a") == {"id": "STRING"}
+    stream.drain(batches=1)
+    assert sorted(row["id"] for row in stream.rows("staging.hooks_a")) == ["1", "text"]
+
+
+def test_a_table_that_somebody_else_made_is_an_alert_and_its_messages_wait(stream):
+    stream.open("staging.hooks_a").evolve(stream.open("backup.dead_letters").schema())
+    stream.send("a", {"id": 1})
+    stream.send("b", {"id": 1})
+    stream.batch()
+    stream.batch()
+    assert len(stream.backlog.waiting) == 1
+    assert len(stream.rows("staging.hooks_b")) == 1
+    status = StatusFile.read(stream.folder / "status.json")
+    assert status is not None
+    assert [alert["code"] for alert in status["alerts"]] == ["evolution_refused"]
+
+
+@pytest.mark.skipif(not WEBHOOKS.exists(), reason="the webhook payloads are not beside the project")
+def test_real_webhooks_of_fifty_types_are_all_rows_of_typed_tables(stream):
+    by_event = defaultdict(list)
+    for line in gzip.decompress(WEBHOOKS.read_bytes()).splitlines():
+        message = json.loads(line)
+        by_event[message["attributes"]["event"]].append(message["data"])
+        stream.send(message["attributes"]["event"], message["data"])
+    assert (stream.sent, len(by_event)) == (216, 50)
+    stream.drain(batches=2)
+    found = {event: stream.rows(f"staging.hooks_{event}") for event in by_event}
+    assert {event: len(rows) for event, rows in found.items()} == {e: len(b) for e, b in by_event.items()}
+    assert len({row["_message_id"] for rows in found.values() for row in rows}) == 216
+    assert stream.types("staging.hooks_push")["commits"] == "RECORD[]"
+    assert stream.types("staging.hooks_issues")["issue"] == "RECORD"
+    assert (
+        sum(kind == "JSON" for event in by_event for kind in stream.types(f"staging.hooks_{event}").values()) < 5
+    )
+
+    stream.send("push", *[{**body, "added_field": {"at": 1}} for body in by_event["push"]])
+    stream.drain(batches=2)
+    rows = stream.rows("staging.hooks_push")
+    assert Counter(row["added_field"] is None for row in rows) == {True: len(rows) // 2, False: len(rows) // 2}
+    assert stream.backlog.given_back == 216 + len(by_event["push"])
