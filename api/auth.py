@@ -66,6 +66,8 @@ class Gatekeeper:
         if self.is_open():
             problem = find_foreign(request.scope)
             if problem is not None:
+                # A page that calls again and again must not fill the audit log.
+                _take(self._strangers, address_of(request.scope))
                 raise ForbiddenError(problem)
             request.state.principal = LOCAL
         elif not is_public(request.scope["path"]):

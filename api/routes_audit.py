@@ -22,7 +22,9 @@ class AuditEntryOut(BaseModel):
     number: int
     at: datetime
     actor: str = Field(description="`key:NAME`, `user:NAME`, `local`, `terminal:NAME`, or `unknown at ADDRESS`.")
-    action: str = Field(description="The operation's id, as in this document.")
+    action: str = Field(
+        description="The operation's id, as in this document; the method where nobody was admitted."
+    )
     target: str
     outcome: Literal["done", "refused", "failed"]
     why: str | None

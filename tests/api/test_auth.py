@@ -42,6 +42,19 @@ def test_without_keys_this_machine_may_do_everything(start_api: Callable[..., An
         assert refused.headers["www-authenticate"] == 'Bearer realm="refeed"'
 
 
+def test_a_page_that_calls_again_and_again_is_slowed_down_and_this_machine_is_not(
+    start_api: Callable[..., Any],
+) -> None:
+    api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="5")
+    with api.client(Origin="https://evil.example") as page, api.client() as program:
+        statuses = [page.get("/backfills").status_code for _ in range(10)]
+        assert [program.get("/backfills").status_code for _ in range(10)] == [200] * 10
+
+    assert statuses[:5] == [403] * 5
+    assert statuses[-1] == 429
+    assert len(api.audit()) < 10
+
+
 def test_a_key_opens_what_its_scopes_say(closed: Any) -> None:
     with closed.client(closed.make_key(READ, name="reader")) as client:
         assert client.get("/backfills").status_code == 200
