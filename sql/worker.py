@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -48,8 +50,9 @@ class Gate:
 
     def __init__(self, workers: int = 2) -> None:
         self._limit = workers
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._idle: list[Worker] = []
+        self._waiting: deque[Future[Worker]] = deque()
         self._count = 0
         self._owner = os.getpid()
         self._is_registered = False
@@ -73,7 +76,7 @@ class Gate:
 
     def close(self) -> None:
         """End the workers that are idle; the next query starts another one."""
-        with self._changed:
+        with self._lock:
             ended, self._idle = self._idle, []
             self._count -= len(ended)
         for worker in ended:
@@ -98,26 +101,32 @@ class Gate:
         raise QueryRefusedError([_too_slow()])
 
     def _take(self) -> "Worker":
-        with self._changed:
+        with self._lock:
             if self._owner != os.getpid():
                 # A fork has its parent's pipes: they are not ours to talk into.
-                self._idle, self._count, self._owner = [], 0, os.getpid()
-            while not self._idle and self._count >= self._limit:
-                self._changed.wait()
+                self._idle, self._waiting, self._count, self._owner = [], deque(), 0, os.getpid()
             if self._idle:
                 # One that is still starting is the last choice.
                 return self._idle.pop(max(range(len(self._idle)), key=lambda place: self._idle[place].is_ready))
-            self._count += 1
-            if not self._is_registered:
-                atexit.register(self.close)
-                self._is_registered = True
-        return Worker()
+            if self._count < self._limit:
+                self._count += 1
+                if not self._is_registered:
+                    atexit.register(self.close)
+                    self._is_registered = True
+                return Worker()
+            turn: Future[Worker] = Future()
+            self._waiting.append(turn)
+        return turn.result()
 
     def _give_back(self, worker: "Worker") -> None:
-        with self._changed:
-            if worker.owner == os.getpid():
+        with self._lock:
+            if worker.owner != os.getpid():
+                return
+            if self._waiting:
+                # Handed on, not put down: whoever comes now must not go before those who wait.
+                self._waiting.popleft().set_result(worker)
+            else:
                 self._idle.append(worker)
-            self._changed.notify()
 
 
 class Worker:
