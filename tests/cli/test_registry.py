@@ -1,0 +1,91 @@
+import json
+
+import pytest
+
+from connectors.lake.rows import RowTable
+from model.settings import read_settings
+from pipeline.registry import Registry
+from tests.pipeline.conftest import compile_protos
+
+SOURCES = """
+sources:
+  orders: {topic: orders, message: shop.Order, key: id}
+  hooks: {topic: hooks, schema: inferred}
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return what writes the files of a registry into a folder of the caller's and returns their paths."""
+
+    def write(fields: str = "int64 id = 1; string name = 2;", sources: str = SOURCES) -> list[str]:
+        folder = tmp_path / "mine"
+        folder.mkdir(exist_ok=True)
+        (tmp_path / "shop.proto").write_text(f'syntax = "proto3";\npackage shop;\nmessage Order {{ {fields} }}\n')
+        (folder / "shop.desc").write_bytes(compile_protos(tmp_path, "shop.proto"))
+        (folder / "sources.yaml").write_text(sources)
+        return [str(folder / "shop.desc"), str(folder / "sources.yaml")]
+
+    return write
+
+
+@pytest.fixture
+def settings(home):
+    return read_settings({"REFEED_HOME": str(home)})
+
+
+def test_files_are_checked_as_if_they_were_published_and_are_not(refeed, files, settings):
+    result = refeed("registry", "check", *files())
+    assert result.code == 0
+    assert "shop.Order" in result.out
+    assert "inferred" in result.out
+    assert Registry(settings.registry).read_files() == {}
+
+
+def test_every_fault_is_printed_with_its_place(refeed, files):
+    result = refeed("registry", "check", *files(sources="sources:\n  orders: {topic: x, message: shop.Nope}"))
+    assert result.code == 1
+    assert "registry_invalid" in result.err
+    assert "sources.yaml.sources.orders.topic" in result.err
+    assert "sources.yaml.sources.orders.message" in result.err
+
+
+def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
+    assert refeed("registry", "publish", *files()).code == 0
+    source = Registry(settings.registry).read().sources[0]
+    RowTable(settings.lake, "staging.orders").evolve(source.row_schema)
+    added = refeed("registry", "diff", *files("int64 id = 1; string name = 2; bool late = 3;"))
+    assert added.code == 0
+    assert "late is new: BOOL NULLABLE" in added.out
+    refused = refeed("registry", "diff", "--json", *files("string id = 1; string name = 2;"))
+    assert refused.code == 1
+    (found,) = json.loads(refused.out)["sources"]
+    assert found["refused"] == [{"path": "id", "text": "is INT64, wanted is STRING"}]
+
+
+def test_what_a_table_can_t_become_is_not_published(refeed, files, settings):
+    refeed("registry", "publish", *files())
+    registry = Registry(settings.registry)
+    RowTable(settings.lake, "staging.orders").evolve(registry.read().sources[0].row_schema)
+    before = registry.read().version
+    result = refeed("registry", "publish", *files("int64 id = 1;"))
+    assert result.code == 1
+    assert "orders.name: was STRING and is gone" in result.err
+    assert registry.read().version == before
+    assert refeed("registry", "publish", *files("int64 id = 1; string name = 2; int64 n = 3;")).code == 0
+    assert registry.read().version != before
+
+
+def test_the_registry_itself_is_checked_without_files(refeed, files, settings):
+    assert refeed("registry", "check").code == 1
+    refeed("registry", "publish", *files())
+    found = json.loads(refeed("registry", "check", "--json").out)
+    assert [source["name"] for source in found["sources"]] == ["orders", "hooks"]
+    assert found["sources"][0]["staging"] == "staging.orders"
+
+
+def test_a_file_that_is_neither_is_refused(refeed, tmp_path):
+    (tmp_path / "shop.proto").write_text("")
+    result = refeed("registry", "check", str(tmp_path / "shop.proto"))
+    assert result.code == 1
+    assert "neither sources.yaml nor a descriptor set" in result.err
