@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from backfill.chores import KIND
 from backfill.creation import check_backups, check_plan, overlapping_ids, read_lake_snapshot
 from backfill.deployment import Deployment
 from backfill.plan import PlanTarget, make_plan
 from backfill.policy import GatePolicy
 from backfill.request import BackfillRequest, ValidRequest
 from backfill.resource import render_moment
-from backfill.supervisor import KIND
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Final
 
 from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
+from backfill.chores import KIND
 from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
 from backfill.filter import parse_list_query, parse_page_token, render_page_token
 from backfill.overview import Overview
 from backfill.resource import Backfill
 from backfill.selection import read_selection
-from backfill.supervisor import KIND
 from backfill.verification import MissingMessage, Verifier
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
 from jobs.folder import JobFolder

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import structlog
 
+from backfill.chores import KIND
 from backfill.creation import (
     approval_of,
     check_bytes,
@@ -25,7 +26,7 @@ from backfill.reader import BackfillReader
 from backfill.request import BackfillRequest, ValidRequest, validate_changes, validate_request
 from backfill.resource import Backfill, exceeds_approval
 from backfill.steering import Steering
-from backfill.supervisor import KIND, Supervisor
+from backfill.supervisor import Supervisor
 from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
