@@ -75,6 +75,7 @@ class Clients:
         self.connection = connection
         self._rest: Any = None
         self._write: Any = None
+        self._read: Any = None
 
     def rest(self) -> Any:
         """Return google-cloud-bigquery's client."""
@@ -97,28 +98,41 @@ class Clients:
         if self._write is None:
             from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
             from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
-                BigQueryWriteGrpcTransport,
+                BigQueryWriteGrpcTransport as Transport,
             )
 
-            host = self.connection.storage_host
-            if host is not None:
-                import grpc
-
-                channel = grpc.insecure_channel(host, options=_CHANNEL_OPTIONS)
-            else:
-                channel = BigQueryWriteGrpcTransport.create_channel(
-                    self.connection.storage_endpoint or _STORAGE_ENDPOINT, options=_CHANNEL_OPTIONS
-                )
-            self._write = BigQueryWriteClient(transport=BigQueryWriteGrpcTransport(channel=channel))
+            self._write = BigQueryWriteClient(transport=Transport(channel=self._channel(Transport)))
         return self._write
+
+    def read(self) -> Any:
+        """Return the generated client of the Storage Read API: the one above it resumes and hides the offsets."""
+        if self._read is None:
+            from google.cloud.bigquery_storage_v1.services.big_query_read import BigQueryReadClient
+            from google.cloud.bigquery_storage_v1.services.big_query_read.transports import (
+                BigQueryReadGrpcTransport as Transport,
+            )
+
+            self._read = BigQueryReadClient(transport=Transport(channel=self._channel(Transport)))
+        return self._read
+
+    def _channel(self, transport: Any) -> Any:
+        host = self.connection.storage_host
+        if host is not None:
+            import grpc
+
+            return grpc.insecure_channel(host, options=_CHANNEL_OPTIONS)
+        return transport.create_channel(
+            self.connection.storage_endpoint or _STORAGE_ENDPOINT, options=_CHANNEL_OPTIONS
+        )
 
     def close(self) -> None:
         """End the connections; the next call makes new ones."""
         if self._rest is not None:
             self._rest.close()
-        if self._write is not None:
-            self._write.transport.close()
-        self._rest = self._write = None
+        for storage in (self._write, self._read):
+            if storage is not None:
+                storage.transport.close()
+        self._rest = self._write = self._read = None
 
 
 def process_clients(connection: Connection) -> Clients:

@@ -51,7 +51,7 @@ def test_a_process_has_one_set_of_clients_for_a_connection():
     assert process_clients(connection()) is not process_clients(connection(REFEED_BIGQUERY_LOCATION="EU"))
 
 
-@pytest.mark.parametrize("client", ["rest", "write"])
+@pytest.mark.parametrize("client", ["rest", "write", "read"])
 def test_without_credentials_the_login_line_is_named(monkeypatch, tmp_path, client):
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")

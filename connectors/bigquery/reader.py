@@ -1,0 +1,197 @@
+"""A table read in parallel by the Storage Read API: Arrow batches straight through, resumed where they broke."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from google.api_core import exceptions as api
+from google.cloud.bigquery_storage_v1 import types
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from connectors.bigquery.client import CALL_SECONDS, Clients, Connection, process_clients
+from connectors.bigquery.errors import SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.tables import TableId
+from model.errors import WarehouseUnavailableError
+
+READ_ROLE: Final = "roles/bigquery.readSessionUser"
+_OPEN_SECONDS: Final = 60.0
+_READ_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSession:
+    """One moment of a table, dealt out to streams; JSON-ready.
+
+    The same stream gives the same rows in the same order, so that (stream, offset) names a row for as long as
+    the session lives, which is six hours at least.
+    """
+
+    name: str
+    streams: tuple[str, ...]
+    schema: bytes
+    estimated_rows: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return {**asdict(self), "schema": self.schema.hex()}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the session that :meth:`as_json` described."""
+        return cls(
+            fields["name"], tuple(fields["streams"]), bytes.fromhex(fields["schema"]), fields["estimated_rows"]
+        )
+
+    def arrow_schema(self) -> pa.Schema:
+        """Return the schema of the batches."""
+        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+
+
+def open_session(
+    clients: Clients, table: TableId, *, max_streams: int, columns: Sequence[str] = (), condition: str = ""
+) -> ReadSession:
+    """Open a session over ``table`` as it is now, in up to ``max_streams`` streams; fewer when it is small.
+
+    ``columns`` and ``condition`` (SQL) are applied by BigQuery before anything is sent.
+
+    Raises:
+        TableNotFoundError, WarehousePermissionError, QuotaExceededError, WarehouseUnavailableError: as they say.
+        WarehouseError: BigQuery refuses the columns or the condition.
+    """
+    wanted = types.ReadSession(
+        table=table.path,
+        data_format=types.DataFormat.ARROW,
+        read_options=types.ReadSession.TableReadOptions(selected_fields=columns, row_restriction=condition),
+    )
+
+    def call() -> ReadSession:
+        with our_errors(f"opening a read session of {table}", READ_ROLE):
+            session = clients.read().create_read_session(
+                parent=f"projects/{clients.connection.project}",
+                read_session=wanted,
+                max_stream_count=max_streams,
+                retry=None,
+                timeout=CALL_SECONDS,
+            )
+        return ReadSession(
+            session.name,
+            tuple(stream.name for stream in session.streams),
+            bytes(session.arrow_schema.serialized_schema),
+            int(session.estimated_row_count),
+        )
+
+    return retry_passing(call, seconds=_OPEN_SECONDS)
+
+
+def read_stream(
+    clients: Clients, session: ReadSession, stream: str, *, offset: int = 0
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (offset of its first row, batch) of one stream from ``offset`` on, every row once.
+
+    A connection that breaks is opened again behind the last row that came.
+
+    Raises:
+        WarehouseUnavailableError: it did not come back within two minutes without a row.
+        WarehouseError: the session has expired, or BigQuery refuses.
+    """
+    schema = session.arrow_schema()
+    pause = 0.1
+    ends_at = time.monotonic() + _READ_SECONDS
+    while True:
+        try:
+            for batch in _read_once(clients, stream, offset, schema):
+                yield offset, batch
+                offset += batch.num_rows
+                pause, ends_at = 0.1, time.monotonic() + _READ_SECONDS
+        except WarehouseUnavailableError:
+            if time.monotonic() + pause > ends_at:
+                raise
+            time.sleep(pause)
+            pause = min(pause * 2, 10.0)
+        else:
+            return
+
+
+def _read_once(clients: Clients, stream: str, offset: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    responses = None
+    try:
+        responses = clients.read().read_rows(
+            read_stream=stream,
+            offset=offset,
+            retry=None,
+            # A stream may be read for hours; a peer that is gone is found by the channel's keep-alives.
+            timeout=None,
+            metadata=(("x-goog-request-params", f"read_stream={stream}"),),
+        )
+        for response in responses:
+            message = pa.py_buffer(response.arrow_record_batch.serialized_record_batch)
+            yield pa.ipc.read_record_batch(message, schema)
+    except api.OutOfRange:
+        return  # the offset is the stream's end
+    except SDK_ERRORS as exc:
+        raise error_from(exc, f"reading {stream}", READ_ROLE) from exc
+    finally:
+        if responses is not None and hasattr(responses, "cancel"):
+            responses.cancel()
+
+
+class BigQuerySource(DataSource):  # type: ignore[misc]
+    """A table of BigQuery as a Spark data source: a partition a stream, Arrow batches as they come.
+
+    Options: ``connection`` (JSON of :class:`~connectors.bigquery.client.Connection`), ``session`` (JSON of a
+    :class:`ReadSession` that the driver opened, so that a job that starts again reads the very same rows).
+
+    Example::
+
+        spark.dataSource.register(BigQuerySource)
+        options = {"connection": json.dumps(connection.as_json()), "session": json.dumps(session.as_json())}
+        rows = spark.read.format("refeed_bigquery").options(**options).load()
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name in ``read.format``."""
+        return "refeed_bigquery"
+
+    def schema(self) -> Any:
+        """Return the session's schema in Spark's types."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(self._session().arrow_schema())
+
+    def reader(self, schema: Any) -> "BigQueryReader":  # noqa: ARG002 - Spark's signature
+        """Return the reader that Spark drives."""
+        return BigQueryReader(Connection.from_json(json.loads(self.options["connection"])), self._session())
+
+    def _session(self) -> ReadSession:
+        return ReadSession.from_json(json.loads(self.options["session"]))
+
+
+class _StreamPartition(InputPartition):  # type: ignore[misc]
+    """One stream of a session."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.stream = stream
+
+
+class BigQueryReader(DataSourceReader):  # type: ignore[misc]
+    """Deals a session's streams out to tasks."""
+
+    def __init__(self, connection: Connection, session: ReadSession) -> None:
+        self._connection = connection
+        self._session = session
+
+    def partitions(self) -> list[_StreamPartition]:
+        """Return a partition for every stream; an empty table has no stream, and Spark wants a partition."""
+        return [_StreamPartition(stream) for stream in self._session.streams or ("",)]
+
+    def read(self, partition: _StreamPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the stream's batches."""
+        if not partition.stream:
+            return
+        for _, batch in read_stream(process_clients(self._connection), self._session, partition.stream):
+            yield batch
