@@ -1,0 +1,55 @@
+"""The commands of docs/api.md, run as they stand there."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.lake.archive import LakeArchive
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+# Codes of a call that is written wrongly; a backfill in the wrong state is the example's own affair.
+WRONG = re.compile(r"request_invalid|query_refused|\"not_found\"|method_not_allowed|http_error|\"internal\"")
+
+
+def scripts() -> list[str]:
+    """The indented blocks of the page that call the API, each a script."""
+    text = PAGE.read_text()
+    blocks = re.findall(r"(?:^(?:    .*)?\n)+", text, re.MULTILINE)
+    found = [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in blocks]
+    # Another caller's key is what the approval is about; it has tests of its own.
+    return [script for script in found if "curl" in script and "OTHER_KEY" not in script]
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="curl or jq is not installed")
+def test_every_command_of_the_page_is_one_that_the_api_takes(
+    start_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    api = start_api()
+    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
+    archive.create()
+    assert len(scripts()) >= 5
+    with api.client() as client:
+        parameters = {"day": {"type": "DATE", "value": "2026-01-01"}}
+        query = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day"
+        body = {"query": query, "topic": "examples", "parameters": parameters, "start_paused": True}
+        made = client.post("/backfills", json=body)
+        assert made.status_code == 202, made.text
+    environment = {**os.environ, "API": api.url, "ID": made.json()["id"]}
+    for script in scripts():
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert ran.returncode == 0, f"{script}\n{ran.stdout[-2000:]}\n{ran.stderr}"
+        assert not WRONG.search(ran.stdout), f"{script}\n{ran.stdout[-2000:]}"
