@@ -46,6 +46,7 @@ from model.errors import (
     TopicNotFoundError,
     UnauthenticatedError,
     WarehouseError,
+    WarehouseUnavailableError,
 )
 from sql.validate import QueryRefusedError
 
@@ -84,6 +85,7 @@ STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
     PubSubUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     PubSubError: HTTPStatus.BAD_GATEWAY,
     StorageFullError: HTTPStatus.INSUFFICIENT_STORAGE,
+    WarehouseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     WarehouseError: HTTPStatus.BAD_GATEWAY,
     LaunchError: HTTPStatus.SERVICE_UNAVAILABLE,
     JavaNotFoundError: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -16,7 +16,13 @@ from cli.client import RefeedApi
 from cli.invocation import command_settings
 from cli.processes import is_listening
 from cli.terminal import ExitCode, out, print_json
-from model.errors import JavaNotFoundError, RefeedError, SettingsError
+from model.errors import (
+    CredentialsMissingError,
+    JavaNotFoundError,
+    RefeedError,
+    SettingsError,
+    TableNotFoundError,
+)
 from model.settings import DEFAULT_PROJECT, Settings
 
 State = Literal["ok", "warning", "missing"]
@@ -65,6 +71,8 @@ def examine() -> Iterator[Finding]:
     yield _examine_home(settings.home)
     yield _examine_disk(settings.home)
     yield _examine_pubsub(settings)
+    if settings.warehouse == "bigquery":
+        yield _examine_bigquery(settings)
     yield _examine_api()
     for port, option in _UP_PORTS:
         yield _examine_port(port, option)
@@ -115,6 +123,24 @@ def _examine_pubsub(settings: Settings) -> Finding:
         fix = "refeed up" if is_local else "gcloud auth application-default login"
         return Finding("Pub/Sub", "missing", f"{name}: {exc.message}", fix)
     return Finding("Pub/Sub", "ok", f"{name}: {len(topics)} topics")
+
+
+def _examine_bigquery(settings: Settings) -> Finding:
+    from backup.warehouse import open_archive
+
+    try:
+        archive = open_archive(settings)
+        try:
+            archive.check()
+        finally:
+            archive.close()
+    except CredentialsMissingError as exc:
+        return Finding("BigQuery", "missing", exc.message, "gcloud auth application-default login")
+    except TableNotFoundError as exc:
+        return Finding("BigQuery", "missing", exc.message, "refeed init")
+    except RefeedError as exc:
+        return Finding("BigQuery", "missing", exc.message)
+    return Finding("BigQuery", "ok", f"{archive.uri} and what belongs to it")
 
 
 def _examine_api() -> Finding:

@@ -15,6 +15,7 @@ from model.errors import (
     RefeedError,
     RequestRefusedError,
     SettingsError,
+    WarehouseUnavailableError,
 )
 
 
@@ -39,7 +40,7 @@ def exit_code_of(error: RefeedError) -> ExitCode:
     """Return the exit code of a command that ended with ``error``."""
     if isinstance(error, SettingsError):
         return ExitCode.WRONG_USAGE
-    if isinstance(error, ApiUnavailableError | PubSubUnavailableError):
+    if isinstance(error, ApiUnavailableError | PubSubUnavailableError | WarehouseUnavailableError):
         return ExitCode.UNAVAILABLE
     if isinstance(error, RequestRefusedError) or error.code == "query_refused":
         return ExitCode.REFUSED

@@ -10,6 +10,9 @@ from cli import doctor
 from connectors.spark import java
 from local.server import PubSubServer
 from model.errors import JavaNotFoundError
+from tests.standin.fixture import StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
 
 
 def findings(result: Any) -> dict[str, dict[str, str]]:
@@ -97,3 +100,18 @@ def test_a_taken_port_is_a_warning_with_another_one(
         result = refeed("doctor")
     assert result.code == 0
     assert f"fix: refeed up --pubsub-port {port + 1}" in result.out
+
+
+def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_that_mends_it(
+    refeed: Callable[..., Any], shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**shared_standin.environment, "REFEED_WAREHOUSE": "bigquery"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("REFEED_ARCHIVE_TABLE", "doctor.messages")
+
+    def bigquery() -> dict[str, str]:
+        return findings(refeed("doctor", "--json"))["BigQuery"]
+
+    assert (bigquery()["state"], bigquery()["fix"]) == ("missing", "refeed init")
+    assert refeed("init").code == 0
+    assert bigquery()["state"] == "ok"
