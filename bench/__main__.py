@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-BENCHMARKS = ("local_pubsub", "backup", "backup_bigquery", "backfill", "sql_gate")
+BENCHMARKS = ("local_pubsub", "backup", "backup_bigquery", "backfill", "pipeline", "sql_gate", "latency")
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 

@@ -137,10 +137,10 @@ def test_a_kill_at_any_failpoint_loses_nothing_and_writes_nothing_twice(plant, t
             assert pipeline.is_running or marker.exists(), pipeline.ended_error().message
             return marker.exists()
 
-        wait_for(is_hit, seconds=90, why=f"{failpoint} was passed; the stream's log: {pipeline.log_tail()}")
+        wait_for(is_hit, seconds=180, why=f"{failpoint} was passed; the stream's log: {pipeline.log_tail()}")
         pipeline.kill()
     pipeline = plant.start_pipeline()
-    plant.wait_until_archived(pipeline)
+    plant.wait_until_archived(pipeline, seconds=180)
     plant.check()
     assert pipeline.stop() == 0
     assert plant.status()["state"] == "stopped"
@@ -151,25 +151,27 @@ def test_the_registry_is_followed_and_a_replay_s_row_says_where_it_came_from(pla
     attach(plant, "orders", "members")
     plant.send_some(20, 0)
     pipeline = plant.start_pipeline()
-    plant.wait_until_archived(pipeline)
+    plant.wait_until_archived(pipeline, seconds=180)
 
-    plant.publish_schema("string new = 3;", f"{SOURCES}  more: {{topic: more, message: shop.Member}}\n")
-    wait_for(lambda: "more" in plant.status()["running"], seconds=60, why="the new source was taken up")
-    plant.ids["staging.more"] = set()
+    more = "  more: {topic: more, message: shop.Member}\n  hooks: {topic: hooks, schema: inferred}\n"
+    plant.publish_schema("string new = 3;", f"{SOURCES}{more}")
+    wait_for(lambda: "more" in plant.status()["running"], seconds=180, why="the new sources were taken up")
+    plant.ids |= {"staging.more": set(), "staging.hooks": set()}
+    plant.send("staging.hooks", b'{"n": 1}', b'{"n": 0.5, "who": {"name": "Ann"}}')
     plant.send("staging.more", b'{"id": 1}')
 
     def has_new():
         # A batch that began before the change keeps the field with the unknown ones.
         plant.send("staging.orders", b'{"id": 1, "new": "x"}')
-        plant.wait_until_archived(pipeline)
+        plant.wait_until_archived(pipeline, seconds=180)
         return any(row["new"] for row in plant.rows("staging.orders"))
 
-    wait_for(has_new, seconds=60, why="the new field has its column")
+    wait_for(has_new, seconds=180, why="the new field has its column")
     plant.check()
     assert all(row["new"] or '"new"' in row["_unknown"] for row in plant.rows("staging.orders"))
 
     plant.publish_schema()
-    wait_for(lambda: plant.status()["alerts"], seconds=60, why="the dropped column was refused")
+    wait_for(lambda: plant.status()["alerts"], seconds=180, why="the dropped column was refused")
     (alert,) = (alert for alert in plant.status()["alerts"] if alert["about"] == "orders")
     assert alert["code"] == "evolution_refused"
     tags = {
@@ -181,7 +183,7 @@ def test_the_registry_is_followed_and_a_replay_s_row_says_where_it_came_from(pla
         "refeed_publish_time": "2023-01-01T00:00:00Z",
     }
     plant.send("staging.orders", b'{"id": 2, "new": "the old schema goes on"}', **tags)
-    plant.wait_until_archived(pipeline)
+    plant.wait_until_archived(pipeline, seconds=180)
     (replayed,) = (row for row in plant.rows("staging.orders") if row["_backfill_id"] == "bf_1")
     assert (replayed["_message_id"], replayed["_backfill_row"]) == ("the original", 7)
     assert replayed["new"] == "the old schema goes on"
