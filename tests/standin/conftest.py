@@ -53,7 +53,9 @@ class Archive(Writer):
         """Load messages into a partition such as 20260102."""
         file = pa.BufferOutputStream()
         pa.parquet.write_table(pa.Table.from_batches([messages(first, count, topic)]), file)
-        config = bigquery.LoadJobConfig(source_format="PARQUET")
+        options = bigquery.ParquetOptions()
+        options.enable_list_inference = True
+        config = bigquery.LoadJobConfig(source_format="PARQUET", parquet_options=options)
         target = f"{self.name}${partition}"
         self.rest.load_table_from_file(pa.BufferReader(file.getvalue()), target, job_config=config).result()
 

@@ -20,15 +20,18 @@ def add_job_routes(routes: Routes, jobs: Jobs, rows: Rows, uploads: Uploads) -> 
     def job(call: Call) -> str:
         return call.path["job"]
 
+    def place(call: Call) -> str | None:
+        return call.query.get("location")
+
     def list_jobs(call: Call) -> Mapping[str, Any]:
         size = int(call.query.get("maxResults") or 1000)
         return jobs.list_jobs(call.project, size, call.query.get("pageToken", ""))
 
     routes.add("POST", f"{_PREFIX}/jobs", "jobs.insert", lambda c: jobs.insert(c.project, c.body))
     routes.add("GET", f"{_PREFIX}/jobs", "jobs.list", list_jobs)
-    routes.add("GET", one, "jobs.get", lambda c: jobs.get(c.project, job(c)))
-    routes.add("POST", f"{one}/cancel", "jobs.cancel", lambda c: jobs.cancel(c.project, job(c)))
-    routes.add("DELETE", f"{one}/delete", "jobs.delete", lambda c: jobs.delete(c.project, job(c)))
+    routes.add("GET", one, "jobs.get", lambda c: jobs.get(c.project, job(c), place(c)))
+    routes.add("POST", f"{one}/cancel", "jobs.cancel", lambda c: jobs.cancel(c.project, job(c), place(c)))
+    routes.add("DELETE", f"{one}/delete", "jobs.delete", lambda c: jobs.delete(c.project, job(c), place(c)))
     routes.add("POST", f"{_PREFIX}/queries", "jobs.query", lambda c: rows.run_query(c.project, c.body))
     routes.add(
         "GET",

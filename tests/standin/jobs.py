@@ -20,7 +20,8 @@ from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
 from tests.standin.destinations import Destinations
 from tests.standin.faults import FaultBook
 from tests.standin.loads import read_upload
-from tests.standin.problems import HTTP_CODES, Problem, duplicate, not_found
+from tests.standin.locations import check_asked, check_datasets, choose_location
+from tests.standin.problems import HTTP_CODES, Problem, check_labels, duplicate, not_found
 from tests.standin.queries import Analysis, Cancel, Changed, Queries, QueryText
 from tests.standin.resources import LOCATION, Resources
 from tests.standin.statements import ddl_options, render_view
@@ -70,17 +71,15 @@ class Jobs:
         job_id = str(reference.get("jobId") or f"job_{uuid.uuid4().hex}")
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,1024}", job_id):
             raise Problem("invalid", f"Invalid job ID {job_id!r}.")
+        check_labels(config.get("labels"))
         config["jobType"] = kind.upper()
+        location = choose_location(self._catalog, project, config, reference.get("location"))
         job: dict[str, Any] = {
             "kind": "bigquery#job",
-            "id": f"{project}:{LOCATION}.{job_id}",
+            "id": f"{project}:{location}.{job_id}",
             "selfLink": f"/bigquery/v2/projects/{project}/jobs/{job_id}",
             "user_email": "standin@example.com",
-            "jobReference": {
-                "projectId": project,
-                "jobId": job_id,
-                "location": reference.get("location") or LOCATION,
-            },
+            "jobReference": {"projectId": project, "jobId": job_id, "location": location},
             "configuration": config,
             "status": {"state": "PENDING"},
             "statistics": {"creationTime": str(now_us() // 1000)},
@@ -97,14 +96,14 @@ class Jobs:
             job["_upload"] = upload
         with self._catalog.transaction() as db:
             if self._catalog.query("SELECT 1 FROM jobs WHERE project = ? AND id = ?", project, job_id):
-                raise duplicate("Job", project, f"{LOCATION}.{job_id}")
+                raise duplicate("Job", project, f"{location}.{job_id}")
             db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", (project, job_id, json.dumps(job), now_us()))
         self._launch(job)
-        return self.get(project, job_id)
+        return self.get(project, job_id, location)
 
-    def get(self, project: str, job_id: str) -> dict[str, Any]:
+    def get(self, project: str, job_id: str, location: str | None) -> dict[str, Any]:
         """Return a job."""
-        return _shown(self._find(project, job_id))
+        return _shown(self._find(project, job_id, location))
 
     def list_jobs(self, project: str, page_size: int, page_token: str) -> dict[str, Any]:
         """Return a page of jobs, the newest first."""
@@ -122,17 +121,17 @@ class Jobs:
             page["nextPageToken"] = str(rows[page_size - 1]["created_us"])
         return page
 
-    def cancel(self, project: str, job_id: str) -> dict[str, Any]:
+    def cancel(self, project: str, job_id: str, location: str | None) -> dict[str, Any]:
         """Ask a job to stop; one that is done stays as it is."""
-        self._find(project, job_id)
+        self._find(project, job_id, location)
         running = self._running.get((project, job_id))
         if running is not None:
             running.cancel.ask()
-        return {"kind": "bigquery#jobCancelResponse", "job": self.get(project, job_id)}
+        return {"kind": "bigquery#jobCancelResponse", "job": self.get(project, job_id, location)}
 
-    def delete(self, project: str, job_id: str) -> None:
+    def delete(self, project: str, job_id: str, location: str | None) -> None:
         """Forget a job that is done."""
-        if self._find(project, job_id)["status"]["state"] != "DONE":
+        if self._find(project, job_id, location)["status"]["state"] != "DONE":
             raise Problem("invalid", "A job that runs can't be deleted.")
         with self._catalog.transaction() as db:
             db.execute("DELETE FROM jobs WHERE project = ? AND id = ?", (project, job_id))
@@ -156,20 +155,23 @@ class Jobs:
         except Problem as exc:
             if exc.reason != "duplicate":
                 raise
-            return self.get(project, reference["jobId"])
+            place = choose_location(self._catalog, project, config, body.get("location"))
+            return self.get(project, str(reference["jobId"]), place)
 
-    def wait(self, project: str, job_id: str, seconds: float) -> dict[str, Any]:
+    def wait(self, project: str, job_id: str, location: str | None, seconds: float) -> dict[str, Any]:
         """Return a job when it is done or the time is over."""
         running = self._running.get((project, job_id))
         if running is not None:
             running.done.wait(seconds)
-        return self._find(project, job_id)
+        return self._find(project, job_id, location)
 
-    def _find(self, project: str, job_id: str) -> dict[str, Any]:
+    def _find(self, project: str, job_id: str, location: str | None) -> dict[str, Any]:
         rows = self._catalog.query("SELECT body FROM jobs WHERE project = ? AND id = ?", project, job_id)
         if not rows:
-            raise not_found("Job", project, f"{LOCATION}.{job_id}")
-        return dict(json.loads(rows[0]["body"]))
+            raise not_found("Job", project, f"{location or LOCATION}.{job_id}")
+        job = json.loads(rows[0]["body"])
+        check_asked(job, location)
+        return dict(job)
 
     def _save(self, job: Mapping[str, Any]) -> None:
         reference = job["jobReference"]
@@ -239,6 +241,7 @@ class Jobs:
 
     def _analyse(self, job: Mapping[str, Any]) -> Analysis:
         config = job["configuration"]["query"]
+        check_datasets(self._catalog, job)
         if config.get("useLegacySql", True):
             raise Problem("invalid", "Legacy SQL is not among what is kept here; set useLegacySql to false.")
         parameters = config.get("queryParameters") or []
@@ -350,6 +353,7 @@ class Jobs:
         config = job["configuration"]["load"]
         if "_upload" not in job:
             raise Problem("invalid", "A load takes an upload here; sourceUris are not among what is kept.")
+        check_datasets(self._catalog, job)
         reference = config["destinationTable"]
         key = TableKey(reference["projectId"], reference["datasetId"], reference["tableId"].partition("$")[0])
         path = self._catalog.folder / job["_upload"]

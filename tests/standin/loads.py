@@ -86,6 +86,18 @@ def split_multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], byt
     return dict(json.loads(contents[0])), contents[1]
 
 
+def _parquet_field(field: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a column of a Parquet file is: a LIST is a record of a record unless inference is asked for.
+
+    "Loading Parquet data from Cloud Storage", LIST logical type: ``list.element`` without enableListInference.
+    """
+    if field["mode"] != "REPEATED" or (config.get("parquetOptions") or {}).get("enableListInference"):
+        return field
+    element = {**field, "name": "element", "mode": "NULLABLE"}
+    inner = {"name": "list", "type": "RECORD", "mode": "REPEATED", "fields": [element]}
+    return {"name": field["name"], "type": "RECORD", "mode": "NULLABLE", "fields": [inner]}
+
+
 def read_upload(
     path: Path, config: Mapping[str, Any], table: TableEntry | None
 ) -> tuple[list[dict[str, Any]], pa.Table]:
@@ -102,11 +114,18 @@ def read_upload(
             rows = pq.read_table(path)
         except (pa.ArrowException, OSError) as exc:
             raise Problem("invalid", f"Error while reading data, error message: {exc}") from exc
-        own = fields_of(rows.schema)
+        own = [_parquet_field(field, config) for field in fields_of(rows.schema)]
         known = {field["name"].lower(): field for field in fields or own}
         if unknown := [field["name"] for field in own if field["name"].lower() not in known]:
             raise Problem("invalid", f"No such field: {', '.join(unknown)}")
         chosen = [known[field["name"].lower()] for field in own]
+        if wrapped := [
+            f["name"] for f, c in zip(own, chosen, strict=True) if f["mode"] != c["mode"] == "REPEATED"
+        ]:
+            raise Problem(
+                "invalid",
+                f"Provided Schema does not match Table. Field {wrapped[0]} has changed mode from REPEATED to NULLABLE",
+            )
         try:
             return chosen, conform_table(rows, arrow_schema(chosen))
         except pa.ArrowException as exc:

@@ -1,5 +1,7 @@
 """What BigQuery answers when it refuses: the REST API's reasons with their codes."""
 
+import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 # "BigQuery API HTTP status and error codes" (docs/errors), columns Reason and Code. bytesBilledLimitExceeded is
@@ -59,6 +61,29 @@ class Problem(Exception):  # noqa: N818
         error = {"message": self.message, "domain": "global", "reason": self.reason}
         status = _STATUSES.get(self.code, "UNKNOWN")
         return {"error": {"code": self.code, "message": self.message, "errors": [error], "status": status}}
+
+
+# "Requirements for labels" ("Introduction to labels"): keys and values are lower case, of 63 characters at most.
+_LABEL: Final = re.compile(r"[\w-]{0,63}")
+
+
+def check_labels(labels: Mapping[str, Any] | None) -> None:
+    """Refuse labels that the service refuses.
+
+    Raises:
+        Problem: ``invalid``.
+    """
+    if len(labels or {}) > 64:
+        raise Problem("invalid", "There are at most 64 labels.")
+    for key, value in (labels or {}).items():
+        for what, text in (("key", key), ("value", value or "")):
+            is_fine = _LABEL.fullmatch(text) and text == text.lower() and (what == "value" or text[:1].isalpha())
+            if not is_fine:
+                raise Problem(
+                    "invalid",
+                    f"Label {what} {text!r} has invalid characters. Only lowercase letters (including "
+                    "international), digits, dashes and underscores are allowed.",
+                )
 
 
 def not_found(kind: str, project: str, *parts: str) -> Problem:

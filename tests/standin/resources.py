@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
-from tests.standin.problems import Problem, duplicate
+from tests.standin.problems import Problem, check_labels, duplicate
 from tests.standin.schemas import check_change, normalise_fields
 
 LOCATION: Final = "US"
@@ -36,6 +36,7 @@ class Resources:
         with self._catalog.transaction():
             if self._catalog.query("SELECT 1 FROM datasets WHERE project = ? AND dataset = ?", project, name):
                 raise duplicate("Dataset", project, name)
+            check_labels(body.get("labels"))
             stored = {key: value for key, value in body.items() if key not in _OUTPUT_ONLY}
             stored["datasetReference"] = {"projectId": project, "datasetId": name}
             stored.setdefault("location", LOCATION)
@@ -63,6 +64,7 @@ class Resources:
         with self._catalog.transaction():
             old = self._catalog.find_dataset(project, name)
             _check_etag(old, if_match)
+            check_labels(body.get("labels"))
             return self._put_dataset(project, name, _stamp(_changed(old, body, patch=patch), old))
 
     def delete_dataset(self, project: str, name: str, *, contents: bool) -> None:
@@ -225,6 +227,7 @@ def _checked_table(body: dict[str, Any]) -> dict[str, Any]:
         raise Problem("invalid", "Invalid value for expirationTime: it has to be in the future.")
     if "schema" in body:
         body["schema"] = {"fields": normalise_fields(body["schema"].get("fields") or [])}
+    check_labels(body.get("labels"))
     names = {field["name"].lower() for field in body.get("schema", {}).get("fields", [])}
     if partitioning := body.get("timePartitioning"):
         body["timePartitioning"] = _checked_partitioning(partitioning, names)

@@ -34,7 +34,8 @@ class Rows:
             Problem: the job's own, when it failed.
         """
         seconds = float(query.get("timeoutMs") or 10_000) / 1000
-        return self.answer(self._jobs.wait(project, job_id, seconds), query, "bigquery#getQueryResultsResponse")
+        job = self._jobs.wait(project, job_id, query.get("location"), seconds)
+        return self.answer(job, query, "bigquery#getQueryResultsResponse")
 
     def run_query(self, project: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Run a query and return its first page when it is done in time (jobs.query)."""
@@ -50,7 +51,8 @@ class Rows:
                 "cacheHit": False,
             }
         seconds = float(body.get("timeoutMs") or 10_000) / 1000
-        found = self._jobs.wait(project, job["jobReference"]["jobId"], seconds)
+        reference = job["jobReference"]
+        found = self._jobs.wait(project, reference["jobId"], reference["location"], seconds)
         options = body.get("formatOptions") or {}
         query = {"formatOptions.useInt64Timestamp": str(options.get("useInt64Timestamp", False))}
         if "maxResults" in body:

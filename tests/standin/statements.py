@@ -16,6 +16,8 @@ from tests.standin.catalog import PARTITION_DATE, PARTITION_TIME, TableEntry, Ta
 from tests.standin.problems import Problem
 
 _PSEUDO: Final = frozenset((PARTITION_TIME, PARTITION_DATE))
+# "Quotas and limits", query jobs: maximum unresolved GoogleSQL query length.
+_MOST_CHARACTERS: Final = 1024 * 1024
 _KINDS: Final = (
     (exp.Insert, "INSERT"),
     (exp.Delete, "DELETE"),
@@ -48,6 +50,10 @@ def parse_statement(text: str, project: str, default_dataset: str | None) -> Sta
     Raises:
         Problem: ``invalidQuery``; it is no statement, several, or of a kind that is not kept here.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise Problem(
+            "invalid", "The query is too large. The maximum standard SQL query length is 1024.00K characters"
+        )
     try:
         trees = [tree for tree in sqlglot.parse(text, read="bigquery") if tree is not None]
     except (SqlglotError, RecursionError) as exc:

@@ -166,3 +166,40 @@ def test_every_type_survives_rest(archive):
         None,
         datetime.fromisoformat("2026-01-02T03:04:05"),
     )
+
+
+def test_a_job_runs_where_its_datasets_are_and_is_found_there_alone(shared_standin, archive):
+    """ "Dataset locations": outside of US and EU a call names the location of the job that it means."""
+    client = shared_standin.client()
+    parent = bigquery.Dataset(f"shop.far_{archive.name.partition('.')[0]}")
+    parent.location = "europe-west1"
+    client.create_dataset(parent)
+    job = client.query(f"CREATE TABLE {parent.dataset_id}.t AS SELECT 1 AS x")
+    job.result()
+    assert job.location == "europe-west1"
+    with pytest.raises(exceptions.NotFound, match="Not found: Job"):
+        client.get_job(job.job_id)
+    assert client.get_job(job.job_id, location="europe-west1").state == "DONE"
+    text = f"SELECT * FROM {parent.dataset_id}.t"
+    with pytest.raises(exceptions.NotFound, match="was not found in location US"):
+        client.query(text, location="US", job_retry=None).result(job_retry=None)
+    near = shared_standin.client(location="europe-west1")
+    assert near.get_job(near.query(text).job_id).result().total_rows == 1
+
+
+def test_labels_are_held_to_their_requirements(archive):
+    """ "Requirements for labels": lower case letters, digits, dashes and underscores, 63 characters at most."""
+    for labels in ({"Key": "v"}, {"k": "bf_01ARZ3"}, {"k": "x" * 64}, {"1k": "v"}, {"k": "a.b"}):
+        with pytest.raises(exceptions.BadRequest, match="Label"):
+            archive.run("SELECT 1", labels=labels)
+        table = archive.rest.get_table(archive.name)
+        table.labels = labels
+        with pytest.raises(exceptions.BadRequest, match="Label"):
+            archive.rest.update_table(table, ["labels"])
+    assert archive.run("SELECT 1", labels={"k": "bf_01arz3-é", "empty": ""}).state == "DONE"
+
+
+def test_a_text_has_a_greatest_length(archive):
+    """ "Quotas and limits", query jobs: an unresolved GoogleSQL query has 1 MB at most."""
+    with pytest.raises(exceptions.BadRequest, match="too large"):
+        archive.query(f"SELECT '{'x' * 1024 * 1024}'")

@@ -2,12 +2,14 @@ import base64
 import io
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import requests
 from google.api_core import exceptions
 from google.cloud import bigquery
 
-from tests.standin.conftest import MOMENT
+from tests.standin.conftest import MOMENT, messages
 
 JSON = bigquery.SourceFormat.NEWLINE_DELIMITED_JSON
 
@@ -109,3 +111,15 @@ def test_rows_of_insert_all_are_there_at_once_and_bad_ones_are_named(archive):
     assert [e["index"] for e in errors] == [1]
     assert archive.rest.insert_rows_json(archive.name, [good], row_ids=["a"]) == []
     assert archive.rows == 1
+
+
+def test_a_list_in_parquet_is_an_array_only_on_request(archive):
+    """ "Loading Parquet data from Cloud Storage": without inference a LIST is a record of ``list.element``."""
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_batches([messages(0, 2)]), file)
+    file.seek(0)
+    config = bigquery.LoadJobConfig(source_format="PARQUET")
+    with pytest.raises(exceptions.BadRequest, match="does not match Table"):
+        archive.rest.load_table_from_file(file, archive.name, job_config=config).result()
+    archive.load(0, 2, "20260102")
+    assert archive.rows == 2

@@ -1,3 +1,5 @@
+import uuid
+
 import pytest
 import requests
 from google.api_core import exceptions
@@ -5,18 +7,32 @@ from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
 from tests.standin.conftest import make_archive
-from tests.standin.fixture import StandIn
+from tests.standin.fixture import StandIn, run_standin
 from tests.standin.reader import Reader
-from tests.standin.writer import PENDING, Code, Writer, batch, code_of, request
+from tests.standin.writer import COMMITTED, PENDING, Code, Writer, batch, code_of, request
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture(scope="module")
+def standin(tmp_path_factory):
+    """A server that tests may kill, if they start it again."""
+    with run_standin(tmp_path_factory.mktemp("killed")) as server:
+        yield server
 
 
 @pytest.fixture
-def writer(standin):
-    client = standin.client()
-    client.create_dataset("backup")
+def dataset(standin):
+    name = f"d{uuid.uuid4().hex[:12]}"
+    standin.client().create_dataset(name)
+    return name
+
+
+@pytest.fixture
+def writer(standin, dataset):
     fields = [bigquery.SchemaField("data", "BYTES"), bigquery.SchemaField("message_id", "STRING")]
-    client.create_table(bigquery.Table("shop.backup.messages", fields))
-    return Writer(standin, "backup.messages")
+    standin.client().create_table(bigquery.Table(f"shop.{dataset}.messages", fields))
+    return Writer(standin, f"{dataset}.messages")
 
 
 def plain(*ids, **columns):
@@ -36,7 +52,7 @@ def test_committed_rows_and_pending_streams_survive_a_killed_server(standin, wri
     writer.finalise(final)
     writer.commit(done)
     restart(standin)
-    writer = Writer(standin, "backup.messages")
+    writer = Writer(standin, writer.name)
     assert writer.rows == 2
     again, on = writer.append(request(open_, plain("a", "b"), 0), request(open_, plain("c"), 2))
     assert code_of(again.error) == Code.OFFSET_ALREADY_EXISTS
@@ -63,7 +79,7 @@ def test_a_server_that_dies_in_a_commit_has_committed_all_or_nothing(standin, wr
         )
     standin.wait_until_dead()
     standin.start()
-    writer = Writer(standin, "backup.messages")
+    writer = Writer(standin, writer.name)
     assert writer.rows == expected
     answer = writer.commit(*streams)
     assert [e.code for e in answer.stream_errors] == ([Code.STREAM_ALREADY_COMMITTED] * 2 if expected else [])
@@ -74,30 +90,33 @@ def test_a_half_written_append_is_not_there(standin, writer):
     stream = writer.create(PENDING)
     writer.append(request(stream, plain("a"), 0))
     standin.kill()
-    [file] = (standin.folder / "rows").glob("*.frames")
-    with file.open("ab") as tail:
+    newest = max((standin.folder / "rows").glob("*.frames"), key=lambda file: file.stat().st_mtime)
+    with newest.open("ab") as tail:
         tail.write(b"RFFR" + bytes(20))
     standin.start()
-    writer = Writer(standin, "backup.messages")
+    writer = Writer(standin, writer.name)
     [answer] = writer.append(request(stream, plain("b"), 1))
     assert answer.append_result.offset == 1
     assert writer.finalise(stream) == 2
 
 
-def test_sigterm_ends_it_cleanly(standin):
+def test_sigterm_ends_it_cleanly_and_nothing_is_lost(standin, writer):
+    stream = writer.create(COMMITTED)
+    writer.append(request(stream, plain("a"), 0))
     assert standin.stop() == 0
+    standin.start()
+    assert Writer(standin, writer.name).rows == 1
 
 
 @pytest.fixture
-def archive(standin):
-    standin.client().create_dataset("lake")
-    archive = make_archive(standin, "lake")
+def archive(standin, dataset):
+    archive = make_archive(standin, dataset)
     archive.add(0, 50)
     return archive
 
 
-def test_jobs_and_their_results_survive_and_what_was_running_runs_again(standin, archive):
-    config = bigquery.QueryJobConfig(destination="shop.lake.selection", write_disposition="WRITE_EMPTY")
+def test_jobs_and_their_results_survive_and_what_was_running_runs_again(standin, archive, dataset):
+    config = bigquery.QueryJobConfig(destination=f"shop.{dataset}.selection", write_disposition="WRITE_EMPTY")
     done = archive.run("SELECT message_id FROM {t}", labels={"a": "b"})
     standin.fault("jobs.run", "kill", when="before")
     text = f"SELECT message_id FROM {archive.name}"
@@ -108,7 +127,7 @@ def test_jobs_and_their_results_survive_and_what_was_running_runs_again(standin,
     standin.wait_until_dead()
     standin.start()
     assert archive.rest.get_job("bf_2").result(job_retry=None).total_rows == 50
-    assert archive.rest.get_table("lake.selection").num_rows == 50
+    assert archive.rest.get_table(f"{dataset}.selection").num_rows == 50
     again = archive.rest.get_job(done.job_id)
     assert (again.state, again.labels) == ("DONE", {"a": "b"})
     assert again.result().total_rows == 50
