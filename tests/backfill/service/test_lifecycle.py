@@ -37,6 +37,18 @@ def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
     assert launcher.closed == 1
 
 
+def test_a_backfill_that_waits_without_a_driver_keeps_no_spark(
+    open_service: Callable[..., BackfillService], launcher: Any, request_of: RequestOf
+) -> None:
+    service = open_service()
+    service.start()
+    service.create(request_of(start_paused=True), principal=LOCAL)
+
+    service.close()
+
+    assert launcher.closed == 1
+
+
 def test_a_backfill_that_is_not_there_is_an_error(service: BackfillService) -> None:
     calls: list[Callable[..., object]] = [
         service.get,
