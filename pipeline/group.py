@@ -165,6 +165,8 @@ class Group:
             return
         self._mend("registry")
         is_first = self._fingerprint == ""
+        if not sources:
+            _log.warning("group_without_sources", group=self.name)
         before = dict(self._accepted)
         accepted = {}
         for source in sources:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -37,14 +38,17 @@ class RowWriter(ArchiveWriter):
     def write_rows(self, batches: Sequence[pa.RecordBatch]) -> WrittenFile:
         """Write one durable file with the rows of ``batches``, which have one schema and an ``ingest_time``.
 
-        The file lies in the partition of its first row; the rows of one file are written within seconds.
+        ``ingest_time`` becomes now, the same for every row, so that a file lies in one partition.
 
         Raises:
             StorageFullError: there is no room; nothing is left behind.
             WarehouseError: the file can't be written.
         """
         table = pa.Table.from_batches(batches)
-        return self._write(table, table.column("ingest_time")[0].as_py())
+        now = datetime.now(UTC)
+        place = table.schema.get_field_index("ingest_time")
+        same = pa.repeat(pa.scalar(now, table.schema.field(place).type), table.num_rows)
+        return self._write(table.set_column(place, table.schema.field(place), same), now)
 
     def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
         """Write ``file`` again without the rows where ``is_unwanted`` holds; None when none are left."""

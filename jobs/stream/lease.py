@@ -61,7 +61,7 @@ def lock_home(folder: Path) -> Iterator[str]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             raise LeaseHeldError(
-                f"Another backup stream runs on {folder} (process {_read_pid(file)}): stop it first, or start "
+                f"Another stream runs on {folder} (process {_read_pid(file)}): stop it first, or start "
                 "this one with another --home.",
                 folder=str(folder),
             ) from exc
@@ -84,7 +84,7 @@ def refuse_held(store: LeaseStore, name: str, stream: str) -> None:
         left_seconds = holder.expires_at - time.time()
         if holder.stream != stream and left_seconds > 0:
             raise LeaseHeldError(
-                f"A backup stream on {holder.host} (process {holder.pid}) holds {name}: stop it, or wait "
+                f"A stream on {holder.host} (process {holder.pid}) holds {name}: stop it, or wait "
                 f"{left_seconds:.0f} s for its lease to run out if it is dead.",
                 lease=name,
             )
