@@ -42,19 +42,11 @@ class Findings:
     missing: list[str] = field(default_factory=list)
 
 
-Record = Callable[[Mapping[str, Any], str, Findings], list[Any]]
+Record = Callable[[Mapping[str, Any], str, Findings], Any]
 _Nested = Callable[[Any, str, Findings], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """Where the value of one JSON name goes; ``twin`` is the field's other name."""
-
-    index: int
-    convert: Convert | None
-    nested: _Nested | None
-    twin: str | None
-    plan: FieldPlan
+# Where the value of one JSON name goes (None: nowhere), the type of a value that is taken as it is, what reads any
+# other, whether that is told the path too, the field's other name in JSON, and the field.
+_Slot = tuple[int | str | None, type | None, Convert | _Nested, bool, str | None, FieldPlan]
 
 
 def visible(plans: Sequence[FieldPlan]) -> list[FieldPlan]:
@@ -62,42 +54,47 @@ def visible(plans: Sequence[FieldPlan]) -> list[FieldPlan]:
     return [plan for plan in plans if not plan.options.is_hidden]
 
 
-def compile_record(plans: Sequence[FieldPlan]) -> Record:  # noqa: C901  the inner loop runs for every field
-    """Return what makes a list of values, one for each visible plan, of a JSON object.
+def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Record:  # noqa: C901  for every field
+    """Return what makes values of a JSON object: a list, one for each visible plan, or a dictionary ``by_column``.
 
     Raises:
         WrongTypeError: (the returned function) a value can't be what its field is.
     """
     shown = visible(plans)
-    template = [_default(plan) for plan in shown]
-    slots = _slots(plans, shown)
+    places: list[int | str] = [plan.column if by_column else index for index, plan in enumerate(shown)]
+    defaults = [_default(plan) for plan in shown]
+    template: Any = dict(zip(places, defaults, strict=True)) if by_column else defaults
+    slots = _slots(plans, {id(plan): place for plan, place in zip(shown, places, strict=True)})
     coalesced = [
-        (index, _coalesce(plan, plans), _value(plan)) for index, plan in enumerate(shown) if _coalesces(plan)
+        (place, _coalesce(plan, plans), _value(plan), plan.proto_name)
+        for place, plan in zip(places, shown, strict=True)
+        if _coalesces(plan)
     ]
     required = [plan for plan in plans if plan.options.is_required]
 
-    def convert(source: Mapping[str, Any], prefix: str, findings: Findings) -> list[Any]:  # noqa: C901  the same
+    def convert(source: Mapping[str, Any], prefix: str, findings: Findings) -> Any:  # noqa: C901  the same
         values = template.copy()
         for key, value in source.items():
             slot = slots.get(key)
             if slot is None:
                 findings.unknown[prefix + key] = value
                 continue
-            if value is None or slot.index < 0:
+            place, as_it_is, read, is_told, twin, _ = slot
+            if value is None or place is None:
                 continue
-            if slot.twin is not None and slot.twin in source:
-                raise WrongTypeError(f"{prefix}{key}: comes as {slot.twin} too")
+            if twin is not None and twin in source:
+                raise WrongTypeError(f"{prefix}{key}: comes as {twin} too")
+            if type(value) is as_it_is:
+                values[place] = value
+                continue
             try:
-                if slot.nested is not None:
-                    values[slot.index] = slot.nested(value, prefix + key, findings)
-                else:
-                    values[slot.index] = slot.convert(value)  # type: ignore[misc]
+                values[place] = read(value, prefix + key, findings) if is_told else read(value)  # type: ignore[call-arg]
             except UnknownValueError:
-                values[slot.index] = _keep_known(slot, value, prefix + key, findings)
+                values[place] = _keep_known(slot, value, prefix + key, findings)
             except _FAULTS as exc:
                 raise WrongTypeError(f"{prefix}{key}: {exc}") from exc
-        for index, choose, read in coalesced:
-            _take_coalesced(values, index, choose(source), read, f"{prefix}{shown[index].proto_name}")
+        for place, choose, read, name in coalesced:
+            _take_coalesced(values, place, choose(source), read, f"{prefix}{name}")
         for plan in required:
             if all(source.get(name) is None for name in plan.names):
                 findings.missing.append(prefix + plan.proto_name)
@@ -106,21 +103,34 @@ def compile_record(plans: Sequence[FieldPlan]) -> Record:  # noqa: C901  the inn
     return convert
 
 
-def _slots(plans: Sequence[FieldPlan], shown: Sequence[FieldPlan]) -> dict[str, _Slot]:
-    places = {id(plan): index for index, plan in enumerate(shown)}
+def _slots(plans: Sequence[FieldPlan], places: Mapping[int, int | str]) -> dict[str, _Slot]:
     slots: dict[str, _Slot] = {}
     for plan in plans:
         if plan.kind == "attributes":
             continue
-        index = places.get(id(plan), -1)
-        nested = convert = None
-        if index >= 0:
-            nested = _nested(plan)
-            convert = None if nested is not None else _value(plan)
+        place = places.get(id(plan))
+        nested = None if place is None else _nested(plan)
+        read = to_json if place is None else _value(plan) if nested is None else nested
         for name in plan.names:
             twin = next((other for other in plan.names if other != name), None)
-            slots[name] = _Slot(index, convert, nested, twin, plan)
+            slots[name] = (place, _taken_as_it_is(plan), read, nested is not None, twin, plan)
     return slots
+
+
+def _taken_as_it_is(plan: FieldPlan) -> type | None:
+    """Return the type whose values are cells already, None where every value is looked at."""
+    options = plan.options
+    is_changed = any((options.filter, options.regex_extract, options.append, options.regex_replace)) or any(
+        (options.local_to_utc, options.divide)
+    )
+    if plan.is_repeated or is_changed:
+        return None
+    exact: dict[tuple[str, str], type] = {
+        ("text", "STRING"): str,
+        ("float", "FLOAT64"): float,
+        ("bool", "BOOL"): bool,
+    }
+    return exact.get((plan.kind, plan.type))
 
 
 def _default(plan: FieldPlan) -> Any:
@@ -145,7 +155,7 @@ def _value(plan: FieldPlan) -> Convert:
     def convert(value: Any) -> list[Any]:
         if type(value) is not list:
             raise ValueError(f"is {name_of(value)}, not a list")
-        if None in value:
+        if None in value and plan.kind != "json":
             raise ValueError("has null in its list")
         found = [scalar(element) for element in value]
         # What a filter leaves out, or an empty text that is no time, has no place in a list.
@@ -237,13 +247,12 @@ def _nested(plan: FieldPlan) -> _Nested | None:
         return None
     if plan.kind == "map":
         return _map(plan)
-    columns = [child.column for child in visible(plan.fields)]
-    record = compile_record(plan.fields)
+    record = compile_record(plan.fields, by_column=True)
 
-    def convert_one(value: Any, path: str, findings: Findings) -> dict[str, Any]:
+    def convert_one(value: Any, path: str, findings: Findings) -> Any:
         if type(value) is not dict:
             raise WrongTypeError(f"{path}: is {name_of(value)}, not an object")
-        return dict(zip(columns, record(value, f"{path}.", findings), strict=True))
+        return record(value, f"{path}.", findings)
 
     if not plan.is_repeated:
         return convert_one
@@ -284,10 +293,11 @@ def _map(plan: FieldPlan) -> _Nested:
 
 def _keep_known(slot: _Slot, value: Any, path: str, findings: Findings) -> Any:
     """Return the cell of an enum with names that the schema does not know, which are kept as unknown parts."""
-    if not slot.plan.is_repeated:
+    plan = slot[-1]
+    if not plan.is_repeated:
         findings.unknown[path] = value
         return None
-    scalar = _scalar(slot.plan)
+    scalar = _scalar(plan)
     known = []
     for at, element in enumerate(value):
         try:
@@ -319,11 +329,11 @@ def _coalesce(plan: FieldPlan, plans: Sequence[FieldPlan]) -> Callable[[Mapping[
     return choose
 
 
-def _take_coalesced(values: list[Any], index: int, chosen: Any, read: Convert, path: str) -> None:
+def _take_coalesced(values: Any, place: int | str, chosen: Any, read: Convert, path: str) -> None:
     if chosen is None:
         return
     try:
-        values[index] = read(chosen)
+        values[place] = read(chosen)
     except UnknownValueError:
         return
     except _FAULTS as exc:
