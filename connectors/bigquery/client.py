@@ -19,6 +19,9 @@ _CHANNEL_OPTIONS: Final = (
 _STORAGE_ENDPOINT: Final = "bigquerystorage.googleapis.com"
 # A call that is answered at all is answered within this; what lasts longer is asked again.
 CALL_SECONDS: Final = 60.0
+# Google's REST client tries again by itself, for ten minutes and without a word: a wrong host would look like a
+# slow one. Calls are made once, and tried again by connectors.bigquery.errors, in the caller's own time.
+ONCE: Final[Mapping[str, Any]] = {"retry": None, "timeout": CALL_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
-from connectors.bigquery.client import CALL_SECONDS, Clients
+from connectors.bigquery.client import CALL_SECONDS, ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
 from connectors.bigquery.notes import Note, Notes
 from connectors.bigquery.staged import StagedRows, insert_staged
@@ -147,7 +147,7 @@ class Committer:
 
         def call() -> bool:
             with our_errors("looking for an attempt's messages", JOB_ROLE):
-                job = self._clients.rest().query(sql, job_config=config)
-                return any(int(row["found"]) for row in job.result(timeout=_QUERY_SECONDS))
+                job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
+                return any(int(row["found"]) for row in job.result(retry=None, timeout=_QUERY_SECONDS))
 
         return retry_passing(call, seconds=_QUERY_SECONDS)

@@ -9,13 +9,14 @@ from typing import Any, Final
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from connectors.bigquery.client import Clients
+from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import our_errors, retry_passing
 from connectors.bigquery.notes import Notes
 from connectors.bigquery.tables import TableId
-from model.errors import CheckpointCorruptError, LeaseLostError
+from model.errors import CheckpointCorruptError, LeaseLostError, WarehouseUnavailableError
 
 _LEASE_SECONDS: Final = 60.0
+_MOST_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class BigQueryLeases:
 
     def _change(self, name: str, change: Callable[[LeaseState], LeaseState]) -> LeaseState:
         def call() -> LeaseState:
-            while True:
+            for _ in range(_MOST_TRIES):
                 state, table = self._read(name, is_created=True)
                 wanted = change(state)
                 if wanted == state:
@@ -117,10 +118,11 @@ class BigQueryLeases:
                 table.description = json.dumps(asdict(wanted))
                 with our_errors(f"changing the lease {name}"):
                     try:
-                        self._clients.rest().update_table(table, ["description"])
+                        self._clients.rest().update_table(table, ["description"], **ONCE)
                     except api.PreconditionFailed:
                         continue
                 return wanted
+            raise WarehouseUnavailableError(f"The lease {name} is changed by others all the time.")
 
         return retry_passing(call, seconds=_LEASE_SECONDS)
 
@@ -130,15 +132,15 @@ class BigQueryLeases:
         def call() -> Any:
             with our_errors(f"reading the lease {name}"):
                 try:
-                    return self._clients.rest().get_table(str(table))
+                    return self._clients.rest().get_table(str(table), **ONCE)
                 except api.NotFound:
                     if not is_created:
                         return None
                 wanted = bigquery.Table(str(table), schema=[bigquery.SchemaField("nothing", "STRING")])
                 wanted.description = json.dumps(asdict(LeaseState()))
                 wanted.labels = {"app": "refeed", **dict(self._clients.connection.labels)}
-                self._clients.rest().create_table(wanted, exists_ok=True)
-                return self._clients.rest().get_table(str(table))
+                self._clients.rest().create_table(wanted, exists_ok=True, **ONCE)
+                return self._clients.rest().get_table(str(table), **ONCE)
 
         found = retry_passing(call, seconds=_LEASE_SECONDS)
         if found is None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from google.cloud import bigquery
 
 from connectors.bigquery.append import COMMITTED, StreamAppender, create_stream, finalize_stream
-from connectors.bigquery.client import Clients
+from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
 from connectors.bigquery.rows import encode_rows
 from connectors.bigquery.tables import TableId
@@ -150,7 +150,9 @@ class Notes:
 
         def call() -> list[Any]:
             with our_errors(f"reading {self._table}", JOB_ROLE):
-                job = self._clients.rest().query(sql.format(table=f"`{self._table}`"), job_config=config)
-                return list(job.result(timeout=_QUERY_SECONDS))
+                job = self._clients.rest().query(
+                    sql.format(table=f"`{self._table}`"), job_config=config, job_retry=None, **ONCE
+                )
+                return list(job.result(retry=None, timeout=_QUERY_SECONDS))
 
         return retry_passing(call, seconds=_QUERY_SECONDS)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from connectors.bigquery.client import CALL_SECONDS, Clients
+from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
 from connectors.bigquery.tables import TableId
 from model.errors import (
@@ -84,7 +84,7 @@ class SelectionJobs:
 
         def call() -> DryRunAnswer:
             with _query_errors("trying the query"):
-                job = self._clients.rest().query(sql, job_config=config, job_retry=None, timeout=CALL_SECONDS)
+                job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
             return DryRunAnswer(int(job.total_bytes_processed or 0), dict(job._properties))  # noqa: SLF001 no other way to its JSON
 
         return retry_passing(call, seconds=_RETRY_SECONDS)
@@ -127,10 +127,10 @@ class SelectionJobs:
             with _query_errors(f"starting the query of {backfill}"):
                 try:
                     job = self._clients.rest().query(
-                        sql, job_id=job_id(backfill), job_config=config, job_retry=None, timeout=CALL_SECONDS
+                        sql, job_id=job_id(backfill), job_config=config, job_retry=None, **ONCE
                     )
                 except api.Conflict:
-                    job = self._clients.rest().get_job(job_id(backfill))
+                    job = self._clients.rest().get_job(job_id(backfill), **ONCE)
             if (job.labels or {}).get(_FINGERPRINT) != fingerprint:
                 raise IdempotencyKeyReusedError(f"{backfill} has a query job already, with another query.")
             return str(job.job_id)
@@ -161,7 +161,7 @@ class SelectionJobs:
 
         def call() -> SelectedTable:
             with our_errors(f"reading the selection of {backfill}"):
-                table = self._clients.rest().get_table(str(self.table_of(backfill)))
+                table = self._clients.rest().get_table(str(self.table_of(backfill)), **ONCE)
             return SelectedTable(
                 str(self.table_of(backfill)), int(table.num_rows), int(job.total_bytes_billed or 0), table.expires
             )
@@ -174,7 +174,7 @@ class SelectionJobs:
         def call() -> None:
             with our_errors(f"cancelling the query of {backfill}", JOB_ROLE):
                 try:
-                    self._clients.rest().cancel_job(job_id(backfill), timeout=CALL_SECONDS)
+                    self._clients.rest().cancel_job(job_id(backfill), **ONCE)
                 except api.NotFound:
                     return
 
@@ -185,7 +185,7 @@ class SelectionJobs:
 
         def call() -> None:
             with our_errors(f"deleting the selection of {backfill}"):
-                self._clients.rest().delete_table(str(self.table_of(backfill)), not_found_ok=True)
+                self._clients.rest().delete_table(str(self.table_of(backfill)), not_found_ok=True, **ONCE)
 
         retry_passing(call, seconds=_RETRY_SECONDS)
 
@@ -202,7 +202,7 @@ class SelectionJobs:
 
         def call() -> None:
             with our_errors(f"creating the selection of {backfill}"):
-                self._clients.rest().create_table(table, exists_ok=True)
+                self._clients.rest().create_table(table, exists_ok=True, **ONCE)
 
         retry_passing(call, seconds=_RETRY_SECONDS)
 
@@ -210,7 +210,7 @@ class SelectionJobs:
         def call() -> Any:
             with our_errors(f"asking for the query of {backfill}", JOB_ROLE):
                 try:
-                    return self._clients.rest().get_job(job_id(backfill), timeout=CALL_SECONDS)
+                    return self._clients.rest().get_job(job_id(backfill), **ONCE)
                 except api.NotFound as exc:
                     raise JobNotFoundError(f"BigQuery knows no query of {backfill}.") from exc
 

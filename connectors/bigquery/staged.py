@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from connectors.bigquery.client import Clients
+from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
 from connectors.bigquery.rows import Refusal
 from connectors.bigquery.tables import TableId, read_table
@@ -90,7 +90,7 @@ def insert_staged(clients: Clients, target: TableId, staged: StagedRows, *, job:
 def drop_staged(clients: Clients, table: str) -> None:
     """Delete a table of staged rows; where that fails it expires."""
     try:
-        clients.rest().delete_table(table, not_found_ok=True)
+        clients.rest().delete_table(table, not_found_ok=True, **ONCE)
     except SDK_ERRORS:
         return
 
@@ -106,7 +106,7 @@ def _create(clients: Clients, staged: TableId, target: TableId) -> None:
 
     def call() -> None:
         with our_errors(f"creating table {staged}"):
-            clients.rest().create_table(table, exists_ok=True)
+            clients.rest().create_table(table, exists_ok=True, **ONCE)
 
     retry_passing(call, seconds=_LOAD_SECONDS)
 
@@ -146,13 +146,13 @@ def _run_load(clients: Clients, staged: TableId, rows: pa.RecordBatch) -> Wareho
             # An id for each try: one whose answer was lost is looked up before another is begun.
             found = _find_job(clients, f"{job_id}-{number - 1}") if number > 1 else None
             if found is not None and found.error_result is None:
-                found.result(timeout=_LOAD_SECONDS)
+                found.result(retry=None, timeout=_LOAD_SECONDS)
                 return None
             try:
                 job = clients.rest().load_table_from_file(
                     file, str(staged), job_id=f"{job_id}-{number}", job_config=config, timeout=_LOAD_SECONDS
                 )
-                job.result(timeout=_LOAD_SECONDS)
+                job.result(retry=None, timeout=_LOAD_SECONDS)
             except api.BadRequest as exc:
                 # "BigQuery error messages": invalid is what the data itself is refused with.
                 error = error_from(exc, what, JOB_ROLE)
@@ -168,9 +168,6 @@ def _run_insert(
     clients: Clients, target: TableId, staged: StagedRows, job_id: str, ends_at: float
 ) -> WarehouseError | None:
     """Run or join the job ``job_id``; return None when it inserted, its error when it failed for sure."""
-    columns = ", ".join(f"`{field.name}`" for field in _schema(clients, target))
-    # Table ids are checked names, column names are the table's own.
-    sql = f"INSERT INTO `{target}` ({columns}) SELECT {columns} FROM `{staged.table}`"  # noqa: S608
     what = f"inserting {staged.rows} large rows into {target}"
     config = bigquery.QueryJobConfig(labels={"app": "refeed", **dict(clients.connection.labels)})
 
@@ -178,15 +175,18 @@ def _run_insert(
         with our_errors(what, JOB_ROLE):
             job = _find_job(clients, job_id)
             if job is None:
+                columns = ", ".join(f"`{field.name}`" for field in _fields(clients, staged.table))
+                # Table ids are checked names, column names are the table's own.
+                sql = f"INSERT INTO `{target}` ({columns}) SELECT {columns} FROM `{staged.table}`"  # noqa: S608
                 try:
-                    job = clients.rest().query(sql, job_id=job_id, job_config=config, job_retry=None)
+                    job = clients.rest().query(sql, job_id=job_id, job_config=config, job_retry=None, **ONCE)
                 except api.Conflict:
-                    job = clients.rest().get_job(job_id)
+                    job = clients.rest().get_job(job_id, **ONCE)
             while job.state != "DONE":
                 if time.monotonic() > ends_at:
                     raise CommitOutcomeUnknownError(f"{what}: job {job_id} has not ended.")
                 time.sleep(0.2)
-                job.reload()
+                job.reload(**ONCE)
         if job.error_result is None:
             return None
         reason, message = job.error_result.get("reason"), job.error_result.get("message")
@@ -198,18 +198,15 @@ def _run_insert(
         raise CommitOutcomeUnknownError(exc.message) from exc
 
 
-def _schema(clients: Clients, table: TableId) -> Sequence[Any]:
-    def call() -> Sequence[Any]:
-        found = read_table(clients, table)
-        if found is None:
-            raise WarehouseError(f"There is no table {table} any more.")
-        return tuple(found.schema)
-
-    return retry_passing(call, seconds=_LOAD_SECONDS)
+def _fields(clients: Clients, staged: str) -> Sequence[Any]:
+    found = read_table(clients, TableId.parse(staged, ""))
+    if found is None:
+        raise WarehouseError(f"The large rows in {staged} are gone, and no job has inserted them.")
+    return tuple(found.schema)
 
 
 def _find_job(clients: Clients, job_id: str) -> Any:
     try:
-        return clients.rest().get_job(job_id)
+        return clients.rest().get_job(job_id, **ONCE)
     except api.NotFound:
         return None

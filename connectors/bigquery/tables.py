@@ -2,19 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from connectors.bigquery.client import Clients
-from connectors.bigquery.errors import DATASET_ROLE, our_errors
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
 from model.archive import Change
 from model.errors import TableMismatchError, TableNotFoundError
 from model.settings import BigQuerySettings
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
 
 _DAY_MS: Final = 86_400_000
+# Somebody waits for the answer.
+_TRY_SECONDS: Final = 30.0
 # Long after Pub/Sub itself has forgotten a message nobody asks what became of its attempt.
 ATTEMPTS_DAYS: Final = 30
 DEAD_LETTERS: Final = "dead_letters"
@@ -134,11 +137,7 @@ def differences(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
     """Return what is missing or differs; nothing is changed."""
     found: list[Change] = []
     first = specs[0].id
-    with our_errors(f"reading dataset {first.dataset}", DATASET_ROLE):
-        try:
-            dataset = clients.rest().get_dataset(f"{first.project}.{first.dataset}")
-        except api.NotFound:
-            dataset = None
+    dataset = _read_dataset(clients, first)
     if dataset is None:
         found.append(Change(f"{first.project}.{first.dataset}", "dataset", "missing", clients.connection.location))
     elif dataset.location.lower() != clients.connection.location.lower():
@@ -178,21 +177,22 @@ def apply(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
         change = touched.get(str(spec.id))
         if change is None:
             continue
-        with our_errors(f"creating or changing table {spec.id}"):
-            if change.field == "table":
-                clients.rest().create_table(table_resource(spec), exists_ok=True)
-            else:
-                _patch(clients, spec, [c.field for c in changes if c.resource == str(spec.id)])
+        fields = [c.field for c in changes if c.resource == str(spec.id)]
+        retry_passing(partial(_create_or_patch, clients, spec, fields), seconds=_TRY_SECONDS)
     return changes
 
 
 def read_table(clients: Clients, table: TableId) -> Any:
     """Return the table as BigQuery describes it, None when there is none."""
-    with our_errors(f"reading table {table}"):
-        try:
-            return clients.rest().get_table(str(table))
-        except api.NotFound:
-            return None
+
+    def call() -> Any:
+        with our_errors(f"reading table {table}"):
+            try:
+                return clients.rest().get_table(str(table), **ONCE)
+            except api.NotFound:
+                return None
+
+    return retry_passing(call, seconds=_TRY_SECONDS)
 
 
 def check_tables(clients: Clients, specs: Sequence[TableSpec]) -> None:
@@ -227,6 +227,25 @@ def table_resource(spec: TableSpec) -> Any:
     return table
 
 
+def _read_dataset(clients: Clients, table: TableId) -> Any:
+    def call() -> Any:
+        with our_errors(f"reading dataset {table.dataset}", DATASET_ROLE):
+            try:
+                return clients.rest().get_dataset(f"{table.project}.{table.dataset}", **ONCE)
+            except api.NotFound:
+                return None
+
+    return retry_passing(call, seconds=_TRY_SECONDS)
+
+
+def _create_or_patch(clients: Clients, spec: TableSpec, fields: Sequence[str]) -> None:
+    with our_errors(f"creating or changing table {spec.id}"):
+        if fields == ["table"]:
+            clients.rest().create_table(table_resource(spec), exists_ok=True, **ONCE)
+        else:
+            _patch(clients, spec, fields)
+
+
 def _create_dataset(clients: Clients, spec: TableSpec) -> None:
     dataset = bigquery.Dataset(f"{spec.id.project}.{spec.id.dataset}")
     dataset.location = clients.connection.location
@@ -234,8 +253,12 @@ def _create_dataset(clients: Clients, spec: TableSpec) -> None:
     dataset.labels = dict(spec.labels)
     if spec.kms_key:
         dataset.default_encryption_configuration = bigquery.EncryptionConfiguration(kms_key_name=spec.kms_key)
-    with our_errors(f"creating dataset {spec.id.dataset}", DATASET_ROLE):
-        clients.rest().create_dataset(dataset, exists_ok=True)
+
+    def call() -> None:
+        with our_errors(f"creating dataset {spec.id.dataset}", DATASET_ROLE):
+            clients.rest().create_dataset(dataset, exists_ok=True, **ONCE)
+
+    retry_passing(call, seconds=_TRY_SECONDS)
 
 
 def _compare(spec: TableSpec, table: Any) -> Iterator[Change]:
@@ -301,7 +324,7 @@ def _compare_fields(
 
 def _patch(clients: Clients, spec: TableSpec, fields: Sequence[str]) -> None:
     """Change ``fields`` of a table on the very version that was read, so that nobody else's change is undone."""
-    table = clients.rest().get_table(str(spec.id))
+    table = clients.rest().get_table(str(spec.id), **ONCE)
     wanted = table_resource(spec)
     changed = set()
     for name in fields:
@@ -319,7 +342,7 @@ def _patch(clients: Clients, spec: TableSpec, fields: Sequence[str]) -> None:
             }.get(name, name)
             setattr(table, attribute, getattr(wanted, attribute))
             changed.add(attribute)
-    clients.rest().update_table(table, sorted(changed))
+    clients.rest().update_table(table, sorted(changed), **ONCE)
 
 
 def _merge(wanted_fields: Sequence[Any], found_fields: Sequence[Any]) -> list[Any]:

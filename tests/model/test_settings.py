@@ -60,3 +60,37 @@ def test_a_secret_from_the_environment_is_not_written_down(tmp_path):
     settings = read_settings({"REFEED_SECRET": "s3cret"}, home=tmp_path / "home")
     assert settings.replay_secret() == "s3cret"
     assert not (tmp_path / "home").exists()
+
+
+def test_bigquerys_settings_have_defaults_and_their_faults_are_reported_like_all_others():
+    found = read_settings({"HOME": "/home/ada"})
+    assert found.warehouse == "lake"
+    assert (found.bigquery.location, found.bigquery.host, found.bigquery.labels) == ("US", None, ())
+    given = read_settings(
+        {
+            "BIGQUERY_EMULATOR_HOST": "127.0.0.1:9050",
+            "REFEED_BIGQUERY_LABELS": "team=data,cost=a_1",
+            "REFEED_BIGQUERY_REGIONAL_ENDPOINTS": "true",
+        }
+    ).bigquery
+    assert given.host == "http://127.0.0.1:9050"
+    assert given.labels == (("cost", "a_1"), ("team", "data"))
+    assert given.is_regional
+    with pytest.raises(SettingsError) as raised:
+        read_settings(
+            {
+                "REFEED_WAREHOUSE": "snowflake",
+                "REFEED_BIGQUERY_LABELS": "Team=data",
+                "REFEED_BIGQUERY_KMS_KEY": "mykey",
+                "REFEED_BIGQUERY_LOCATION": "europe west",
+                "REFEED_BIGQUERY_REQUIRE_PARTITION_FILTER": "yes",
+            }
+        )
+    for name in (
+        "WAREHOUSE",
+        "BIGQUERY_LABELS",
+        "BIGQUERY_KMS_KEY",
+        "BIGQUERY_LOCATION",
+        "REQUIRE_PARTITION_FILTER",
+    ):
+        assert name in raised.value.message

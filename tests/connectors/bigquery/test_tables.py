@@ -1,11 +1,20 @@
 """What 'refeed init' makes of a dataset: created once, patched where that is possible, left alone where not."""
 
+import socket
+import time
+
 import pytest
 from google.cloud import bigquery
 
+from connectors.bigquery import tables
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.tables import TableId
-from model.errors import TableMismatchError, TableNotFoundError, WarehousePermissionError
+from model.errors import (
+    TableMismatchError,
+    TableNotFoundError,
+    WarehousePermissionError,
+    WarehouseUnavailableError,
+)
 from model.settings import read_settings
 
 
@@ -127,3 +136,19 @@ def test_a_tables_companions_lie_beside_it():
     table = TableId.parse("other.backup.messages", "shop")
     assert table.companion("attempts").path == "projects/other/datasets/backup/tables/messages_attempts"
     assert str(TableId.parse("backup.messages", "shop")) == "shop.backup.messages"
+
+
+def test_a_host_where_nobody_answers_is_told_within_the_callers_own_time(tmp_path, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{unused.getsockname()[1]}"
+        wrong = read_settings(
+            {"BIGQUERY_EMULATOR_HOST": host, "REFEED_BIGQUERY_STORAGE_HOST": host}, home=tmp_path
+        )
+        monkeypatch.setattr(tables, "_TRY_SECONDS", 0.2)
+        archive = BigQueryArchive("shop", "backup.messages", wrong.bigquery)
+        began = time.monotonic()
+        with pytest.raises(WarehouseUnavailableError, match="reading dataset backup"):
+            archive.differences()
+        # Google's client alone would try for ten minutes.
+        assert time.monotonic() - began < 60
