@@ -125,7 +125,7 @@ class Yard:
         )
         archive.commit([written], Attempt("stream", 1, "lease", lease))
 
-    def make_job(self, name: str, *, source: str = "bulk", **run: Any) -> Job:
+    def make_job(self, name: str, *, source: str = "bulk", sql: str | None = None, **run: Any) -> Job:
         """Return a backfill of every message of ``source`` to a topic ``name`` with one subscription."""
         self.pubsub.create_topic(name)
         self.pubsub.create_subscription(f"{name}-listener", name, ordering=source == "keyed")
@@ -134,7 +134,7 @@ class Yard:
         folder.write_specification(
             {
                 "query": {
-                    "sql": f"SELECT * FROM refeed_archive WHERE topic = '{source}'",
+                    "sql": sql or f"SELECT * FROM refeed_archive WHERE topic = '{source}'",
                     "parameters": {},
                     "window": [(today - timedelta(days=1)).isoformat(), (today + timedelta(days=2)).isoformat()],
                     "memory": "1GB",
@@ -360,6 +360,24 @@ def test_without_its_driver_a_limited_backfill_does_not_run_on(yard: Yard, make_
     job.wait(lambda: job.folder.running_slices(1) == [], "its tasks end by themselves", seconds=60)
 
     assert sum(at > killed for at in sent_at(yard.receive(job))) <= 2 * 500
+
+
+def test_one_that_crawls_by_its_limit_does_not_keep_another_from_running(
+    yard: Yard, make_job: Callable[..., Job]
+) -> None:
+    # Fifty slices on two places in Spark, none of which ends within the hour.
+    crawling = make_job(
+        "crawling", sql="SELECT * EXCLUDE range FROM refeed_archive, range(20) WHERE topic = 'bulk'"
+    )
+    crawling.launch(rate_limit_messages_per_second=5.0)
+    crawling.wait(lambda: len(crawling.folder.running_slices(1)) == 2, "both places are taken")
+
+    other = make_job("other", sql="SELECT * FROM refeed_archive WHERE topic = 'bulk' LIMIT 100")
+    other.launch()
+
+    assert other.wait_for_end() == Outcome(1, JobState.SUCCEEDED)
+    assert crawling.folder.read_outcome(1) is None
+    assert rows_in(yard.receive(other)) == Counter(range(100))
 
 
 def test_a_long_pause_lets_go_of_spark_and_a_resume_takes_another_driver(

@@ -299,7 +299,7 @@ def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(
 
     assert (end.published, end.failed) == (10, 0)
     assert letters_of(folder) == {}
-    receive(20)
+    receive(19)
 
 
 def test_a_piece_sends_no_further_than_its_driver_lets_it(
