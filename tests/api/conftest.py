@@ -100,7 +100,8 @@ def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
         )
         store = JobStore(settings.job_store)
         stack.callback(store.close)
-        listener = stack.enter_context(socket.socket())
+        # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
+        listener = stack.enter_context(socket.socket(proto=socket.IPPROTO_TCP))
         listener.bind(("127.0.0.1", 0))
         app = create_app(settings, service=service)
         server = uvicorn.Server(make_config(app, head_seconds=settings.body_timeout_seconds))

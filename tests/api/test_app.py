@@ -86,7 +86,8 @@ def service(tmp_path: Path, launcher: NoLauncher) -> Iterator[BackfillService]:
 @pytest.fixture
 def client(service: BackfillService, launcher: NoLauncher, tmp_path: Path) -> Iterator[httpx.Client]:
     settings = read_settings({"REFEED_HOME": str(tmp_path), "REFEED_MAX_BODY_BYTES": str(MAX_BODY_BYTES)})
-    with socket.socket() as listener:
+    # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         app = create_app(settings, service=service)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
