@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint fmt types bench bench-sql fuzz lock clean
+.PHONY: help demo up test lint fmt types bench bench-sql bench-latency fuzz lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: $(STAMPS)/dev  ## Measure backup, backfill and the local server beside th
 
 bench-sql: $(STAMPS)/dev  ## Measure the SQL gate: median and p99 a query
 	@ONLY=sql_gate $(BIN)/python -m bench
+
+bench-latency: $(STAMPS)/dev  ## Measure seconds from POST to the first message and the end, beside a bare spark-submit
+	@ONLY=latency $(BIN)/python -m bench
 
 fuzz: $(STAMPS)/dev  ## Send 20,000 mutated queries through the SQL gate (MUTANTS=...)
 	@REFEED_FUZZ_MUTANTS=$(or $(MUTANTS),20000) $(BIN)/python -m pytest tests/sql/test_fuzz.py --timeout 3600 $(ARGS)
