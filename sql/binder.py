@@ -63,11 +63,13 @@ class Scan:
 
     A query in FROM that only hands rows on is read through: its scan goes on under a number of its own, and
     what the query around it filters counts too. ``numbers`` are all it had, so that two references to one CTE
-    are never bounded by each other's filters. ``table`` is as the deployment writes it.
+    are never bounded by each other's filters. ``table`` is as the deployment writes it, ``lake_name`` is what its
+    rows are called on the lake, empty where they have no ingest_time.
     """
 
     at: int
     table: str
+    lake_name: str
     numbers: tuple[int, ...]
     filters: list[Expression] = field(default_factory=list)
 
@@ -87,6 +89,8 @@ class Binder:
         self.faults: list[Fault] = []
         self.gaps: list[Fault] = []
         self.scans: list[Scan] = []
+        # The scans without an upper end, by what they are called on the lake: they end with the plan.
+        self.open_ended: set[str] = set()
         # Every allowed table that is read, as the deployment writes it.
         self.tables: list[str] = []
         # What each expression of the tree was found to be; the proof of the window looks here.
@@ -108,17 +112,19 @@ class Binder:
         tables = dict.fromkeys(table for table in self.tables if table != self.policy.archive_table)
         return tuple(TableRead(t, self.policy.lake_view(t), windows.get(t)) for t in tables)
 
-    def add_scan(self, at: int, table: str) -> Scan:
+    def add_scan(self, at: int, table: str, lake_name: str) -> Scan:
         """Note a scan of a table that is partitioned by ingestion time."""
         self._scan_numbers += 1
-        scan = Scan(at, table, (self._scan_numbers,))
+        scan = Scan(at, table, lake_name, (self._scan_numbers,))
         self.scans.append(scan)
         return scan
 
     def read_through(self, scan: Scan) -> Scan:
         """Note that a query around hands on the rows of ``scan``, once for each reference to it."""
         self._scan_numbers += 1
-        further = Scan(scan.at, scan.table, (*scan.numbers, self._scan_numbers), list(scan.filters))
+        further = Scan(
+            scan.at, scan.table, scan.lake_name, (*scan.numbers, self._scan_numbers), list(scan.filters)
+        )
         if scan in self.scans:
             self.scans.remove(scan)
         self.scans.append(further)

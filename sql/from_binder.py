@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sql.query_binder import Relation
 
 LAKE_VIEW: Final = "refeed_archive"
+INGEST_TIME: Final = "ingest_time"
 
 
 class FromBinder(ExpressionBinder):
@@ -211,8 +212,8 @@ class FromBinder(ExpressionBinder):
         archive = self.policy.archive_table
         self.tables.append(archive)
         self.count_readings(node.at, 1)
-        scan = self.add_scan(node.at, archive)
         alias = self.fresh("t")
+        scan = self.add_scan(node.at, archive, alias)
         columns = []
         for column in ARCHIVE_COLUMNS:
             kind = ATTRIBUTES if column.type == "ATTRIBUTES" else SCALARS[column.type]
@@ -237,7 +238,8 @@ class FromBinder(ExpressionBinder):
             known = [(name, read_type(kind)) for name, kind in schema.columns]
             item.columns = [Column(n, Value(k, f"{alias}.{quote_name(n)}")) for n, k in known if k.is_known]
             if schema.partitioning is not None:
-                scan = self.add_scan(node.at, table)
+                has_time = any(column.key == INGEST_TIME for column in item.columns)
+                scan = self.add_scan(node.at, table, alias if has_time else "")
                 item.scans, item.pseudo = (scan,), _pseudo_columns(alias, scan)
         scope.items.append(item)
         return f"{self.policy.lake_view(table)} AS {alias}{self._sample_of(node)}"

@@ -55,6 +55,8 @@ def check_window(bound: Bound) -> tuple[dict[str, Window], list[Fault]]:
                 )
             )
         else:
+            if spans[-1].end == END:
+                bound.binder.open_ended.add(scan.lake_name)
             window = _window(spans, bound.policy)
             faults += _too_wide(window, "The window is", scan.at, bound.policy)
             windows.setdefault(scan.table, []).append(window)

@@ -1,6 +1,7 @@
 """What an expression is once its names are known: its type, where it comes from and how the lake writes it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -79,6 +80,18 @@ def without_strings(text: str) -> str:
         "a = '' AND b"
     """
     return _QUOTED.sub("''", text)
+
+
+def map_code(change: Callable[[str], str], text: str) -> str:
+    """Return a text for the lake with ``change`` made to what is outside of strings and quoted names.
+
+    Example:
+        >>> map_code(str.upper, "a = 'b' AND c")
+        "A = 'b' AND C"
+    """
+    parts = _TEXT_OR_NAME.split(text)
+    parts[::2] = [change(part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def without_errors(text: str) -> str:

@@ -3,21 +3,24 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from model.table import PARTITION_TIME, TableRead
 from model.window import Window
 from sql import rules
 from sql.binder import Policy
-from sql.from_binder import LAKE_VIEW
+from sql.from_binder import INGEST_TIME, LAKE_VIEW
 from sql.grammar import GrammarError, read_statement
 from sql.lexer import Source, check_size, read_tokens
 from sql.literals import parameter_value
 from sql.parameters import Parameter
 from sql.query_binder import QueryBinder, Relation
 from sql.syntax import Query
-from sql.values import quote_name, without_strings
+from sql.values import map_code, quote_name, without_strings
 from sql.violation import Fault, QueryRefusedError, Violation
 
+# A scan in a text for the lake; one that is sampled stays as it is: only a table can be.
+_SCAN_TEXT: Final = re.compile(r"\b(refeed_archive|refeed_table_\d+) AS (t\d+)\b(?! TABLESAMPLE)")
 # What a selection keeps of each message beside the three columns of a replay.
 KEPT_COLUMNS = ("topic", "publish_time", "ordering_key")
 
@@ -109,7 +112,7 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
     if policy.replay and binder.reads_archive:
         missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
     added = _add_columns(relation, missing)
-    lake_sql = _lake_sql(relation, added, binder)
+    lake_sql = _until_the_plan(_lake_sql(relation, added, binder), binder)
     looks_up = len(added) < len(missing)
     if looks_up and window is not None:
         lake_sql = _join_columns(lake_sql, relation, missing, window)
@@ -140,6 +143,24 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
         lake_parameters=used,
         lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
     )
+
+
+def _until_the_plan(sql: str, binder: QueryBinder) -> str:
+    """Return ``sql`` with every scan that has no upper end of its own ended at the moment of the plan.
+
+    Its window says so, and a partition of a day still grows when the query runs.
+    """
+    if not binder.open_ended:
+        return sql
+    end = f"TIMESTAMPTZ '{binder.policy.now.isoformat(' ')}'"
+
+    def ended(match: re.Match[str]) -> str:
+        view, name = match.groups()
+        if name not in binder.open_ended:
+            return match[0]
+        return f'(SELECT * FROM {view} WHERE "{INGEST_TIME}" < {end}) AS {name}'
+
+    return map_code(lambda code: _SCAN_TEXT.sub(ended, code), sql)
 
 
 def _add_columns(relation: Relation, missing: tuple[str, ...]) -> dict[str, str]:

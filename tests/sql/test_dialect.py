@@ -1,4 +1,6 @@
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import duckdb
 import pytest
@@ -112,3 +114,33 @@ def test_what_the_lake_lacks_is_refused_with_every_place(policy: Policy) -> None
         ("lake_unsupported", 11),
         ("lake_unsupported", 32),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT * FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01'", ["m1", "m2", "m3"]),
+        ("SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02'", ["m3", "m4", "m5"]),
+        (
+            "WITH m AS (SELECT *, _PARTITIONDATE d FROM backup.messages) SELECT * FROM m WHERE d >= '2024-01-02'",
+            ["m3"],
+        ),
+        (
+            """SELECT a.* FROM backup.messages a JOIN backup.messages b ON a.message_id = b.message_id
+            WHERE a._PARTITIONDATE = '2024-01-02' AND b._PARTITIONDATE > '2024-01-01'""",
+            ["m3"],
+        ),
+        (
+            "SELECT *, 'refeed_archive AS t1' AS x FROM backup.messages WHERE _PARTITIONDATE >= '2024-01-02'",
+            ["m3"],
+        ),
+    ],
+)
+def test_a_scan_without_an_upper_end_ends_with_the_plan(
+    lake: duckdb.DuckDBPyConnection, policy: Policy, text: str, expected: list[str]
+) -> None:
+    # m4 came in one second later, into a partition that had begun.
+    planned = replace(policy, now=datetime(2024, 1, 2, 10, 3, tzinfo=UTC))
+    query = validate_query(text, {}, planned)
+    rows = lake.execute(render_lake_query(query).sql).fetchall()
+    assert sorted(row[2] for row in rows) == expected
