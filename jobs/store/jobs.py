@@ -353,5 +353,6 @@ def _find_created(
 
 
 def _active(connection: Connection, kind: str) -> list[Job]:
-    query = sa.select(JOBS).where(JOBS.c.kind == kind, JOBS.c.state.in_(_ACTIVE)).order_by(JOBS.c.id)
-    return [job_of(row) for row in connection.execute(query)]
+    query = sa.select(JOBS).where(JOBS.c.kind == kind, JOBS.c.state.in_(_ACTIVE))
+    # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
+    return sorted((job_of(row) for row in connection.execute(query)), key=lambda job: job.id)

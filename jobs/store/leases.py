@@ -1,5 +1,6 @@
 """Leases: which replica of the service looks after which job."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -45,8 +46,9 @@ class Leases:
             if room <= 0:
                 return []
             free = _claimable(kind, now)
-            query = sa.select(JOBS.c.id, JOBS.c.created_by).where(*free).order_by(JOBS.c.id)
-            found = [(row.id, row.created_by) for row in connection.execute(query)]
+            query = sa.select(JOBS.c.id, JOBS.c.created_by).where(*free)
+            # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
+            found = sorted((row.id, row.created_by) for row in connection.execute(query))
             chosen = JOBS.c.id.in_(_take_turns(found, busy, room))
             # Asked for again: a cancel may have come between.
             return _give(connection, [chosen, *free], owner, now + timedelta(seconds=lease_seconds))
@@ -66,17 +68,15 @@ class Leases:
             held = sa.select(JOBS.c.id).where(JOBS.c.lease_owner == owner).with_for_update(skip_locked=True)
             # A row that another transaction has in hand is renewed the next time, long before it expires.
             ids = list(connection.scalars(held))
+            if not ids:
+                return
             connection.execute(JOBS.update().where(JOBS.c.id.in_(ids)).values(lease_until=until))
 
     def held(self, kind: str, owner: str) -> list[Job]:
         """Return the active jobs that ``owner`` holds, oldest first."""
-        query = (
-            sa.select(JOBS)
-            .where(JOBS.c.kind == kind, JOBS.c.lease_owner == owner, JOBS.c.state.in_(_ACTIVE))
-            .order_by(JOBS.c.id)
-        )
+        query = sa.select(JOBS).where(JOBS.c.kind == kind, JOBS.c.lease_owner == owner, JOBS.c.state.in_(_ACTIVE))
         with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query)]
+            return sorted((job_of(row) for row in connection.execute(query)), key=lambda job: job.id)
 
     def release(self, job_id: str, owner: str) -> None:
         """Let go of a job, so that another replica may take it now; one that somebody else holds is left alone."""
@@ -157,15 +157,13 @@ def _claimable(kind: str, now: datetime) -> list[ColumnElement[bool]]:
 
 def _busy_by_caller(connection: Connection, kind: str, now: datetime) -> dict[str, int]:
     """Return how many jobs of each caller run, or start because somebody holds them."""
-    starting = sa.and_(
-        JOBS.c.state == JobState.PENDING.value, JOBS.c.lease_owner.is_not(None), JOBS.c.lease_until >= now
+    starting = sa.and_(JOBS.c.lease_owner.is_not(None), JOBS.c.lease_until >= now)
+    query = sa.select(JOBS.c.created_by).where(
+        JOBS.c.kind == kind,
+        JOBS.c.state.in_([*_BUSY, JobState.PENDING.value]),
+        sa.or_(JOBS.c.state.in_(_BUSY), starting),
     )
-    query = (
-        sa.select(JOBS.c.created_by, sa.func.count())
-        .where(JOBS.c.kind == kind, sa.or_(JOBS.c.state.in_(_BUSY), starting))
-        .group_by(JOBS.c.created_by)
-    )
-    return {row[0]: row[1] for row in connection.execute(query)}
+    return Counter(connection.scalars(query))
 
 
 def _take_turns(waiting: list[tuple[str, str]], busy: dict[str, int], room: int) -> list[str]:
@@ -188,6 +186,8 @@ def _give(connection: Connection, free: list[ColumnElement[bool]], owner: str, u
     """Give what meets the conditions to the owner, oldest first; the next call finds what others have in hand."""
     query = sa.select(JOBS.c.id).where(*free).with_for_update(skip_locked=True)
     ids = list(connection.scalars(query))
+    if not ids:
+        return []
     connection.execute(JOBS.update().where(JOBS.c.id.in_(ids)).values(lease_owner=owner, lease_until=until))
     taken = connection.execute(sa.select(JOBS).where(JOBS.c.id.in_(ids)).order_by(JOBS.c.id))
     return [job_of(row) for row in taken]

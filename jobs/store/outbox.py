@@ -11,9 +11,7 @@ from jobs.store.database import Database
 from jobs.store.records import Job
 from jobs.store.rows import append_event, get_job, job_of, update_job
 from jobs.store.tables import JOBS
-from model.job import FINAL_STATES
 
-_FINAL: Final = sorted(state.value for state in FINAL_STATES)
 # What could not be told within a day is not told any more.
 _TELL_SECONDS: Final = 86_400
 _FIRST_WAIT_SECONDS: Final = 10.0
@@ -35,7 +33,7 @@ class Outbox:
                 sa.or_(JOBS.c.notify_after.is_(None), JOBS.c.notify_after <= now),
             ]
             held = {"notify_after": now + timedelta(seconds=hold_seconds)}
-            return _hold(connection, kind, limit, conditions, held)
+            return _hold(connection, kind, limit, JOBS.c.finished_at, conditions, held)
 
     def mark_notified(self, job_id: str, at: datetime, error: str | None = None) -> None:
         """Note that somebody was told of the job's end, or with an ``error`` that it is to be tried again later.
@@ -58,7 +56,7 @@ class Outbox:
         with self._database.write() as connection:
             now = self._database.now(connection)
             held = {"verify_after": now + timedelta(seconds=hold_seconds)}
-            return _hold(connection, kind, limit, [JOBS.c.verify_after <= now], held)
+            return _hold(connection, kind, limit, JOBS.c.verify_after, [JOBS.c.verify_after <= now], held)
 
     def set_verification(
         self, job_id: str, verification: dict[str, Any], *, actor: str, epoch: int, again_seconds: float | None
@@ -83,16 +81,23 @@ class Outbox:
                 append_event(connection, job_id, actor=actor, what=what, why=None, at=datetime.now(UTC))
 
 
-def _hold(
-    connection: Connection, kind: str, limit: int, conditions: list[ColumnElement[bool]], held: dict[str, Any]
+def _hold(  # noqa: PLR0917 - a query's parts
+    connection: Connection,
+    kind: str,
+    limit: int,
+    first: ColumnElement[Any],
+    conditions: list[ColumnElement[bool]],
+    held: dict[str, Any],
 ) -> list[Job]:
+    """Return jobs for which the conditions hold, in the order of ``first``; only ended jobs have these columns."""
     query = (
         sa.select(JOBS)
-        .where(JOBS.c.kind == kind, JOBS.c.state.in_(_FINAL), *conditions)
-        .order_by(JOBS.c.finished_at, JOBS.c.id)
+        .where(JOBS.c.kind == kind, *conditions)
+        .order_by(first)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
     jobs = [job_of(row) for row in connection.execute(query)]
-    connection.execute(JOBS.update().where(JOBS.c.id.in_([job.id for job in jobs])).values(**held))
+    if jobs:
+        connection.execute(JOBS.update().where(JOBS.c.id.in_([job.id for job in jobs])).values(**held))
     return jobs

@@ -85,7 +85,8 @@ JOBS: Final = sa.Table(
     sa.Index("jobs_by_state", "kind", "state"),
     sa.Index("jobs_by_end", "kind", "finished_at"),
     sa.Index("jobs_by_owner", "lease_owner"),
-    sa.Index("jobs_to_verify", "verify_after"),
+    sa.Index("jobs_to_verify", "kind", "verify_after"),
+    sa.Index("jobs_by_age", "kind", "id"),
 )
 
 EVENTS: Final = sa.Table(

@@ -35,17 +35,20 @@ class Sink(Protocol):
 
 
 def run_until_stopped(
+    spark: Any,
     start_query: Callable[[Path, Path], Any],
     *,
+    name: str,
     sink: Sink,
     scratch: Path,
     watch: Callable[[], None] = lambda: None,
 ) -> None:
-    """Keep a query running until SIGTERM or SIGINT, then let it finish the batch under way.
+    """Keep a query running until SIGTERM or SIGINT, then let it finish the batch under way and stop ``spark``.
 
-    ``start_query`` takes a checkpoint and a stop file and returns Spark's query; each query has a checkpoint of
-    its own, because offsets say nothing that journals do not say better. ``watch`` is called a few times a
-    second meanwhile. One that a passing fault ended is started again; un-acked messages come again.
+    ``start_query`` takes a checkpoint and a stop file and returns Spark's query. The offsets say nothing that
+    journal and tables do not say better, so each query has a checkpoint of its own: one that is damaged or left
+    over can't hurt. ``watch`` is called a few times a second meanwhile. A query that a passing fault ended is
+    started again; un-acked messages come again. ``name`` is the stream's in the log.
 
     Raises:
         RefeedError: a batch failed for another reason, or the query ended by itself.
@@ -62,11 +65,12 @@ def run_until_stopped(
             _watch_query(query, sink, stop_file, stopping, watch)
         except PASSING as exc:
             sink.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
-            _log.error("stream_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
+            _log.error(f"{name}_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
             stopping.wait(_RETRY_SECONDS)
+    spark.stop()
     shutil.rmtree(scratch, ignore_errors=True)
     sink.status.write(state="stopped")
-    _log.info("stream_drained")
+    _log.info(f"{name}_drained")
 
 
 def _watch_query(

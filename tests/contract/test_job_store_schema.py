@@ -202,3 +202,34 @@ def test_a_database_that_goes_away_is_an_error_of_ours_and_comes_back(
     finally:
         admin.close()
         store.close()
+
+
+def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Path) -> None:
+    """On SQLite, whose planner knows no figures; a store keeps every job for ever."""
+    store = JobStore(tmp_path / "jobs.db")
+    asked: list[tuple[str, Any]] = []
+    engine = store._database._engine
+    sa.event.listen(engine, "before_cursor_execute", lambda *given: asked.append((given[2], given[3])))
+    store.insert("bf_1", KIND, {}, actor="ann")
+    asked.clear()
+    store.owners(KIND)
+    store.take_over(KIND, "a", lease_seconds=60)
+    store.claim(KIND, "a", limit=2, lease_seconds=60)
+    store.held(KIND, "a")
+    store.renew("a", 60)
+    store.list_active(KIND)
+    store.list_unverified(KIND, 1)
+    store.list_unnotified(KIND, 1)
+    store.close()
+
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        plans = [
+            row[3]
+            for statement, values in asked
+            if statement.startswith(("SELECT", "UPDATE"))
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+        ]
+    connection.close()
+    looks = [plan for plan in plans if " jobs" in plan]
+    assert len(looks) >= 10
+    assert [plan for plan in looks if "SEARCH" not in plan or plan.endswith("(kind=?)")] == []

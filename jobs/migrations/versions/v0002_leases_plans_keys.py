@@ -41,7 +41,8 @@ def _add_columns() -> None:
         op.add_column("jobs", column)
     op.create_index("jobs_by_end", "jobs", ["kind", "finished_at"])
     op.create_index("jobs_by_owner", "jobs", ["lease_owner"])
-    op.create_index("jobs_to_verify", "jobs", ["verify_after"])
+    op.create_index("jobs_to_verify", "jobs", ["kind", "verify_after"])
+    op.create_index("jobs_by_age", "jobs", ["kind", "id"])
 
 
 def _make_tables() -> None:
