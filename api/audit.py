@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth import address_of
 from jobs.store import JobStore
+from model.errors import RefeedError
 
 _LOG: Final = structlog.get_logger()
 _REFUSALS: Final = (401, 403, 429)
@@ -129,8 +130,12 @@ class AuditLog:
         line = _line_of(scope, status, location)
         if status == _TOO_MANY:
             self._trail().count(line)
-        else:
+            return
+        try:
             await to_thread.run_sync(self._trail().write, line, limiter=self._threads)
+        except RefeedError:
+            # What was refused stays refused and what is done stays done: the caller is told. The log has the line.
+            _LOG.exception("the audit log can't be written")
 
 
 def _is_kept(method: str, status: int) -> bool:

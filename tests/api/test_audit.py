@@ -174,3 +174,12 @@ def test_a_fault_in_the_middle_of_a_change_is_kept(closed: Any, monkeypatch: pyt
     assert response[0].status_code == 500
     assert [line[:4] for line in lines] == [("key:unlucky", "cancelBackfill", f"{JOB}:cancel", "failed")]
     assert "secret" not in (lines[0][4] or "")
+
+
+def test_a_log_that_can_t_be_written_changes_no_answer(closed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreUnavailableError
+
+    monkeypatch.setattr(JobStore, "append_audit", fail)
+    with closed.client() as nobody:
+        assert nobody.get("/backfills").status_code == 401
