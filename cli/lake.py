@@ -67,4 +67,5 @@ def _archive() -> "LakeArchive":
     from connectors.lake.archive import LakeArchive
 
     settings = command_settings()
+    settings.require_lake("'refeed lake' works")
     return LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)

@@ -105,6 +105,7 @@ def run(settings: Settings, validated: "ValidatedQuery", *, max_rows: int) -> tu
     from connectors.lake.query_process import QueryProcesses, Statement
     from sql.dialect import render_lake_query
 
+    settings.require_lake("Queries run")
     lake = render_lake_query(validated)
     snapshot = read_snapshot(
         settings.lake,

@@ -103,6 +103,15 @@ class Settings:
         """Whether Pub/Sub is a local server; then missing topics are created on the way."""
         return self.pubsub_emulator_host is not None
 
+    def require_lake(self, what: str) -> None:
+        """Raise when the archive is not in a lake, instead of reading a lake that nobody writes.
+
+        Raises:
+            SettingsError: REFEED_WAREHOUSE is another one.
+        """
+        if self.warehouse != "lake":
+            raise SettingsError(f"{what} over a lake only, and REFEED_WAREHOUSE is {self.warehouse}.")
+
     def replay_secret(self) -> str:
         """Return REFEED_SECRET, or the one kept in the home, made at first use and readable by its owner only."""
         if self.secret:

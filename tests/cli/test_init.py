@@ -74,3 +74,10 @@ def test_without_credentials_the_line_to_log_in_is_named(refeed, monkeypatch, tm
     assert refused.code == 1
     assert "credentials_missing" in refused.err
     assert "gcloud auth application-default login" in refused.err
+
+
+def test_what_reads_a_lake_says_so_instead_of_reading_one_that_nobody_writes(refeed, bigquery):
+    for command in (("lake", "compact"), ("api", "--port", "0")):
+        refused = refeed(*command)
+        assert refused.code == 2
+        assert "over a lake only, and REFEED_WAREHOUSE is bigquery" in refused.err
