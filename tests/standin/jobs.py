@@ -14,15 +14,14 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sql.constants import ConstantError
-from sql.parameters import Parameter, parse_parameter
 from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
 from tests.standin.destinations import Destinations
 from tests.standin.faults import FaultBook
 from tests.standin.loads import read_upload
 from tests.standin.locations import check_asked, check_datasets, choose_location
 from tests.standin.problems import HTTP_CODES, Problem, check_labels, duplicate, not_found
-from tests.standin.queries import Analysis, Cancel, Changed, Queries, QueryText
+from tests.standin.queries import Analysis, Changed, Queries
+from tests.standin.query_text import Cancel, QueryText, read_parameter
 from tests.standin.resources import LOCATION, Resources
 from tests.standin.statements import ddl_options, render_view
 
@@ -245,8 +244,8 @@ class Jobs:
         if config.get("useLegacySql", True):
             raise Problem("invalid", "Legacy SQL is not among what is kept here; set useLegacySql to false.")
         parameters = config.get("queryParameters") or []
-        named = {p["name"]: _parameter(p) for p in parameters if p.get("name")}
-        positional = tuple(_parameter(p) for p in parameters if not p.get("name"))
+        named = {p["name"]: read_parameter(p) for p in parameters if p.get("name")}
+        positional = tuple(read_parameter(p) for p in parameters if not p.get("name"))
         dataset = (config.get("defaultDataset") or {}).get("datasetId")
         project = job["jobReference"]["projectId"]
         return self._queries.analyse(QueryText(config["query"], project, dataset, named, positional))
@@ -405,32 +404,6 @@ def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
         query = {key: value for key, value in shown["configuration"]["query"].items() if key != "_anonymous"}
         shown["configuration"] = {**shown["configuration"], "query": query}
     return shown
-
-
-def _parameter(given: Mapping[str, Any]) -> Parameter:
-    kind = given["parameterType"]
-    value = given.get("parameterValue") or {}
-    if "arrayType" in kind:
-        element = kind["arrayType"]["type"]
-        items = [_typed(element, item.get("value")) for item in value.get("arrayValues") or ()]
-        body: dict[str, Any] = {"type": f"ARRAY<{element}>", "value": items}
-    else:
-        body = {"type": kind["type"], "value": _typed(kind["type"], value.get("value"))}
-    try:
-        return parse_parameter(body)
-    except ConstantError as exc:
-        raise Problem("invalid", f"Query parameter {given.get('name', '')!r}: {exc}") from exc
-
-
-def _typed(kind: str, value: str | None) -> Any:
-    """Return a REST value, which is always text, as JSON's."""
-    if value is None:
-        return None
-    if kind in {"FLOAT64", "FLOAT"}:
-        return float(value)
-    if kind in {"BOOL", "BOOLEAN"}:
-        return str(value).lower() == "true"
-    return value
 
 
 def _statistics(analysis: Analysis, *, dry: bool) -> dict[str, Any]:

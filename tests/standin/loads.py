@@ -124,7 +124,7 @@ def read_upload(
         ]:
             raise Problem(
                 "invalid",
-                f"Provided Schema does not match Table. Field {wrapped[0]} has changed mode from REPEATED to NULLABLE",
+                f"Provided Schema does not match Table. Field {wrapped[0]} has changed mode to NULLABLE",
             )
         try:
             return chosen, conform_table(rows, arrow_schema(chosen))

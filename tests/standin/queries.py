@@ -1,8 +1,6 @@
 """Runs GoogleSQL over the catalog with DuckDB: SELECT, DML, views; and says beforehand what it would read."""
 
 import contextlib
-import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +13,6 @@ from sqlglot import exp
 from model.table import ARCHIVE_COLUMNS
 from sql.binder import Policy
 from sql.dialect import LAKE_VIEW, render_lake_query
-from sql.parameters import Parameter
 from sql.verdict import judge_query
 from sql.violation import QueryRefusedError
 from tests.standin.catalog import (
@@ -27,13 +24,13 @@ from tests.standin.catalog import (
     now_us,
 )
 from tests.standin.problems import Problem
-from tests.standin.schemas import column_bytes, conform, fields_of, microseconds
+from tests.standin.query_text import Cancel, QueryText, engine_errors
+from tests.standin.scans import Scans
+from tests.standin.schemas import conform, fields_of, microseconds
 from tests.standin.statements import (
     Statement,
-    conditions,
     parse_statement,
     render,
-    render_condition,
     used_columns,
 )
 
@@ -43,24 +40,6 @@ _MACROS: Final = (
     "CREATE MACRO safe_convert_bytes_to_string(b) AS TRY(decode(b))",
     "CREATE MACRO timestamp_micros(n) AS make_timestamptz(n)",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class QueryText:
-    """What a caller sent: the text, where names without a dataset belong, and typed parameters."""
-
-    text: str
-    project: str
-    default_dataset: str | None
-    parameters: Mapping[str, Parameter]
-    positional: tuple[Parameter, ...] = ()
-
-    @property
-    def values(self) -> Any:
-        """The parameters for DuckDB."""
-        if self.positional:
-            return [_plain(parameter) for parameter in self.positional]
-        return {name: _plain(parameter) for name, parameter in self.parameters.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +64,17 @@ class Analysis:
         own = [self.statement.target] if self.kind in _CHANGES and self.statement.target else []
         return list(dict.fromkeys([*own, *(key for key in self.entries if key != self.statement.target)]))
 
+    def needed(self, key: TableKey) -> frozenset[int | None] | None:
+        """Return the partitions of a table whose rows can matter, None for all.
+
+        Where rows are joined, one that no condition lets through may still keep another from coming out; what a
+        view does inside is not looked at.
+        """
+        has_views = any(entry.is_view for entry in self.entries.values())
+        if has_views or self.statement.tree.find(exp.Join, exp.Merge) is not None:
+            return None
+        return self.partitions.get(key)
+
     @property
     def billed_bytes(self) -> int:
         """What "BigQuery pricing" bills: at least 10 MB a table, rounded up to the MB."""
@@ -107,48 +97,12 @@ class Changed:
         return self.inserted + self.updated + self.deleted
 
 
-class Cancel:
-    """Ends a running query from another thread."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Event()
-        self._connection: Any = None
-        self._lock = threading.Lock()
-
-    def ask(self) -> None:
-        """Interrupt what runs."""
-        self.asked.set()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.interrupt()
-
-    def check(self) -> None:
-        """Raise when it was asked.
-
-        Raises:
-            Problem: ``stopped``.
-        """
-        if self.asked.is_set():
-            raise cancelled()
-
-    def watch(self, connection: Any) -> None:
-        """Take the connection that is to be interrupted; None when it has ended."""
-        with self._lock:
-            self._connection = connection
-        if connection is not None:
-            self.check()
-
-
-def cancelled() -> Problem:
-    """Return the problem of a job that was cancelled; its reason is ``stopped``."""
-    return Problem("stopped", "Job execution was cancelled: User requested cancellation")
-
-
 class Queries:
     """The engine over one catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._scans = Scans(catalog)
 
     def analyse(self, query: QueryText, *, needs_filter: bool = True) -> Analysis:
         """Return what the text would do; without ``needs_filter`` no table asks for a condition on partitions.
@@ -170,14 +124,18 @@ class Queries:
                 inner = self.analyse(self.view_text(entry), needs_filter=needs_filter and is_bare)
                 for name, found in inner.entries.items():
                     entries.setdefault(name, found)
-                    partitions.setdefault(name, inner.partitions.get(name))
+                    _add(partitions, name, inner.partitions.get(name))
             else:
                 # An INSERT reads nothing of its target, which asks for a filter of what is read alone.
                 is_read = statement.kind != "INSERT" or key in statement.tables
-                partitions[key] = self._prune(query, statement, entry, needs_filter=needs_filter and is_read)
+                _add(
+                    partitions,
+                    key,
+                    self._scans.prune(query, statement, entry, needs_filter=needs_filter and is_read),
+                )
             entries[key] = entry
         size = sum(
-            self._size(entry, partitions.get(key), used_columns(statement))
+            self._scans.size(entry, partitions.get(key), used_columns(statement))
             for key, entry in entries.items()
             if not entry.is_view
         )
@@ -194,7 +152,7 @@ class Queries:
 
     def select(self, analysis: Analysis, cancel: Cancel) -> tuple[list[dict[str, Any]], pa.Table]:
         """Return the rows of the SELECT in a statement, with their fields."""
-        with self._session(analysis) as connection, _our_errors(cancel):
+        with self._session(analysis) as connection, engine_errors(cancel):
             cancel.watch(connection)
             try:
                 sql, values, names = self._engine_text(analysis)
@@ -233,7 +191,7 @@ class Queries:
     ) -> tuple[Changed, list[dict[str, Any]]]:
         target = snapshot.table
         name = _name(target)
-        with self._session(analysis, without=target) as connection, _our_errors(cancel):
+        with self._session(analysis, without=target) as connection, engine_errors(cancel):
             connection.register("target_rows", self._catalog.read_table(snapshot))
             connection.execute(f"CREATE TABLE {name} AS SELECT * FROM target_rows")
             step = target.ingestion_step_us
@@ -255,10 +213,10 @@ class Queries:
         query = analysis.query
         sql = render(analysis.statement, names, analysis.entries, query.project, query.default_dataset)
         if analysis.kind == "MERGE":
-            rows = connection.execute(f"{sql} RETURNING merge_action", _bound(query, sql)).fetchall()
+            rows = connection.execute(f"{sql} RETURNING merge_action", query.bound(sql)).fetchall()
             actions = [str(row[0]) for row in rows]
             return Changed(*(actions.count(action) for action in ("INSERT", "UPDATE", "DELETE")))
-        [count] = connection.execute(sql, _bound(query, sql)).fetchone()
+        [count] = connection.execute(sql, query.bound(sql)).fetchone()
         return Changed(**{{"INSERT": "inserted", "UPDATE": "updated", "DELETE": "deleted"}[analysis.kind]: count})
 
     def _parts(self, connection: Any, name: str, target: TableEntry) -> Iterator[dict[str, Any]]:
@@ -295,7 +253,7 @@ class Queries:
             for key, entry in analysis.entries.items():
                 if entry.is_view or (without is not None and entry.id == without.id):
                     continue
-                wanted = frozenset() if empty else analysis.partitions.get(key)
+                wanted = frozenset() if empty else analysis.needed(key)
                 rows = self._catalog.read_table(self._catalog.snapshot(entry), wanted)
                 connection.register(_name(entry), rows)
             for entry in analysis.entries.values():
@@ -317,7 +275,7 @@ class Queries:
         )
 
     def _describe(self, analysis: Analysis, connection: Any) -> list[dict[str, Any]]:
-        with _our_errors(None):
+        with engine_errors(None):
             sql, values, names = self._engine_text(analysis)
             schema = connection.sql(f"SELECT * FROM ({sql}) LIMIT 0", params=values).to_arrow_table().schema
         return _checked_fields(_renamed(schema, names))
@@ -335,7 +293,7 @@ class Queries:
         sql = render(
             analysis.statement, names, analysis.entries, query.project, query.default_dataset, query_only=True
         )
-        return sql, _bound(query, sql), None
+        return sql, query.bound(sql), None
 
     def _gated(self, analysis: Analysis) -> tuple[str, Any, list[str]] | None:
         entries = list(analysis.entries.values())
@@ -360,74 +318,17 @@ class Queries:
         sql = f"WITH {LAKE_VIEW} AS (SELECT * FROM {_name(entry)}) SELECT * FROM ({lake.sql})"
         return sql, dict(lake.parameters) or None, [name or f"f{number}_" for number, name in names]
 
-    # What would be read
 
-    def _prune(
-        self, query: QueryText, statement: Statement, entry: TableEntry, *, needs_filter: bool
-    ) -> frozenset[int | None] | None:
-        """Return the partitions that a statement can read, None for all.
-
-        Raises:
-            Problem: ``invalidQuery``; the table asks for a condition on its partitions and there is none.
-        """
-        partitioning = entry.body.get("timePartitioning") or {}
-        column = partitioning.get("field")
-        found = list(conditions(statement, entry.key, query.project, query.default_dataset, column))
-        if needs_filter and entry.body.get("requirePartitionFilter") and not all(found):
-            columns = f"'{column}'" if column else "'_PARTITION_LOAD_TIME', '_PARTITIONDATE', '_PARTITIONTIME'"
-            raise Problem(
-                "invalidQuery",
-                f"Cannot query over table '{entry.key}' without a filter over column(s) {columns} "
-                "that can be used for partition elimination",
-            )
-        if not entry.ingestion_step_us or not found or not all(found):
-            return None
-        known = {piece.partition_us for piece in self._catalog.snapshot(entry).pieces}
-        with duckdb.connect(":memory:") as connection, _our_errors(None):
-            connection.execute("SET TimeZone = 'UTC'")
-            wanted: set[int | None] = set()
-            for parts in found:
-                wanted |= self._matching(connection, query, parts, known)
-        return frozenset(wanted)
-
-    def _matching(self, connection: Any, query: QueryText, parts: Any, known: set[int | None]) -> set[int | None]:
-        text = " AND ".join(f"({render_condition(part)})" for part in parts)
-        table = pa.table({"us": pa.array(sorted(known, key=lambda us: us or 0), pa.int64())})
-        connection.register("partitions", table)
-        sql = (
-            f"SELECT us FROM (SELECT us, make_timestamptz(us) AS {PARTITION_TIME}, "
-            f"CAST(make_timestamptz(us) AS DATE) AS _PARTITIONDATE FROM partitions) WHERE {text}"
-        )
-        return {row[0] for row in connection.execute(sql, _bound(query, sql)).fetchall()}
-
-    def _size(self, entry: TableEntry, partitions: Any, columns: set[str] | None) -> int:
-        pieces = [
-            piece
-            for piece in self._catalog.snapshot(entry).pieces
-            if partitions is None or piece.partition_us in partitions
-        ]
-        return sum(
-            column_bytes(column)
-            for batch in self._catalog.read(entry, pieces, pseudo=False)
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-            if columns is None or name.lower() in columns
-        )
+def _add(
+    known: dict[TableKey, frozenset[int | None] | None], key: TableKey, more: frozenset[int | None] | None
+) -> None:
+    """Note that partitions of a table are read, besides those that are known already."""
+    before = known.get(key, frozenset())
+    known[key] = None if before is None or more is None else before | more
 
 
 def _name(entry: TableEntry) -> str:
     return f"bq_{entry.id}"
-
-
-def _plain(parameter: Parameter) -> Any:
-    return list(parameter.value) if isinstance(parameter.value, tuple) else parameter.value
-
-
-def _bound(query: QueryText, sql: str) -> Any:
-    """Return the parameters that ``sql`` names; BigQuery lets a query leave some out, DuckDB doesn't."""
-    values = query.values
-    if isinstance(values, dict):
-        values = {name: value for name, value in values.items() if re.search(rf"\${name}\b", sql)}
-    return values or None
 
 
 def _is_archive(entry: TableEntry) -> bool:
@@ -457,15 +358,3 @@ def _conformed(rows: pa.Table, target: TableEntry) -> pa.Table:
     schema = target.arrow_schema()
     relaxed = pa.schema([field.with_nullable(True) for field in schema])
     return pa.Table.from_batches([conform(batch, relaxed) for batch in rows.to_batches()], relaxed)
-
-
-@contextlib.contextmanager
-def _our_errors(cancel: Cancel | None) -> Iterator[None]:
-    try:
-        yield
-    except duckdb.InterruptException as exc:
-        raise cancelled() from exc
-    except (duckdb.Error, pa.ArrowException) as exc:
-        if cancel is not None and cancel.asked.is_set():
-            raise cancelled() from exc
-        raise Problem("invalidQuery", f"{exc}") from exc

@@ -4,6 +4,7 @@ The translator is sqlglot's, with what it lacks for the shapes that Refeed sends
 whole is refused.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -147,8 +148,8 @@ def _as_array(node: exp.Table) -> bool:
     select = node.find_ancestor(exp.Select)
     if node.catalog or select is None:
         return False
-    aliases = {source.alias_or_name for source in _sources(select) if source is not node}
-    if not node.db or node.db not in aliases:
+    before = itertools.takewhile(lambda source: source is not node, _sources(select))
+    if not node.db or node.db not in {source.alias_or_name for source in before}:
         return False
     column = exp.column(node.name, table=node.db)
     alias = exp.TableAlias(columns=[exp.to_identifier(node.alias or node.name)])
@@ -243,10 +244,30 @@ def render(
         node.replace(exp.alias_(exp.to_table(names[key]), alias, table=True))
     for node in list(tree.find_all(exp.Unnest)):
         _open_structs(node, arrays)
+    _settle(tree)
+    return _render(tree)
+
+
+def _settle(tree: exp.Expr) -> None:
+    """Write what DuckDB would take otherwise so that types and values are GoogleSQL's."""
     for node in list(tree.find_all(exp.DateAdd, exp.DateSub)):
         # A DATE and an interval are a TIMESTAMP for DuckDB.
         node.replace(exp.cast(node.copy(), exp.DataType.Type.DATE))
-    return _render(tree)
+    for node in list(tree.find_all(exp.UnixToTime, exp.StrToTime)):
+        node.replace(exp.cast(node.copy(), exp.DataType.Type.TIMESTAMPTZ))
+    for node in list(tree.find_all(exp.Literal)):
+        if not node.is_string and not node.is_int:
+            node.replace(exp.cast(node.copy(), exp.DataType.Type.DOUBLE))
+    for node in list(tree.find_all(exp.DataType)):
+        if node.this == exp.DataType.Type.DECIMAL and not node.expressions:
+            node.replace(exp.DataType.build("DECIMAL(38, 9)"))
+    for node in list(tree.find_all(exp.ArrayAgg)):
+        if isinstance(limit := node.this, exp.Limit):
+            node.set("this", limit.this)
+            node.replace(exp.func("LIST_SLICE", node.copy(), exp.Literal.number(1), limit.expression))
+    if any(node.args.get("offset") for node in tree.find_all(exp.Unnest)):
+        # DuckDB's ordinality counts from 1.
+        raise Problem("invalidQuery", "UNNEST ... WITH OFFSET is not among what is kept here")
 
 
 def _hide_pseudo(node: exp.Table, alias: str) -> None:

@@ -1,3 +1,4 @@
+import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -61,6 +62,22 @@ def test_hours_can_be_partitions(shared_standin, dataset):
     assert moment == datetime(2026, 1, 2, 3, tzinfo=UTC)
     with pytest.raises(exceptions.BadRequest, match="decorator"):
         archive.load(1, 1, "20260102")
+
+
+def test_a_partition_that_expired_is_gone(shared_standin, dataset):
+    """ "Manage partitioned tables", partition expiration: counted from the partition's own time."""
+    partitioning = bigquery.TimePartitioning(type_="DAY", expiration_ms=3 * 86_400_000)
+    archive = make_archive(shared_standin, dataset, time_partitioning=partitioning)
+    archive.load(0, 2, "20260102")
+    archive.add(2, 3)
+    assert archive.query("SELECT COUNT(*) FROM {t}") == [(3,)]
+    table = archive.rest.get_table(archive.name)
+    partitioning = table.time_partitioning
+    partitioning.expiration_ms = None
+    table.time_partitioning = partitioning
+    table = archive.rest.update_table(table, ["time_partitioning"])
+    assert table.time_partitioning.expiration_ms is None
+    assert archive.query("SELECT COUNT(*) FROM {t}") == [(5,)]
 
 
 def test_parameters_are_named_and_typed_or_positional(archive):
@@ -228,9 +245,34 @@ def test_a_view_is_made_over_rest_or_sql_and_read_like_a_table(archive, dataset)
         archive.query(f"SELECT * FROM {dataset}.wide")
 
 
+def test_types_and_values_are_those_of_googlesql(archive, dataset):
+    archive.add(0, 3)
+    archive.run(f"CREATE TABLE {dataset}.e AS SELECT message_id AS id, topic, publish_time AS ts FROM {{t}}")
+    hour = MOMENT.replace(minute=0, second=0, microsecond=0)
+    for text, expected in (
+        ("SELECT * EXCEPT (ts) REPLACE (UPPER(topic) AS topic) FROM e WHERE id = 'm1'", ("m1", "ORDERS")),
+        ("SELECT ARRAY_AGG(id ORDER BY id DESC LIMIT 1)[OFFSET(0)] FROM e", ("m2",)),
+        ("SELECT x.id FROM (SELECT ARRAY_AGG(t ORDER BY id LIMIT 1)[OFFSET(0)] AS x FROM e AS t)", ("m0",)),
+        ("SELECT TIMESTAMP_TRUNC(ts, HOUR), EXTRACT(HOUR FROM ts) FROM e LIMIT 1", (hour, 3)),
+        ("SELECT TIMESTAMP_MICROS(1), PARSE_TIMESTAMP('%Y', '1970')",
+         (datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC))),
+        ("SELECT 7 / 2, DIV(7, 2), SAFE_DIVIDE(1, 0), SUM(1), SUM(0.5) FROM e", (3.5, 3, None, 3, 1.5)),
+        ("SELECT DATE_ADD(DATE '2026-01-31', INTERVAL 1 MONTH)", (date(2026, 2, 28),)),
+        ("SELECT id FROM e ORDER BY NULLIF(id, 'm2') LIMIT 1", ("m2",)),
+        ("SELECT COUNT(*) FROM e AS e LEFT JOIN e AS f ON e.id = f.id AND f.id = 'm1' WHERE f.id IS NULL", (2,)),
+        ("SELECT TO_HEX(MD5('a')), [1, 2][SAFE_OFFSET(5)], IF(TRUE, 'a', 'b')",
+         ("0cc175b9c0f1b6a831c399e269772661", None, "a")),
+    ):  # fmt: skip
+        text = re.sub(r"(FROM|JOIN) e\b", rf"\1 {dataset}.e", text)  # noqa: PLW2901
+        assert archive.query(text) == [expected], text
+    job = archive.run("SELECT 1.5 AS f, NUMERIC '1.123456789' AS n, TIMESTAMP_SECONDS(1) AS t", dry_run=True)
+    assert [f.field_type for f in job.schema] == ["FLOAT", "NUMERIC", "TIMESTAMP"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "SELECT o FROM UNNEST([1]) AS x WITH OFFSET AS o",
         "SELEC 1",
         "SELECT 1; SELECT 2",
         "SELECT * FROM messages",
@@ -248,3 +290,13 @@ def test_what_it_can_t_do_is_an_error_and_never_an_answer(archive, text):
     with pytest.raises(exceptions.BadRequest) as refused:
         archive.query(text)
     assert refused.value.errors[0]["reason"] == "invalidQuery"
+
+
+def test_pruning_never_changes_what_a_join_gives(archive):
+    archive.load(0, 2, "20260101")
+    archive.load(2, 2, "20260102")
+    text = (
+        "SELECT a.message_id FROM {t} AS a LEFT JOIN {t} AS b ON a.message_id = b.message_id "
+        "WHERE b._PARTITIONTIME IS NULL OR b._PARTITIONDATE = '2026-01-02' ORDER BY 1"
+    )
+    assert archive.query(text) == [("m2",), ("m3",)]

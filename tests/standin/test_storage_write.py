@@ -6,6 +6,7 @@ from google.api_core import exceptions
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from grpc_status import rpc_status
 
 from tests.standin.writer import COMMITTED, PENDING, Code, Writer, batch, code_of, request
 
@@ -149,13 +150,20 @@ def test_a_schema_that_does_not_fit_ends_the_connection(writer):
         writer.append(request(stream, batch("a").set_column(0, "data", pa.array([1]))))
     with pytest.raises(exceptions.InvalidArgument, match="writer schema"):
         writer.append(request(stream, batch("a"), schema=False))
+    nanoseconds = batch("a").append_column("at", pa.array([1], pa.timestamp("ns", "UTC")))
+    table = writer.rest.get_table(writer.name)
+    table.schema = [*table.schema, bigquery.SchemaField("at", "TIMESTAMP")]
+    writer.rest.update_table(table, ["schema"])
+    with pytest.raises(exceptions.InvalidArgument, match="Schema mismatch"):
+        writer.append(request(stream, nanoseconds))
     with pytest.raises(exceptions.InvalidArgument, match="Required field"):
         writer.append(request(stream, batch("a").drop_columns(["message_id"])))
 
 
 def test_unknown_streams_and_tables_are_not_found(writer):
-    with pytest.raises(exceptions.NotFound):
+    with pytest.raises(exceptions.NotFound) as refused:
         writer.append(request(f"{writer.table}/streams/nothing", batch("a")))
+    assert code_of(rpc_status.from_call(refused.value.errors[0])) == Code.STREAM_NOT_FOUND
     with pytest.raises(exceptions.NotFound):
         writer.api.get_write_stream(name=f"{writer.table}/streams/nothing")
     with pytest.raises(exceptions.NotFound):

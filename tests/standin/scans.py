@@ -1,0 +1,71 @@
+"""What a statement reads of a table: which partitions it can't need, and how many bytes the others are."""
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tests.standin.catalog import PARTITION_TIME, Catalog, TableEntry
+from tests.standin.problems import Problem
+from tests.standin.query_text import QueryText, engine_errors
+from tests.standin.schemas import column_bytes
+from tests.standin.statements import Statement, conditions, render_condition
+
+
+class Scans:
+    """Answers from one catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def prune(
+        self, query: QueryText, statement: Statement, entry: TableEntry, *, needs_filter: bool
+    ) -> frozenset[int | None] | None:
+        """Return the partitions that a statement can read, None for all.
+
+        Raises:
+            Problem: ``invalidQuery``; the table asks for a condition on its partitions and there is none.
+        """
+        partitioning = entry.body.get("timePartitioning") or {}
+        column = partitioning.get("field")
+        found = list(conditions(statement, entry.key, query.project, query.default_dataset, column))
+        if needs_filter and entry.body.get("requirePartitionFilter") and not all(found):
+            columns = f"'{column}'" if column else "'_PARTITION_LOAD_TIME', '_PARTITIONDATE', '_PARTITIONTIME'"
+            raise Problem(
+                "invalidQuery",
+                f"Cannot query over table '{entry.key}' without a filter over column(s) {columns} "
+                "that can be used for partition elimination",
+            )
+        if not entry.ingestion_step_us or not found or not all(found):
+            return None
+        known = {piece.partition_us for piece in self._catalog.snapshot(entry).pieces}
+        with duckdb.connect(":memory:") as connection, engine_errors(None):
+            connection.execute("SET TimeZone = 'UTC'")
+            wanted: set[int | None] = set()
+            for parts in found:
+                wanted |= self._matching(connection, query, parts, known)
+        return frozenset(wanted)
+
+    def _matching(self, connection: Any, query: QueryText, parts: Any, known: set[int | None]) -> set[int | None]:
+        text = " AND ".join(f"({render_condition(part)})" for part in parts)
+        table = pa.table({"us": pa.array(sorted(known, key=lambda us: us or 0), pa.int64())})
+        connection.register("partitions", table)
+        sql = (
+            f"SELECT us FROM (SELECT us, make_timestamptz(us) AS {PARTITION_TIME}, "
+            f"CAST(make_timestamptz(us) AS DATE) AS _PARTITIONDATE FROM partitions) WHERE {text}"
+        )
+        return {row[0] for row in connection.execute(sql, query.bound(sql)).fetchall()}
+
+    def size(self, entry: TableEntry, partitions: Any, columns: set[str] | None) -> int:
+        """Return the bytes of ``columns`` (None: all) in ``partitions`` (None: all)."""
+        pieces = [
+            piece
+            for piece in self._catalog.snapshot(entry).pieces
+            if partitions is None or piece.partition_us in partitions
+        ]
+        return sum(
+            column_bytes(column)
+            for batch in self._catalog.read(entry, pieces, pseudo=False)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            if columns is None or name.lower() in columns
+        )
