@@ -186,10 +186,7 @@ def starting_spark(name: str) -> Iterator[Callable[[], Any]]:
 def _open_spark(name: str) -> Any:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.appName(name).getOrCreate()
-    # A pool of its own: in one pool all tasks of a backfill that crawls, by its limit, would come before others'.
-    spark.conf.set("spark.scheduler.pool", name)
-    return spark
+    return SparkSession.builder.appName(name).getOrCreate()
 
 
 def main(argument: str) -> int:
