@@ -2,10 +2,7 @@
 
 import json
 import shutil
-import signal
-import threading
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +17,8 @@ from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
 from jobs.stream.journal import Journal
 from jobs.stream.lease import hold_lease, lock_home, refuse_held
+from jobs.stream.run import run_until_stopped
 from jobs.stream.status import StatusFile
-from model.errors import PubSubUnavailableError, RefeedError, StorageFullError, WarehouseUnavailableError
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
 
@@ -31,8 +28,6 @@ _log = structlog.get_logger(__name__)
 # fixed costs of a quarter of a second.
 _IDLE_SECONDS: Final = 5.0
 _BACKLOG_FACTOR: Final = 3.0
-_WATCH_SECONDS: Final = 0.25
-_RETRY_SECONDS: Final = 5.0
 _SCRATCH: Final = "spark"
 
 
@@ -72,7 +67,14 @@ def run_backup(settings: Settings) -> int:
             )
             archiver.recover()
             with LabelledTopics(settings):
-                _run_until_stopped(spark, settings, home, archiver)
+                spark.dataSource.register(BackupSource)
+                run_until_stopped(
+                    spark,
+                    partial(_start_query, spark, settings, archiver),
+                    name="backup",
+                    sink=archiver,
+                    scratch=home / _SCRATCH,
+                )
             channel.close()
         archive.close()
     return 0
@@ -89,34 +91,7 @@ def _start_spark(settings: Settings, home: Path) -> Any:
     )
 
 
-def _run_until_stopped(spark: Any, settings: Settings, home: Path, archiver: Archiver) -> None:
-    """Keep a query running; one that a passing fault ended is started again, un-acked messages come again."""
-    stopping = threading.Event()
-    scratch = home / _SCRATCH
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    spark.dataSource.register(BackupSource)
-    while not stopping.is_set():
-        # The offsets say nothing that the journal and the archive do not say better, so each query has a
-        # checkpoint of its own: one that is damaged or left over can't hurt.
-        checkpoint = scratch / f"checkpoint-{time.time_ns()}"
-        try:
-            _run_query(spark, settings, archiver, checkpoint, stopping.wait)
-        except (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError) as exc:
-            archiver.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
-            _log.error("backup_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
-            stopping.wait(_RETRY_SECONDS)
-    spark.stop()
-    shutil.rmtree(scratch, ignore_errors=True)
-    archiver.status.write(state="stopped")
-    _log.info("backup_drained")
-
-
-def _run_query(
-    spark: Any, settings: Settings, archiver: Archiver, checkpoint: Path, wait_for_stop: Callable[[float], bool]
-) -> None:
-    """Run one query until it is told to stop, then let it finish the batch under way."""
-    stop_file = checkpoint.with_suffix(".stop")
+def _start_query(spark: Any, settings: Settings, archiver: Archiver, checkpoint: Path, stop_file: Path) -> Any:
     task = {"warehouse": settings.warehouse, "writer": archiver.archive.writer().as_json()}
     linger_seconds = archiver.archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots)
     options = PullOptions(
@@ -141,18 +116,5 @@ def _run_query(
         .option("checkpointLocation", str(checkpoint))
         .start()
     )
-    archiver.status.write(state="running")
     _log.info("backup_started", project=settings.project, archive=archiver.archive.uri)
-    while query.isActive:
-        if wait_for_stop(_WATCH_SECONDS):
-            archiver.status.write(state="draining")
-            stop_file.touch()
-            query.processAllAvailable()
-            query.stop()
-            return
-    if archiver.failure is not None:
-        raise archiver.failure
-    reason = str(query.exception())
-    if "No space left on device" in reason:
-        raise StorageFullError(f"The disk is full under {checkpoint.parent}.")
-    raise RefeedError(f"The Spark query ended by itself: {reason}")
+    return query

@@ -85,12 +85,13 @@ def run_pipeline(settings: Settings, group: str) -> int:
                 sources.follow(stager)
                 spark.dataSource.register(StagingSource)
                 run_until_stopped(
+                    spark,
                     partial(_start_query, spark, settings, stager, plan_file=home / _PLAN),
+                    name="pipeline",
                     sink=stager,
                     scratch=home / _SCRATCH,
                     watch=_every(settings.registry_poll_seconds, partial(sources.follow, stager)),
                 )
-                spark.stop()
     return 0
 
 
