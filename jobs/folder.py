@@ -142,8 +142,12 @@ class JobFolder:
 
     def read_pause(self, epoch: int) -> str | None:
         """Return why attempt ``epoch`` paused by itself, or None; a RUN that was written later takes it back."""
-        path = self._pause(epoch)
-        return str(_read_json(path)["why"]) if path.exists() else None
+        try:
+            found = json.loads(self._pause(epoch).read_text())
+        except FileNotFoundError:
+            # Not asked for first: a RUN may take it back in between.
+            return None
+        return str(found["why"])
 
     def write_fault(self, epoch: int, code: str, message: str) -> None:
         """Say, as a task of attempt ``epoch``, why the attempt can't succeed; its driver ends it."""
