@@ -1,5 +1,6 @@
 """What every route of a resource shares: the service, ids and etags of requests, documented answers."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Path, Request, Response
@@ -25,6 +26,12 @@ def backfill_service(request: Request) -> BackfillService:
     """Return the service that the app was opened with; a FastAPI dependency."""
     service: BackfillService = request.app.state.service
     return service
+
+
+def stopping_of(request: Request) -> Callable[[], bool]:
+    """Return what says that the service is about to end; a FastAPI dependency of endless answers."""
+    state = request.app.state
+    return lambda: bool(getattr(state, "is_stopping", False))
 
 
 def checked_id(
@@ -61,6 +68,7 @@ def expected_version(
 Service = Annotated[BackfillService, Depends(backfill_service)]
 Caller = Annotated[Principal, Depends(current_principal)]
 BackfillId = Annotated[str, Depends(checked_id)]
+Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersion = Annotated[int | None, Depends(expected_version)]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
-from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
+from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Stopping, problems
 from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
 from api.streams import read, render_event, stream_changes, stream_log
 from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE, MAX_TAIL_BYTES, number_token
@@ -51,6 +51,7 @@ async def watch_backfill(
     backfill_id: BackfillId,
     service: Service,
     caller: Caller,
+    stopping: Stopping,
     *,
     after: After = 0,
     last_event_id: Annotated[
@@ -62,7 +63,7 @@ async def watch_backfill(
     begin = after if last_event_id is None else last_event_id
     # Before the answer begins: a backfill that is not there is a problem with a status.
     first = await read(lambda: service.watch(backfill_id, principal=caller, after=begin))
-    events = stream_changes(service, backfill_id, first, caller, after=begin)
+    events = stream_changes(service, backfill_id, first, caller, after=begin, is_stopping=stopping)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
@@ -95,6 +96,7 @@ async def read_backfill_logs(
     backfill_id: BackfillId,
     service: Service,
     caller: Caller,
+    stopping: Stopping,
     *,
     tail: Annotated[
         int, Query(ge=0, le=MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")
@@ -105,7 +107,8 @@ async def read_backfill_logs(
     first = await read(lambda: service.read_log(backfill_id, principal=caller, tail_bytes=tail))
     if not follow:
         return StreamingResponse(iter([first.content]), media_type="text/plain")
-    return StreamingResponse(stream_log(service, backfill_id, first, caller), media_type="text/plain")
+    lines = stream_log(service, backfill_id, first, caller, is_stopping=stopping)
+    return StreamingResponse(lines, media_type="text/plain")
 
 
 @router.get(

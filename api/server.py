@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 from contextlib import suppress
 from importlib.metadata import version
@@ -67,7 +68,20 @@ def make_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, head_se
 def serve(app: FastAPI, *, host: str, port: int, head_seconds: float) -> None:
     """Serve the app until SIGINT or SIGTERM."""
     _LOG.info("listening", host=host, port=port)
-    uvicorn.Server(make_config(app, host=host, port=port, head_seconds=head_seconds)).run()
+    Server(app, make_config(app, host=host, port=port, head_seconds=head_seconds)).run()
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells the app's endless answers to end before it waits for them."""
+
+    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, and end when those that are under way are answered."""
+        self._app.state.is_stopping = True
+        await super().shutdown(sockets)
 
 
 class _Protocol(H11Protocol):

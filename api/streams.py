@@ -29,13 +29,20 @@ async def read(call: Callable[[], Found]) -> Found:
 
 
 async def stream_changes(
-    reader: BackfillReader, backfill_id: str, first: Changes, principal: Principal, *, after: int
+    reader: BackfillReader,
+    backfill_id: str,
+    first: Changes,
+    principal: Principal,
+    *,
+    after: int,
+    is_stopping: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events until the backfill has ended, beginning with ``first``.
 
     ``history`` is a line of its history, ``progress`` the whole backfill whenever something of it has changed,
     ``end`` the backfill at its end. Their id is the number of the latest line of history, so whoever comes back
-    with it misses no line. A comment says every 15 seconds that the connection lives.
+    with it misses no line. A comment says every 15 seconds that the connection lives. A service that stops ends
+    the stream without an ``end``.
     """
     changes, latest, last_sent, said_at = first, after, "", time.monotonic()
     while True:
@@ -47,7 +54,7 @@ async def stream_changes(
         if shown != last_sent or has_ended:
             yield _event("end" if has_ended else "progress", latest, shown)
             last_sent, said_at = shown, time.monotonic()
-        if has_ended:
+        if has_ended or is_stopping():
             return
         if time.monotonic() - said_at >= _HEARTBEAT_SECONDS:
             yield b": the connection lives\n\n"
@@ -64,14 +71,22 @@ async def stream_changes(
 
 
 async def stream_log(
-    reader: BackfillReader, backfill_id: str, first: LogPiece, principal: Principal
+    reader: BackfillReader,
+    backfill_id: str,
+    first: LogPiece,
+    principal: Principal,
+    *,
+    is_stopping: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield the driver's log from ``first`` on, until the backfill has ended and all of it is sent."""
+    """Yield the driver's log from ``first`` on, until the backfill has ended and all of it is sent.
+
+    A service that stops ends it earlier.
+    """
     piece = first
     while True:
         if piece.content:
             yield piece.content
-        if piece.is_last:
+        if piece.is_last or is_stopping():
             return
         if not piece.content or piece is first:
             await asyncio.sleep(_POLL_SECONDS)

@@ -12,10 +12,9 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-import uvicorn
 
 from api.app import create_app
-from api.server import make_config
+from api.server import Server, make_config
 from backfill.deployment import Deployment
 from backfill.opening import assemble_backfills
 from connectors.pubsub.client import PubSub
@@ -104,7 +103,7 @@ def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
         listener = stack.enter_context(socket.socket(proto=socket.IPPROTO_TCP))
         listener.bind(("127.0.0.1", 0))
         app = create_app(settings, service=service)
-        server = uvicorn.Server(make_config(app, head_seconds=settings.body_timeout_seconds))
+        server = Server(app, make_config(app, head_seconds=settings.body_timeout_seconds))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -1,12 +1,17 @@
+import asyncio
 import json
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
 
-from api.server import MAX_HEAD_BYTES, check_host
+from api.server import MAX_HEAD_BYTES, Server, check_host, make_config
 from model.errors import SettingsError
 
 
@@ -104,3 +109,39 @@ def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api: Any) -> None
             assert headers["x-frame-options"] == "DENY"
             assert headers["cache-control"] == "no-store"
             assert "uvicorn" not in headers.get("server", "")
+
+
+def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
+    app = FastAPI()
+    app.state.is_stopping = False
+
+    async def lines() -> AsyncIterator[bytes]:
+        while not app.state.is_stopping:
+            yield b"on and on\n"
+            await asyncio.sleep(0.05)
+
+    @app.get("/endless")
+    def endless() -> StreamingResponse:
+        return StreamingResponse(lines())
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = Server(app, make_config(app, head_seconds=5))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/endless"
+            deadline = time.monotonic() + 20
+            while not server.started:
+                assert time.monotonic() < deadline, "it does not listen"
+                time.sleep(0.01)
+            with httpx.stream("GET", url, timeout=20) as response:
+                received = response.iter_lines()
+                assert next(received) == "on and on"
+                server.should_exit = True
+                # Without the word to stop it would be cut off in the middle, ten seconds later.
+                assert set(received) <= {"on and on"}
+        finally:
+            server.should_exit = True
+            thread.join(20)
+    assert not thread.is_alive()
