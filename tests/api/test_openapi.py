@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from api.app import create_app
 from api.auth import is_public
 from connectors.lake.archive import Attempt, LakeArchive
-from model.principal import ADMIN, READ
+from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings
 
 CHECKS = [
@@ -75,7 +75,8 @@ def api(start_api: Callable[..., Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def keys(api: Any) -> dict[str, str]:
-    return {"admin": api.make_key(ADMIN, name="ann"), "reader": api.make_key(READ, name="bob")}
+    scopes = {"admin": ADMIN, "reader": READ, "approver": APPROVE}
+    return {name: api.make_key(scope, name=name) for name, scope in scopes.items()}
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +185,30 @@ def test_every_answer_to_a_query_that_passes_is_as_documented(
     check(operation.as_strategy(GenerationMode.POSITIVE), examine)
 
     assert {200, 202} & statuses
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [operation for operation in OPERATIONS if not is_public(operation.path)],
+    ids=lambda operation: operation.label,
+)
+def test_no_route_does_anything_for_a_key_without_its_scope(
+    api: Any, keys: dict[str, str], jobs: dict[str, list[str]], operation: Any
+) -> None:
+    is_approval = operation.definition.raw["operationId"] == "approveBackfill"
+    key = keys["reader" if is_approval else "approver"]
+    statuses: set[int] = set()
+
+    def examine(case: Any) -> None:
+        with_a_good_query(case)
+        case.headers.pop("If-Match", None)
+        statuses.add(case.call(base_url=api.url, headers=headers_of(key), timeout=30).status_code)
+
+    fixed = {"backfill_id": jobs["ended"][0]} if "{backfill_id}" in operation.path else None
+    check(operation.as_strategy(GenerationMode.POSITIVE, path_parameters=fixed), examine)
+
+    assert 403 in statuses
+    assert {status for status in statuses if status < 400} == set()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
