@@ -300,3 +300,12 @@ def test_pruning_never_changes_what_a_join_gives(archive):
         "WHERE b._PARTITIONTIME IS NULL OR b._PARTITIONDATE = '2026-01-02' ORDER BY 1"
     )
     assert archive.query(text) == [("m2",), ("m3",)]
+
+
+def test_an_insert_may_name_the_partition_of_its_rows(archive):
+    """ "Data manipulation language syntax", INSERT: _PARTITIONTIME can be set, else it is the current one."""
+    archive.run("INSERT INTO {t} (_PARTITIONTIME, message_id) VALUES (TIMESTAMP '2026-01-02', 'a')")
+    archive.run("INSERT INTO {t} (message_id) VALUES ('b')")
+    rows = archive.query("SELECT message_id, _PARTITIONTIME AS pt FROM {t} ORDER BY 1")
+    assert rows[0] == ("a", datetime(2026, 1, 2, tzinfo=UTC))
+    assert rows[1][1] in {today(), today() - timedelta(days=1)}
