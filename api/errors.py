@@ -49,6 +49,7 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from sql.validate import QueryRefusedError
+from sql.worker import GateUnavailableError
 
 _LOG: Final = structlog.get_logger()
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -88,6 +89,7 @@ STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
     WarehouseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     WarehouseError: HTTPStatus.BAD_GATEWAY,
     LaunchError: HTTPStatus.SERVICE_UNAVAILABLE,
+    GateUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     JavaNotFoundError: HTTPStatus.SERVICE_UNAVAILABLE,
     RefeedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
