@@ -174,8 +174,15 @@ def compile_fit(shape: Shape) -> Callable[[Mapping[str, Any], str, dict[str, Any
         for name, value in source.items():
             if name in readers:
                 column, read = readers[name]
-                if value is not None:
+                if value is None:
+                    continue
+                try:
                     cells[column] = read(value, f"{prefix}{name}", beside)
+                except UnfitError:
+                    # An empty list where a number stood says nothing that a table could become wider by.
+                    if read_shape(value, 1) is not None:
+                        raise
+                    beside[f"{prefix}{name}"] = value
             elif read_shape(value, 1) is None:
                 beside[f"{prefix}{name}"] = value
             else:
@@ -228,10 +235,10 @@ def _read_list(value: list[Any], depth: int) -> Shape | None:
         # A list in a table has neither null nor lists in it.
         if element is None or isinstance(element, list):
             return Shape("JSON")
-        shape = read_shape(element, depth + 1)
-        if shape is not None:
-            found = shape if found is None else join(found, shape)
-    if found is None or found.kind == "JSON":
+        # Only an object can say nothing here, and an object it is.
+        shape = read_shape(element, depth + 1) or EMPTY
+        found = shape if found is None else join(found, shape)
+    if found is None or found.kind == "JSON" or found == EMPTY:
         return Shape("JSON")
     return replace(found, is_repeated=True)
 

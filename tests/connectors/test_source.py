@@ -135,3 +135,32 @@ def test_a_broker_that_is_away_leaves_the_known_subscriptions_standing(options, 
     rows = read(reader)
     assert "refeed-backup.orders" in json.loads(rows[0][3])
     reader.stop()
+
+
+class Planned:
+    """A task that does what the plan says: it returns the plan and the payloads."""
+
+    def with_plan(self, plan):
+        def task(batches):
+            return json.dumps([json.loads(plan)["mark"], *json.loads(Collector()(batches) or "[]")]).encode()
+
+        return task
+
+
+def test_with_a_plan_file_the_listed_subscriptions_are_read_and_each_batch_follows_the_plan_of_its_beginning(
+    options, pubsub, tmp_path
+):
+    for topic in ("orders", "members"):
+        pubsub.create_topic(topic)
+        pubsub.create_subscription(f"mine-{topic}", topic)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"subscriptions": ["mine-orders"], "mark": "first"}))
+    reader = PullStreamReader(replace(options, slots=1, plan_file=str(plan)), Planned())
+    for topic in ("orders", "members"):
+        Publisher(pubsub.channel, pubsub.topic_path(topic)).publish([Message(data=topic.encode())])
+    ((_, result, _, _),) = read(reader)
+    assert json.loads(result) == ["first", "orders"]
+    plan.write_text(json.dumps({"subscriptions": ["mine-orders", "mine-members"], "mark": "second"}))
+    again = PullStreamReader(reader._options, Planned())
+    ((_, result, _, _),) = read(again)
+    assert json.loads(result) == ["second", "members"]

@@ -1,0 +1,86 @@
+"""Whatever a topic holds, every message is a row or refused, and nothing else happens."""
+
+import json
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from connectors.lake.columns import arrow_schema
+from pipeline.decode import Decoder
+from pipeline.descriptors import DescriptorSet
+from pipeline.inferred import InferredDecoder, learn
+from pipeline.mapping import map_message
+from pipeline.registry import Source
+from pipeline.schema import message_schema
+from pipeline.shapes import EMPTY, join, read_shape
+from tests.pipeline.conftest import compile_protos, messages
+
+ANY_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = (
+    "aSint32",
+    "aUint64",
+    "largeUint64",
+    "cents",
+    "colour",
+    "colourName",
+    "colours",
+    "labels",
+    "points",
+    "flags",
+)
+MORE = ("at", "times", "took", "structure", "mask", "wrappedBytes", "tree", "document", "numberText", "thePoint")
+BODIES = st.dictionaries(st.sampled_from(FIELDS + MORE) | st.text(max_size=4), ANY_JSON, max_size=5)
+SOURCE = Source("s", "topic", "sub", "staging.s", "reporting.s", "default", "plain")
+
+
+def open_decoder(folder) -> Decoder:
+    message = DescriptorSet([compile_protos(folder, "kinds.proto")]).message("kinds.Everything")
+    schema = arrow_schema(message_schema(message))
+    return Decoder(map_message(message), schema, version="v", topic="topic", token="token")
+
+
+def test_a_batch_of_anything_is_rows_and_refusals(tmp_path):
+    decoder = open_decoder(tmp_path)
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(BODIES.map(lambda body: json.dumps(body).encode()) | st.binary(max_size=20), max_size=6))
+    def check(payloads):
+        decoded = decoder.decode(messages(*payloads))
+        assert sorted([*decoded.indices, *(refusal.index for refusal in decoded.refused)]) == list(
+            range(len(payloads))
+        )
+        assert decoded.rows.num_rows == len(decoded.indices)
+
+    check()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.dictionaries(st.text(max_size=6), ANY_JSON, max_size=4), min_size=1, max_size=6))
+def test_after_what_was_learned_every_object_fits_and_what_fitted_before_still_does(bodies):
+    payloads = [json.dumps(body).encode() for body in bodies]
+    batch = messages(*payloads)
+    types = []
+    for _ in range(2):
+        decoded = InferredDecoder(SOURCE, types, secret="s", max_bytes=10_000).decode(batch)
+        assert decoded.refused == []
+        if not decoded.unfit:
+            break
+        types = learn(SOURCE, types, list(decoded.variations.values()))
+    rows = sum(part.rows.num_rows for _, part in decoded.tables)
+    assert (decoded.unfit, rows) == ([], len(bodies))
+
+
+@settings(max_examples=100, deadline=None)
+@given(ANY_JSON, ANY_JSON)
+def test_shapes_join_to_what_joining_again_does_not_change(one, other):
+    shapes = [read_shape({"x": one}) or EMPTY, read_shape({"x": other}) or EMPTY]
+    joined = join(*shapes)
+    assert join(joined, shapes[0]) == join(joined, shapes[1]) == joined
