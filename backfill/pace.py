@@ -14,6 +14,7 @@ import structlog
 from backfill.dead_letters import slices_with_letters
 from jobs.folder import Control, JobFolder, Order, write_json
 from jobs.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
+from model.errors import CheckpointCorruptError
 from model.message import MAX_PUBLISH_REQUEST_MESSAGES
 
 _LOG: Final = structlog.get_logger()
@@ -71,7 +72,7 @@ class Turn:
         self._epoch = epoch
         self._number = number
         self._clock = clock
-        self._began = self._heard = clock()
+        self._began = self._heard = self._saw = clock()
         self._beat = -1
 
     def room(self, offset: int) -> int | None:
@@ -79,8 +80,19 @@ class Turn:
 
         None is an order to stop or to pause, a driver that has not been heard of for 10 seconds, and a turn that
         has been long enough while there is nothing to send.
+
+        Raises:
+            CheckpointCorruptError: the control could not be read for 10 seconds; nothing goes out meanwhile.
         """
-        control, now = self._folder.read_control(), self._clock()
+        now = self._clock()
+        try:
+            control = self._folder.read_control()
+        except CheckpointCorruptError:
+            # A network file system may fail for once.
+            if now - self._saw > SILENT_SECONDS:
+                raise
+            return 0
+        self._saw = now
         pace = read_pace(self._folder, self._epoch)
         if pace is not None and pace.beat != self._beat:
             self._beat, self._heard = pace.beat, now

@@ -10,6 +10,7 @@ import pytest
 from backfill.pace import SILENT_SECONDS, Pace, Pacer, Turn, deal, read_pace, write_pace
 from jobs.folder import Control, JobFolder, Order
 from jobs.progress import CheckpointFolder, SliceCheckpoint
+from model.errors import CheckpointCorruptError
 
 PIECE_ROWS = 100_000
 
@@ -292,6 +293,23 @@ def test_a_task_waits_for_a_driver_that_has_said_nothing_yet_but_not_for_ever(st
     assert turn.room(0) == 0
     stage.clock.now += SILENT_SECONDS + 1
     assert turn.room(0) is None
+
+
+def test_a_task_that_can_not_see_its_orders_sends_nothing_and_does_not_wait_for_ever(stage: Stage) -> None:
+    stage.order()
+    stage.start(0)
+    turn = Turn(stage.folder, 1, 0, clock=stage.clock)
+    control = stage.folder.path / "control.json"
+    hidden = control.rename(control.with_suffix(".hidden"))
+    assert turn.room(0) == 0
+
+    hidden.rename(control)
+    assert turn.room(0) == 1000
+
+    control.unlink()
+    stage.clock.now += SILENT_SECONDS + 1
+    with pytest.raises(CheckpointCorruptError):
+        turn.room(0)
 
 
 def test_a_task_that_has_waited_long_lets_others_have_its_place(stage: Stage) -> None:
