@@ -331,7 +331,8 @@ def _check_owner(job: Job, owner: str | None) -> None:
 
 
 def _scoped(idempotency: Idempotency, actor: str) -> str:
-    return f"{actor}/{idempotency.key}"
+    # A key comes in a header and has no line break, so that nobody's name and key make another one's.
+    return f"{actor}\n{idempotency.key}"
 
 
 def _find_created(

@@ -62,7 +62,7 @@ JOBS: Final = sa.Table(
     sa.Column("error", DOCUMENT),
     sa.Column("epoch", sa.Integer, nullable=False),
     sa.Column("driver", DOCUMENT),
-    # The caller's name and its key, with a slash between: another caller's same key is another key.
+    # The caller's name and its key, with a line break between: another caller's same key is another key.
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
     sa.Column("version", sa.Integer, nullable=False),

@@ -1,10 +1,12 @@
 """Idempotency keys, on every job store."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jobs.store import Idempotency, JobStore
+from jobs.store import Idempotency, JobStore, open_store
 from model.errors import IdempotencyInProgressError, IdempotencyKeyReusedError
 from model.job import new_job_id
 
@@ -33,6 +35,26 @@ def test_a_key_is_its_caller_s_own(insert: Insert) -> None:
     ann = insert(idempotency=Idempotency("key", "digest"))
 
     assert insert(actor="bob", idempotency=Idempotency("key", "other")) != ann
+    assert insert(actor="a/b", idempotency=Idempotency("c", "x")) != insert(
+        actor="a", idempotency=Idempotency("b/c", "y")
+    )
+
+
+def test_of_many_creates_with_one_key_one_goes_on(url: str, store: JobStore) -> None:
+    start = threading.Barrier(8)
+
+    def begin(_: int) -> bool:
+        other = open_store(url)
+        try:
+            start.wait(20)
+            return other.begin_create(KIND, Idempotency("key", "digest"), actor="ann") is None
+        except IdempotencyInProgressError:
+            return False
+        finally:
+            other.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(begin, range(8))) == 1
 
 
 def test_a_key_whose_create_is_under_way_is_taken(store: JobStore, insert: Insert) -> None:

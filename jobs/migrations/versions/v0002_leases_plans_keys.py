@@ -98,7 +98,7 @@ def _fill() -> None:
         values = {"topic": str(request.get("topic") or ""), "labels": request.get("labels") or {}}
         connection.execute(sa.update(jobs).where(jobs.c.id == job.id).values(**values))
     # A key is its caller's own from now on, and nobody is told of what ended long ago.
-    scoped = jobs.c.created_by.op("||")("/").op("||")(jobs.c.idempotency_key)
+    scoped = jobs.c.created_by.op("||")("\n").op("||")(jobs.c.idempotency_key)
     connection.execute(sa.update(jobs).where(jobs.c.idempotency_key.is_not(None)).values(idempotency_key=scoped))
     connection.execute(
         sa.update(jobs).where(jobs.c.finished_at.is_not(None)).values(notified_at=jobs.c.finished_at)
