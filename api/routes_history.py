@@ -9,7 +9,8 @@ from fastapi.responses import StreamingResponse
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Stopping, problems
 from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
 from api.streams import read, render_event, stream_changes, stream_log
-from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE, MAX_TAIL_BYTES, number_token
+from backfill.filter import parse_row_token, render_row_token
+from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE, MAX_TAIL_BYTES
 
 router: Final = APIRouter(tags=["backfills"])
 
@@ -137,9 +138,9 @@ def list_backfill_dead_letters(
     page_token: PageToken = None,
 ) -> Any:
     """List what could not be published, with the reason; `:retry` with `only=failed` sends it again."""
-    after = number_token(page_token)
+    after = parse_row_token(page_token)
     page = service.list_dead_letters(backfill_id, principal=caller, limit=page_size, after=after)
-    token = None if page.next_after is None else str(page.next_after)
+    token = None if page.next_after is None else render_row_token(page.next_after)
     return {"dead_letters": [letter.to_json() for letter in page.letters], "next_page_token": token}
 
 
@@ -163,7 +164,7 @@ def list_backfill_missing(
     page_token: PageToken = None,
 ) -> Any:
     """List the messages that were selected and have not landed; `:retry` with `only=missing` sends them again."""
-    after = number_token(page_token)
+    after = parse_row_token(page_token)
     found = service.list_missing(backfill_id, principal=caller, limit=page_size + 1, after=after)
-    token = str(found[page_size - 1].row) if len(found) > page_size else None
+    token = render_row_token(found[page_size - 1].row) if len(found) > page_size else None
     return {"messages": [asdict(message) for message in found[:page_size]], "next_page_token": token}

@@ -29,6 +29,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<word>[^\s\"'()=<>!:]+))",
     re.DOTALL,
 )
+_ROW_TOKEN: Final = re.compile(r"row ([0-9]{1,18})")
 _LABEL: Final = re.compile(r"labels\.([a-z][a-z0-9_-]{0,62})")
 
 
@@ -99,6 +100,32 @@ def parse_page_token(token: str, query: ListQuery) -> tuple[Any, ...]:
     if digest != query.digest():
         _refuse_token("The page_token was given for another filter or order_by; start at the first page.")
     return values
+
+
+def render_row_token(row: int) -> str:
+    """Return the token of the page behind the one that ended with a row of a selection."""
+    return base64.urlsafe_b64encode(f"row {row}".encode()).decode().rstrip("=")
+
+
+def parse_row_token(token: str | None) -> int:
+    """Return the row that :func:`render_row_token` was given; -1 without a token, in front of all rows.
+
+    Raises:
+        RequestInvalidError: the token is not one that a page gave.
+
+    Example:
+        >>> parse_row_token(render_row_token(41)), parse_row_token(None)
+        (41, -1)
+    """
+    if not token:
+        return -1
+    try:
+        match = _ROW_TOKEN.fullmatch(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii"))
+    except (binascii.Error, ValueError):
+        match = None
+    if match is None:
+        _refuse_token("The page_token is not one that a page gave.")
+    return int(match[1])
 
 
 def _refuse_token(message: str) -> NoReturn:

@@ -17,7 +17,7 @@ from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder
 from jobs.store import Event, Job, JobStore, sort_key
-from model.errors import JobNotFoundError, RequestInvalidError
+from model.errors import JobNotFoundError
 from model.job import JobState
 from model.principal import READ, Principal
 
@@ -268,18 +268,3 @@ class BackfillReader:
         left = None if progress.selected is None else progress.selected - progress.published - progress.failed
         under_way = tasks * MAX_UNCONFIRMED_MESSAGES
         return under_way if left is None else max(0, min(left, under_way))
-
-
-def number_token(token: str | None, pointer: str = "/page_token") -> int:
-    """Return the row behind which a page of messages begins; -1 without a token.
-
-    Raises:
-        RequestInvalidError: it is not one that a page gave.
-    """
-    if not token:
-        return -1
-    if not token.isascii() or not token.isdecimal() or len(token) > 18:  # noqa: PLR2004 - digits of 64 bits
-        message = "The page_token is not one that a page gave."
-        error = {"code": "page_token_invalid", "message": message, "pointer": pointer}
-        raise RequestInvalidError(message, errors=[error])
-    return int(token)

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.filter import parse_list_query, parse_page_token, render_page_token
+from backfill.filter import (
+    parse_list_query,
+    parse_page_token,
+    parse_row_token,
+    render_page_token,
+    render_row_token,
+)
 from jobs.store import Condition, Order
 from model.errors import RequestInvalidError
 
@@ -176,3 +182,18 @@ def test_a_token_that_no_page_gave_is_refused(token: str):
     with pytest.raises(RequestInvalidError) as caught:
         parse_page_token(token, parse_list_query())
     assert caught.value.details["errors"][0]["code"] == "page_token_invalid"
+
+
+def test_a_row_s_token_tells_nobody_what_is_in_it():
+    token = render_row_token(24_999)
+
+    assert parse_row_token(token) == 24_999
+    assert "24999" not in token
+
+
+@pytest.mark.parametrize(
+    "token", ["24999", "%%%", "\xff", "a", encode(1), render_row_token(10**18), encode("row -1")]
+)
+def test_a_row_s_token_that_no_page_gave_is_refused(token: str):
+    with pytest.raises(RequestInvalidError):
+        parse_row_token(token)
