@@ -95,7 +95,8 @@ def client(service: BackfillService, launcher: NoLauncher, tmp_path: Path) -> It
         thread.start()
         try:
             wait_for(lambda: server.started, "it listens")
-            with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=20) as client:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with httpx.Client(base_url=url, timeout=20, verify=False) as client:
                 yield client
         finally:
             launcher.spark.set()

@@ -17,7 +17,7 @@ from model.errors import SettingsError
 
 @pytest.fixture(scope="module")
 def api(start_api: Callable[..., Any]) -> Any:
-    return start_api(REFEED_BODY_TIMEOUT_SECONDS="0.5")
+    return start_api(REFEED_BODY_TIMEOUT_SECONDS="1")
 
 
 def split(answer: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -68,7 +68,7 @@ def test_a_head_that_never_ends_ends_its_connection(api: Any, beginning: bytes) 
     with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
         connection.sendall(beginning)
         assert connection.recv(1000) == b""
-    assert 0.4 < time.monotonic() - began < 15
+    assert 0.9 < time.monotonic() - began < 15
 
 
 def test_a_head_that_drips_has_no_more_time_than_one_that_stops(api: Any) -> None:
@@ -91,14 +91,14 @@ def test_a_head_that_drips_has_no_more_time_than_one_that_stops(api: Any) -> Non
 def test_a_connection_is_used_again_after_an_answer(api: Any) -> None:
     with socket.create_connection(("127.0.0.1", api.port), timeout=20) as connection:
         for _ in range(3):
-            # Longer than a head may take: what counts is each head's own time.
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
-            time.sleep(0.2)
             connection.sendall(b"\r\n")
             answer = b""
             while b"}" not in answer:
                 answer += connection.recv(10_000)
             assert answer.startswith(b"HTTP/1.1 200 ")
+            # All three take longer than one head may: what counts is each head's own time.
+            time.sleep(0.5)
 
 
 def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api: Any) -> None:
