@@ -6,7 +6,7 @@ import re
 import secrets
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -218,6 +218,10 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         notify_url=get("REFEED_NOTIFY_URL", "", _web_address),
         notify_secret=get("REFEED_NOTIFY_SECRET", "", parse_notify_secret),
     )
+    # Dead letters are there to be replayed; on BigQuery no pipeline writes them yet.
+    if settings.warehouse == "lake" and not faults:
+        tables = dict.fromkeys((*settings.query_tables, settings.dead_letter_table))
+        settings = replace(settings, query_tables=tuple(tables))
     # An audience is what keeps a token that was made for another service out of this one.
     if settings.oidc_issuer and not settings.oidc_audience:
         faults.append("REFEED_OIDC_AUDIENCE is missing: with REFEED_OIDC_ISSUER it says whom tokens are meant for")

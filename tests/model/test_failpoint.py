@@ -38,7 +38,7 @@ def test_every_place_on_the_list_is_in_the_code_and_the_other_way_round():
     root = Path(failpoint.__file__).parents[1]
     found = {
         name
-        for folder in ("backup", "backfill", "connectors", "jobs")
+        for folder in ("backup", "backfill", "connectors", "jobs", "pipeline", "reporting")
         for path in (root / folder).rglob("*.py")
         for name in re.findall(r'failpoint\.hit\("([^"]+)"\)', path.read_text())
     }
