@@ -7,10 +7,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
+from cli.processes import Child, Children, free_port, is_listening
 from jobs.folder import JobFolder
 from jobs.owner import Owner
 from jobs.store import Job, JobStore, open_store
@@ -19,6 +22,10 @@ from model.job import JobState, new_job_id
 pytestmark = pytest.mark.acceptance
 
 KIND = "backfill"
+SERVE = (
+    "import os, sys, uvicorn; from api.app import create_app; from model.settings import read_settings; "
+    "uvicorn.run(create_app(read_settings(os.environ)), host='127.0.0.1', port=int(sys.argv[1]))"
+)
 SCRIPT = Path(__file__).with_name("replica.py")
 
 
@@ -183,3 +190,56 @@ def test_a_replica_that_stood_still_and_wakes_up_late_does_no_harm(replicas: Rep
     assert replicas.published() == Counter(made)
     assert all(job.restarts == 0 for job in replicas.jobs())
     assert second.pid in {pid for _, _, pid in replicas.launched()}
+
+
+@pytest.mark.timeout(400)
+def test_two_apis_answer_for_one_store_and_one_goes_on_when_the_other_is_killed(
+    make_postgresql_store: Callable[[], str], tmp_path: Path
+) -> None:
+    """Nothing is launched: the Spark Connect server is said to be somebody else's, and jobs start paused."""
+    url, pubsub_port = make_postgresql_store(), free_port()
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
+        "REFEED_HOME": str(tmp_path),
+        "REFEED_JOB_STORE": url,
+        "REFEED_CONNECT_URL": "sc://127.0.0.1:1",
+        "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{pubsub_port}",
+    }
+    body = {
+        "query": "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONTIME >= @from",
+        "parameters": {"from": {"type": "TIMESTAMP", "value": datetime.now(UTC).isoformat()}},
+        "topic": "orders",
+        "start_paused": True,
+    }
+    key = {"Idempotency-Key": "the same"}
+    with Children() as children:
+
+        def start(name: str, *arguments: str) -> Child:
+            command = [sys.executable, *arguments]
+            log = tmp_path / f"{name}.log"
+            return children.start(Child(name, command, environment=environment, log=log))
+
+        data = str(tmp_path / "pubsub")
+        server = start("pubsub", "-m", "local.server", "--port", str(pubsub_port), "--data-dir", data)
+        server.wait_until(lambda: is_listening(f"127.0.0.1:{pubsub_port}"), seconds=60, what="begun to listen")
+        ports = [free_port(), free_port()]
+        apis = [start(f"api-{port}", "-c", SERVE, str(port)) for port in ports]
+        clients = [httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) for port in ports]
+        for api, port in zip(apis, ports, strict=True):
+            api.wait_until(
+                lambda port=port: is_listening(f"127.0.0.1:{port}"), seconds=120, what="begun to listen"
+            )
+        with clients[0] as first, clients[1] as second:
+            made = first.post("/backfills", json=body, headers=key)
+            assert made.status_code == 202, made.text
+            backfill = made.json()
+            again = second.post("/backfills", json=body, headers=key)
+            assert (again.status_code, again.json()["id"]) == (202, backfill["id"])
+            assert [found["id"] for found in second.get("/backfills").json()["backfills"]] == [backfill["id"]]
+
+            os.killpg(apis[0].pid, signal.SIGKILL)
+            cancelled = second.post(f"/backfills/{backfill['id']}:cancel", headers={"If-Match": backfill["etag"]})
+
+            assert cancelled.json()["state"] in {"CANCELLING", "CANCELLED"}, cancelled.text
+            events = second.get(f"/backfills/{backfill['id']}/events").json()["events"]
+            assert events[0]["what"] == "created"
