@@ -202,8 +202,8 @@ class Jobs:
             self._meet("after", key, running.cancel)
         except Problem as exc:
             self._fail(job, exc)
-        except Exception as exc:  # noqa: BLE001  a test double says what broke instead of hanging
-            self._fail(job, Problem("internalError", f"{type(exc).__name__}: {exc}"))
+        except Exception as exc:  # noqa: BLE001  a reason that no client tries again
+            self._fail(job, Problem("notImplemented", f"{type(exc).__name__}: {exc}"))
         finally:
             with self._lock:
                 self._running.pop(key, None)

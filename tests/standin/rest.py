@@ -214,26 +214,22 @@ class _Handler(BaseHTTPRequestHandler):
         call = Call(path, dict(parse_qsl(parts.query)), headers, raw)
         resource = parts.path.removeprefix(_PREFIX)
         if name == "standin":
-            self._run(name, run, call)
-        elif self._meets(name, "before", resource):
+            self._answer(self._outcome(run, call)[0])
             return
-        else:
-            answer, outcome = self._outcome(run, call)
-            if not self._meets(name, "after", resource):
-                self.server.log.add(name, resource, outcome)
-                self._answer(answer)
-
-    def _run(self, _name: str, run: Run, call: Call) -> None:
-        answer, _ = self._outcome(run, call)
-        self._answer(answer)
+        if self._meets(name, "before", resource):
+            return
+        answer, outcome = self._outcome(run, call)
+        if not self._meets(name, "after", resource):
+            self.server.log.add(name, resource, outcome)
+            self._answer(answer)
 
     def _outcome(self, run: Run, call: Call) -> tuple[Answer, str]:
         try:
             result = run(call)
         except Problem as exc:
             return Answer(exc.code, exc.body()), exc.reason
-        except Exception as exc:  # noqa: BLE001  a test double says what broke instead of hanging up
-            problem = Problem("internalError", f"{type(exc).__name__}: {exc}")
+        except Exception as exc:  # noqa: BLE001  a reason that no client tries again, so that the test ends
+            problem = Problem("notImplemented", f"{type(exc).__name__}: {exc}")
             return Answer(problem.code, problem.body()), problem.reason
         if isinstance(result, Answer):
             return result, "ok"
