@@ -1,15 +1,15 @@
 """Every route against its own description, with good and bad values, by those who may and those who may not."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow as pa
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,6 +37,8 @@ CHECKS = [
     response_schema_conformance,
 ]
 EXAMPLES = 12
+# Connections are used again.
+SESSION = requests.Session()
 NOW = datetime.now(UTC)
 PARAMETERS = {
     "from": {"type": "TIMESTAMP", "value": (NOW - timedelta(days=1)).isoformat()},
@@ -67,10 +69,11 @@ OPERATIONS = operations()
 
 
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
+def api(start_api: Callable[..., Any]) -> Iterator[Any]:
     api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="0", REFEED_BODY_TIMEOUT_SECONDS="60")
     write_archive(api.home)
-    return api
+    yield api
+    SESSION.close()
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +166,11 @@ def test_every_answer_is_as_documented(
     def examine(case: Any) -> None:
         for key in (keys["admin"], keys["reader"]):
             case.call_and_validate(
-                base_url=api.url, headers=headers_of(key), checks=[*CHECKS, negative_data_rejection], timeout=30
+                base_url=api.url,
+                session=SESSION,
+                headers=headers_of(key),
+                checks=[*CHECKS, negative_data_rejection],
+                timeout=30,
             )
 
     check(cases_of(operation, jobs), examine)
@@ -178,7 +185,7 @@ def test_every_answer_to_a_query_that_passes_is_as_documented(
 
     def examine(case: Any) -> None:
         with_a_good_query(case)
-        response = case.call(base_url=api.url, headers=headers_of(keys["admin"]), timeout=30)
+        response = case.call(base_url=api.url, session=SESSION, headers=headers_of(keys["admin"]), timeout=30)
         case.validate_response(response, checks=CHECKS)
         statuses.add(response.status_code)
 
@@ -202,7 +209,7 @@ def test_no_route_does_anything_for_a_key_without_its_scope(
     def examine(case: Any) -> None:
         with_a_good_query(case)
         case.headers.pop("If-Match", None)
-        statuses.add(case.call(base_url=api.url, headers=headers_of(key), timeout=30).status_code)
+        statuses.add(case.call(base_url=api.url, session=SESSION, headers=headers_of(key), timeout=30).status_code)
 
     fixed = {"backfill_id": jobs["ended"][0]} if "{backfill_id}" in operation.path else None
     check(operation.as_strategy(GenerationMode.POSITIVE, path_parameters=fixed), examine)
@@ -231,7 +238,8 @@ def test_everything_that_is_served_is_described() -> None:
 
 
 def test_the_document_is_valid_and_names_what_a_client_needs(api: Any) -> None:
-    document = httpx.get(f"{api.url}/openapi.json").json()
+    with api.client() as client:
+        document = client.get("/openapi.json").json()
     assert document == DOCUMENT
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     for path, methods in document["paths"].items():
