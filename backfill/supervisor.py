@@ -289,16 +289,13 @@ class Supervisor:
         return True
 
     def _let_go_of_driver(self, job: Job, why: str) -> None:
-        # Tasks on a Connect server outlive a driver that died.
-        self.folder(job.id).write_control(_control_of(job, Order.STOP))
-        self._write_progress(job.id)
+        self._fence(job)
         self._store.forget_driver(job.id, actor=ACTOR, why=why, expected_epoch=job.epoch)
         self._followed.pop(job.id, None)
         _LOG.info("waits for a resume without a driver", backfill_id=job.id, why=why)
 
     def _restart(self, job: Job, why: str, *, wait_seconds: float, counts: bool) -> None:
-        self.folder(job.id).write_control(_control_of(job, Order.STOP))
-        self._write_progress(job.id)
+        self._fence(job)
         self._store.restart(
             job.id,
             self._owner,
@@ -326,11 +323,7 @@ class Supervisor:
                 self._launcher.kill(job.driver)
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
-        folder = self.folder(job.id)
-        if folder.path.exists():
-            # Whatever still runs of this attempt must not publish on: on a Connect server, tasks outlive a driver.
-            folder.write_control(_control_of(job, Order.STOP))
-            self._write_progress(job.id)
+        self._fence(job)
         error = None if outcome.error is None else JobError(**outcome.error)
         why = None if error is None else error.message
         with suppress(*_OVERTAKEN):
@@ -346,6 +339,14 @@ class Supervisor:
         self._cancelling_since.pop(job.id, None)
         self._settling[job.id] = time.monotonic() + _SETTLE_SECONDS
         _LOG.info("finished", backfill_id=job.id, state=outcome.state.value, why=why)
+
+    def _fence(self, job: Job) -> None:
+        """See that nothing of this attempt publishes on: on a Connect server, tasks outlive a driver."""
+        folder = self.folder(job.id)
+        # Somebody may have removed it, and with it all that there was to publish.
+        if folder.path.exists():
+            folder.write_control(_control_of(job, Order.STOP))
+            self._write_progress(job.id)
 
     def _settle(self) -> None:
         for job_id, until in list(self._settling.items()):

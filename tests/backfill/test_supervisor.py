@@ -1,5 +1,6 @@
 """Jobs and their drivers' lives and deaths; drivers are processes that only sleep."""
 
+import shutil
 import signal
 import threading
 import time
@@ -487,6 +488,20 @@ def test_a_job_that_starts_paused_is_not_launched_and_can_be_cancelled(
     store.move(job_id, JobState.CANCELLING, actor="ann")
 
     reach(job_id, JobState.CANCELLED)
+
+
+def test_a_job_whose_files_are_removed_while_it_runs_fails_and_says_so(
+    store: JobStore, supervisor: Supervisor, launcher: Any, reach: Any, no_waiting: None
+) -> None:
+    job_id = create(store, supervisor)
+    reach(job_id, JobState.RUNNING)
+    shutil.rmtree(supervisor.folder(job_id).path)
+    launcher.drivers[0].signal_group(signal.SIGKILL)
+
+    failed = reach(job_id, JobState.FAILED)
+
+    assert failed.error is not None
+    assert failed.error.code == "selection_gone"
 
 
 def test_a_job_whose_files_were_removed_fails_and_says_so(
