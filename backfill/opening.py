@@ -20,8 +20,14 @@ from model.settings import Settings
 StagingOf = Callable[[str], StagingTable | None]
 
 
-def open_backfills(settings: Settings) -> BackfillService:
+def _no_staging(_topic: str) -> None:
+    """Say that no staging table of a topic is known."""
+
+
+def open_backfills(settings: Settings, *, staging_of: StagingOf = _no_staging) -> BackfillService:
     """Return the service of a deployment; nothing runs before its ``start``.
+
+    ``staging_of`` knows the staging table that a topic's pipeline writes: then what landed is counted.
 
     Raises:
         JavaNotFoundError: there is no Java for Spark.
@@ -39,6 +45,7 @@ def open_backfills(settings: Settings) -> BackfillService:
         launcher=launcher,
         max_running=settings.max_running,
         keep_job_days=settings.keep_job_days,
+        staging_of=staging_of,
     )
 
 
@@ -50,7 +57,7 @@ def assemble_backfills(
     launcher: Launcher,
     max_running: int,
     keep_job_days: int = 30,
-    staging_of: StagingOf = lambda _topic: None,
+    staging_of: StagingOf = _no_staging,
 ) -> BackfillService:
     """Return the service of its parts; ``staging_of`` knows the staging table that a topic's pipeline writes."""
     verifier = Verifier(lambda job_id: JobFolder(backfill_folder(deployment.home, job_id)), staging_of)
