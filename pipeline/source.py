@@ -4,7 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -20,6 +20,10 @@ from pipeline.decode import DecodedBatch, Decoder, Refusal
 from pipeline.inferred import InferredDecoder, Variation
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
+
+# The messages of a source without a schema are of many types, a few of each in a Pull; decoding has a fixed cost a
+# type, so that they wait for each other.
+_DECODED_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class PlannedStaging:
         self._tables: dict[str, _Rows] = {}
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         self._unfit: list[pa.Table] = []
+        self._waiting: dict[str, list[PulledBatch]] = defaultdict(list)
         self._variations: dict[tuple[str, str, str], Variation] = {}
 
     def __call__(self, batches: Iterator[PulledBatch], plan: str | None = None) -> bytes | None:  # noqa: ARG002
@@ -118,6 +123,8 @@ class PlannedStaging:
         """
         for batch in batches:
             self._take(batch)
+        for subscription in list(self._waiting):
+            self._take_waiting(subscription)
         if not self._tables and not self._unfit:
             return None
         failpoint.hit("file.before_write")
@@ -137,13 +144,22 @@ class PlannedStaging:
         if found is None:
             return
         if found.source.is_inferred:
-            self._take_inferred(found, batch)
+            waiting = self._waiting[batch.target.subscription]
+            waiting.append(batch)
+            if sum(part.rows.num_rows for part in waiting) >= _DECODED_AT_ONCE:
+                self._take_waiting(batch.target.subscription)
             return
         decoded = opened.decoders[found.source.subscription].decode(batch.rows)
         if decoded.rows.num_rows:
             self._add(found.source.staging, found.writer, decoded.rows, batch, decoded.indices)
         self._count(found.source, decoded)
         self._refuse(found.source, decoded.refused, batch)
+
+    def _take_waiting(self, subscription: str) -> None:
+        waiting = self._waiting.pop(subscription)
+        rows = pa.Table.from_batches([part.rows for part in waiting]).combine_chunks().to_batches()
+        for part in rows:
+            self._take_inferred(self._opened.sources[subscription], PulledBatch(waiting[0].target, part))
 
     def _take_inferred(self, found: SourcePlan, batch: PulledBatch) -> None:
         decoded = self._opened.inferred[found.source.subscription].decode(batch.rows)
