@@ -29,7 +29,7 @@ def wait_for(is_true: Callable[[], bool], *, seconds: float, why: str) -> None:
 class Backyard:
     """A home with a Pub/Sub server and a backup stream as processes, and all that was published."""
 
-    def __init__(self, home: Path, children: Children) -> None:
+    def __init__(self, home: Path, children: Children, **environment: str) -> None:
         self.home = home
         self.port = free_port()
         self.environment = {
@@ -38,6 +38,7 @@ class Backyard:
             "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{self.port}",
             "REFEED_ACK_DEADLINE_SECONDS": "10",
             "REFEED_BACKUP_BATCH_SECONDS": "0.3",
+            **environment,
         }
         self.settings = read_settings(self.environment)
         self._children = children
@@ -103,12 +104,14 @@ class Backyard:
     def archived_ids(self) -> Counter[tuple[str, str]]:
         return Counter((row["topic"], row["message_id"]) for row in self.archived())
 
-    def unacked(self) -> int:
+    def stats(self) -> dict:
         call = self.pubsub.channel.unary_unary(
             "/refeed.local.Stats/Get", request_serializer=None, response_deserializer=None
         )
-        stats = json.loads(call(b"", timeout=10))
-        return sum(s["undelivered_messages"] + s["leased_messages"] for s in stats.values())
+        return json.loads(call(b"", timeout=10))
+
+    def unacked(self) -> int:
+        return sum(s["undelivered_messages"] + s["leased_messages"] for s in self.stats().values())
 
     def wait_until_archived(self, backup: Child, *, seconds: float = 60) -> None:
         """Wait until nothing is on its way any more: a message that comes twice would have come by then."""
