@@ -1,3 +1,4 @@
+import struct
 import uuid
 
 import pytest
@@ -92,7 +93,8 @@ def test_a_half_written_append_is_not_there(standin, writer):
     standin.kill()
     newest = max((standin.folder / "rows").glob("*.frames"), key=lambda file: file.stat().st_mtime)
     with newest.open("ab") as tail:
-        tail.write(b"RFFR" + bytes(20))
+        # A header that promises 10,000 bytes and five rows, and the first 100 of them.
+        tail.write(struct.pack("<4sIQQq", b"RFFR", 1, 10_000, 5, 0) + bytes(100))
     standin.start()
     writer = Writer(standin, writer.name)
     [answer] = writer.append(request(stream, plain("b"), 1))
