@@ -286,13 +286,18 @@ def _stream(name: str, status: Mapping[str, Any], stats: Mapping[str, Subscripti
         pid=pid,
         started_at=_time(status.get("started_at")),
         reported_at=_time(reported),
-        totals=dict(status.get("totals") or {}),
+        totals=_numbers(status.get("totals")),
         # What stands still has no rate, whatever it wrote last.
-        rates=dict(status.get("rates") or {}) if state == "running" else {},
+        rates=_numbers(status.get("rates")) if state == "running" else {},
         backlog_messages=None if own is None else sum(one.messages for one in own),
         lag_seconds=None if own is None else max((one.oldest_unacked_seconds for one in own), default=0.0),
         error=status.get("error"),
     )
+
+
+def _numbers(found: Any) -> dict[str, float]:
+    """Return the numbers of what a stream wrote; another version of it may have written something else."""
+    return {str(k): v for k, v in found.items() if isinstance(v, int | float)} if isinstance(found, dict) else {}
 
 
 def _stats_of(

@@ -44,17 +44,18 @@ class StatusFile:
         except OSError:
             temporary.unlink(missing_ok=True)
 
-    def _rates(self, totals: Mapping[str, float]) -> dict[str, float]:
+    def _rates(self, totals: Mapping[str, Any]) -> dict[str, float]:
+        """Return what each total that is a number grew by a second, since a minute ago or since the first look."""
         now = time.monotonic()
-        # The first look is all there is at first: a stream's totals begin at zero.
-        self._seen.append((now, dict(totals)))
+        numbers = {name: float(count) for name, count in totals.items() if isinstance(count, int | float)}
+        self._seen.append((now, numbers))
         while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:  # noqa: PLR2004 - a first and a last
             self._seen.popleft()
         began, before = self._seen[0]
         seconds = now - began
         return {
             name: round(max(0.0, count - before.get(name, 0)) / seconds, 3) if seconds else 0.0
-            for name, count in totals.items()
+            for name, count in numbers.items()
         }
 
     @staticmethod

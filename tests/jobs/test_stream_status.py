@@ -26,3 +26,17 @@ def test_a_new_state_clears_the_error_of_the_last_one(tmp_path):
 def test_a_status_that_cannot_be_written_stops_nobody_and_one_that_is_missing_is_none(tmp_path):
     StatusFile(tmp_path / "missing" / "status.json").write(state="running")
     assert StatusFile.read(tmp_path / "missing" / "status.json") is None
+
+
+def test_totals_have_rates_of_what_they_grew_by(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    status = StatusFile(path)
+    status.write(totals={"messages": 10, "by_topic": {"orders": 3}})
+    first = StatusFile.read(path)
+    status.write(totals={"messages": 1_000_010, "by_topic": {"orders": 3}})
+    second = StatusFile.read(path)
+    assert first is not None
+    assert second is not None
+    assert first["rates"] == {"messages": 0.0}
+    assert second["rates"].keys() == {"messages"}
+    assert second["rates"]["messages"] > 0
