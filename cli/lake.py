@@ -1,5 +1,6 @@
 """``refeed lake``: upkeep of the embedded warehouse."""
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,22 +8,29 @@ import typer
 
 from cli.invocation import HomeGroup, command_settings
 from cli.terminal import out, print_json
+from model.errors import InputError
 
 if TYPE_CHECKING:
-    from connectors.lake.archive import LakeArchive
+    from connectors.lake.tables import LakeTable
 
-app = typer.Typer(cls=HomeGroup, help="Compact, vacuum and expire the archive.", no_args_is_help=True)
+app = typer.Typer(
+    cls=HomeGroup, help="Compact, vacuum and expire the archive, or a table of rows.", no_args_is_help=True
+)
 
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", help="A table of rows, dataset.table, instead of the archive.", show_default=False),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command("compact")
-def compact(as_json: JsonOption = False) -> None:
+def compact(table: TableOption = None, as_json: JsonOption = False) -> None:
     """Merge small files into large ones; a running backup and running queries go on.
 
-    The backup stream does this by itself when small files pile up.
+    The streams do this by themselves when small files pile up.
     """
-    removed = _archive().compact()
+    removed = _open(table).compact()
     if as_json:
         print_json({"files_removed": removed})
     else:
@@ -35,10 +43,11 @@ def vacuum(
         int, typer.Option(help="Keep what any snapshot of so many hours names; 2 at least.")
     ] = 24,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, say what would go.")] = False,
+    table: TableOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete files that no snapshot of the last hours names."""
-    paths = _archive().vacuum(keep_hours=keep_hours, dry_run=dry_run)
+    paths = _open(table).vacuum(keep_hours=keep_hours, dry_run=dry_run)
     if as_json:
         print_json({"files": paths, "dry_run": dry_run})
     else:
@@ -49,23 +58,41 @@ def vacuum(
 def expire(
     before: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="First day to keep (UTC).")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    table: TableOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take every message ingested before a day out of the archive; vacuum then frees the space."""
+    """Take every message ingested before a day out of the archive; vacuum then frees the space.
+
+    Of a staging table take only what has been merged.
+    """
+    found = _open(table)
     if not yes:
         typer.confirm(
-            f"Remove every message ingested before {before:%Y-%m-%d} from the archive?", abort=True, err=True
+            f"Remove every row ingested before {before:%Y-%m-%d} from {table or 'the archive'}?",
+            abort=True,
+            err=True,
         )
-    removed = _archive().expire(before=before.date())
+    removed = found.expire(before=before.date())
     if as_json:
         print_json({"files_removed": removed})
     else:
         out.print(f"{removed} files taken out; 'refeed lake vacuum' frees their space later")
 
 
-def _archive() -> "LakeArchive":
+def _open(table: str | None) -> "LakeTable":
+    """Return the archive, or the table of rows that is named.
+
+    Raises:
+        InputError: there is no such table.
+    """
     from connectors.lake.archive import LakeArchive
+    from connectors.lake.rows import RowTable
 
     settings = command_settings()
     settings.require_lake("'refeed lake' works")
-    return LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
+    if table is None:
+        return LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
+    found = RowTable(settings.lake, table, settings.archive_partitioning)
+    if not re.fullmatch(r"\w+\.\w+", table) or not found.exists():
+        raise InputError(f"There is no table {table} in {settings.lake}.")
+    return found

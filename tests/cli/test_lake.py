@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.columns import arrow_schema
+from connectors.lake.rows import RowTable
+from model.schema import Field, RowSchema
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
@@ -60,3 +63,19 @@ def test_expire_asks_first_and_then_takes_whole_days(
         "files_removed": 3
     }
     assert archive.data_files() == []
+
+
+def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., Any], home: Path) -> None:
+    table = RowTable(str(home / "lake"), "staging.orders")
+    schema = RowSchema((Field("id", "INT64"), Field("ingest_time", "TIMESTAMP")))
+    table.evolve(schema)
+    epoch = table.take_lease("lease")
+    for number in (1, 2):
+        rows = pa.RecordBatch.from_pylist([{"id": number, "ingest_time": None}], schema=arrow_schema(schema))
+        table.commit([table.writer().write_rows([rows])], Attempt("stream", number, "lease", epoch))
+    result = refeed("lake", "compact", "--table", "staging.orders", "--json")
+    assert (result.code, json.loads(result.out)) == (0, {"files_removed": 1})
+    result = refeed("lake", "expire", "--before", "2999-01-01", "--yes", "--table", "staging.orders", "--json")
+    assert json.loads(result.out) == {"files_removed": 1}
+    missing = refeed("lake", "vacuum", "--table", "staging.nothing")
+    assert (missing.code, "no table staging.nothing" in missing.err) == (1, True)
