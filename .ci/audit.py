@@ -24,7 +24,7 @@ def main() -> int:
         found = json.loads(done.stdout)["dependencies"]
     except subprocess.TimeoutExpired:
         return _not_audited("the package index did not answer in time")
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return _not_audited((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
     skipped = [package for package in found if "skip_reason" in package]
     flaws = [(package, flaw) for package in found for flaw in package.get("vulns", [])]
