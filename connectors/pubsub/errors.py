@@ -28,9 +28,9 @@ def read_refused_ack_ids(exc: grpc.RpcError) -> dict[str, str]:
     its other ids are taken, and a reason that begins with TRANSIENT_ may be tried again.
     """
     metadata = exc.trailing_metadata() if exc.code() is grpc.StatusCode.INVALID_ARGUMENT else None
-    for key, value in metadata or ():
-        if key == "grpc-status-details-bin":
-            for detail in status_pb2.Status.FromString(value).details:
+    for datum in metadata or ():
+        if datum.key == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(datum.value).details:
                 info = error_details_pb2.ErrorInfo()
                 if detail.Unpack(info) and info.reason == "EXACTLY_ONCE_ACKID_FAILURE":
                     return dict(info.metadata)
