@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 from jobs.stream.status import StatusFile
 
