@@ -67,6 +67,7 @@ class Group:
         self._max_bytes = max_bytes
         self._status = status
         self._alerts: dict[str, dict[str, Any]] = {}
+        self._alerts_total = 0
         self._fingerprint = ""
         self._accepted: dict[str, SourcePlan] = {}
         # The registry is followed by one thread, variations come from the one that takes batches.
@@ -230,6 +231,7 @@ class Group:
         if known is None or known["message"] != exc.message:
             self._alerts[name] = {"about": name, "code": exc.code, "message": exc.message, "since": time.time()}
             self._alerts[name] |= {"details": exc.details} if exc.details else {}
+            self._alerts_total += 1
             goes_on = isinstance(exc, EvolutionRefusedError) and name in self._accepted
             _log.error(
                 "alert", about=name, code=exc.code, error=exc.message, old_schema_used=goes_on, **exc.details
@@ -241,4 +243,5 @@ class Group:
             _log.info("alert_over", about=name)
 
     def _report(self) -> None:
-        self._status.write(alerts=list(self._alerts.values()), running=sorted(self._accepted))
+        alerts = list(self._alerts.values())
+        self._status.write(alerts=alerts, alerts_total=self._alerts_total, running=sorted(self._accepted))

@@ -127,8 +127,14 @@ class Stager:
         self._make_room(staged)
         self._journal.prune()
         self.status.write(
-            state="running", totals=dict(self._totals), last_batch_at=time.time(), sources=self._sources
+            state="running", totals=dict(self._totals), last_batch_at=time.time(), sources=self._counted()
         )
+
+    def _counted(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Return a copy of the counts, which the status may keep."""
+        return {
+            source: {kind: dict(found) for kind, found in kinds.items()} for source, kinds in self._sources.items()
+        }
 
     def _stage(self, staged: Sequence[StagedFiles]) -> None:
         held = concat_ids([part.ids for part in staged])

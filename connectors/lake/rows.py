@@ -23,7 +23,7 @@ from model.table import Partitioning
 
 # Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
 _SCHEMA_PROPERTY: Final = "refeed.schema"
-_REWRITES: Final = 3
+_TRIES: Final = 3
 _REWRITE_ROWS: Final = 10_000
 
 
@@ -122,7 +122,7 @@ class RowTable(LakeTable):
         if not self.exists():
             self._create(evolution.schema)
         elif evolution.changes:
-            self._change(evolution.schema)
+            self._again(lambda: self._change(evolution.schema))
         return evolution
 
     def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:
@@ -146,11 +146,15 @@ class RowTable(LakeTable):
         fields = tuple(by_name.get(field.name.lower(), field) for field in evolution.schema.fields)
         target = RowSchema(fields, wanted.description)
         digest = hashlib.sha256(json.dumps([current.to_json(), target.to_json()]).encode()).hexdigest()
-        for attempt in range(_REWRITES):
+        self._again(lambda: self._rewrite(current, target, f"rewrite:{digest[:16]}", convert))
+
+    def _again(self, change: Callable[[], None]) -> None:
+        """Make a change that upkeep may come between, three times at most; each try begins with what is there."""
+        for attempt in range(_TRIES):
             try:
-                self._rewrite(current, target, f"rewrite:{digest[:16]}", convert)
+                change()
             except CommitFailedError as exc:
-                if attempt == _REWRITES - 1:
+                if attempt == _TRIES - 1:
                     raise WarehouseError(f"{self.name} is changed by others all the time: {exc}") from exc
                 self._delta = None
             else:
@@ -197,7 +201,7 @@ class RowTable(LakeTable):
 
     def _change(self, schema: RowSchema) -> None:
         table = self._table()
-        with our_errors(f"changing {self.name}"):
+        with our_errors(f"changing {self.name}", but=CommitFailedError):
             table.alter.add_columns(list(Schema.from_arrow(arrow_schema(schema)).fields))
             self._note(table, schema)
         self._delta = None

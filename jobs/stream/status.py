@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -27,22 +28,25 @@ class StatusFile:
             "error": None,
             "started_at": time.time(),
         }
+        # Threads of one stream write it: give what does not change any more.
+        self._lock = threading.Lock()
         self._seen: deque[tuple[float, dict[str, float]]] = deque()
 
     def write(self, **fields: Any) -> None:
         """Change ``fields`` and write all of them; a state without an error clears the error."""
         if "state" in fields:
             fields.setdefault("error", None)
-        if "totals" in fields:
-            fields["rates"] = self._rates(fields["totals"])
-        self._fields |= fields
-        self._fields["at"] = time.time()
-        temporary = self._path.with_suffix(".tmp")
-        try:
-            temporary.write_text(json.dumps(self._fields))
-            temporary.rename(self._path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
+        with self._lock:
+            if "totals" in fields:
+                fields["rates"] = self._rates(fields["totals"])
+            self._fields |= fields
+            self._fields["at"] = time.time()
+            temporary = self._path.with_suffix(".tmp")
+            try:
+                temporary.write_text(json.dumps(self._fields))
+                temporary.rename(self._path)
+            except OSError:
+                temporary.unlink(missing_ok=True)
 
     def _rates(self, totals: Mapping[str, Any]) -> dict[str, float]:
         """Return what each total that is a number grew by a second, since a minute ago or since the first look."""

@@ -4,6 +4,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from connectors.lake.columns import arrow_schema
 from connectors.lake.rows import RowTable
@@ -200,3 +201,27 @@ def test_a_rewrite_drops_no_column(table):
     table.evolve(NARROW)
     with pytest.raises(EvolutionRefusedError, match="free was STRING and is gone"):
         table.rewrite(RowSchema((Field("n", "STRING"), ITEM, INGEST_TIME)), widen_value)
+
+
+def test_upkeep_that_comes_between_a_change_is_waited_out_three_times_at_most(table, monkeypatch):
+    table.evolve(FIRST)
+    note, tries = RowTable._note, []
+
+    def fail(times):
+        def refuse(self, delta, schema):
+            tries.append(schema)
+            if len(tries) <= times:
+                raise CommitFailedError("compacted meanwhile")
+            note(self, delta, schema)
+
+        return refuse
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "_note", fail(2))
+        table.evolve(WIDER)
+    assert table.schema() == WIDER
+    tries.clear()
+    monkeypatch.setattr(RowTable, "_note", fail(9))
+    with pytest.raises(WarehouseError, match="changed by others"):
+        table.evolve(RowSchema((*WIDER.fields, Field("last", "BOOL")), "x"))
+    assert len(tries) == 3
