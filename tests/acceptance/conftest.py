@@ -113,7 +113,7 @@ class Backyard:
     def unacked(self) -> int:
         return sum(s["undelivered_messages"] + s["leased_messages"] for s in self.stats().values())
 
-    def wait_until_archived(self, backup: Child, *, seconds: float = 60) -> None:
+    def wait_until_archived(self, backup: Child, *, seconds: float = 240) -> None:
         """Wait until nothing is on its way any more: a message that comes twice would have come by then."""
 
         def is_archived() -> bool:
