@@ -296,6 +296,7 @@ class PlanOut(BaseModel):
 
     plan_id: str
     expires_at: datetime
+    topic: str
     window: TimeWindow | None
     rows: int | None = Field(description="Exact.")
     bytes: int | None = Field(description="Of the messages' data.")

@@ -86,7 +86,8 @@ def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client: httpx.
 
     plan = planned.json()
     assert planned.status_code == 200
-    assert (plan["rows"], plan["rows_by_topic"], plan["price_usd"]) == (30, {"orders": 30}, None)
+    assert (plan["topic"], plan["rows"], plan["rows_by_topic"]) == (asked["topic"], 30, {"orders": 30})
+    assert plan["price_usd"] is None
     assert plan["rows_by_hour"] == [{"hour": "2024-03-01T12:00:00Z", "rows": 30}]
     assert plan["samples"][0]["data"] == {"n": 1}
     made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"], "start_paused": True})

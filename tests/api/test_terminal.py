@@ -1,0 +1,105 @@
+"""The terminal against the API as it is served: both mean the same by the same words."""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cli.main import main
+from connectors.lake.archive import Attempt, LakeArchive
+
+QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
+DAY = f"day:DATE:{(datetime.now(UTC).date() - timedelta(days=1)).isoformat()}"
+
+
+@pytest.fixture(scope="module")
+def api(start_api: Callable[..., Any]) -> Any:
+    api = start_api()
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    rows = pa.record_batch(
+        {
+            "data": pa.array([b'{"n": 1}'], pa.binary()),
+            "attributes": pa.array([[]], pa.list_(entry)),
+            "message_id": ["m1"],
+            "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+            "ordering_key": [""],
+        }
+    )
+    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
+    archive.create()
+    lease = archive.take_lease("lease")
+    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+    return api
+
+
+@pytest.fixture
+def backfill(
+    api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs ``refeed backfill ARGUMENTS`` against the API: exit code, stdout and stderr."""
+    monkeypatch.setenv("REFEED_API_URL", api.url)
+    monkeypatch.setenv("REFEED_HOME", str(api.home))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["refeed", "backfill", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        # The service is in this process, and logs in colour.
+        own = [line for line in captured.out.splitlines(keepends=True) if not line.startswith("\x1b[")]
+        return int(ended.value.code or 0), "".join(own), captured.err
+
+    return run
+
+
+def test_a_plan_is_read_and_quoted(backfill: Callable[..., tuple[int, str, str]]) -> None:
+    code, text, _ = backfill("plan", QUERY, "--topic", "planned", "-p", DAY)
+    assert code == 0
+    plan_id = text.split()[0]
+    assert "1 messages -> planned" in text
+    assert "sample     m1: {'n': 1}" in text
+    code, shown, _ = backfill(
+        "create", QUERY, "--topic", "planned", "-p", DAY, "--plan", plan_id, "--start-paused", "--json"
+    )
+    assert (code, json.loads(shown)["plan_id"]) == (0, plan_id)
+    code, _, said = backfill("create", QUERY, "--topic", "other", "-p", DAY, "--plan", plan_id)
+    assert code == 4
+    assert "another topic" in said
+
+
+def test_a_backfill_is_made_looked_at_steered_and_ended(backfill: Callable[..., tuple[int, str, str]]) -> None:
+    options = ("--start-paused", "--canary", "5", "--label", "team=shop", "--yield-to", "nobody:5")
+    code, _, said = backfill("create", QUERY, "--topic", "steered", "-p", DAY, *options)
+    assert code == 4
+    assert "nobody" in said
+    code, shown, _ = backfill("create", QUERY, "--topic", "steered", "-p", DAY, *options[:5], "--json")
+    made = json.loads(shown)
+    assert (code, made["state"], made["canary_messages"]) == (0, "PAUSED", 5)
+
+    code, text, _ = backfill("show", made["id"])
+    assert (code, f"refeed backfill resume {made['id']}" in text) == (0, True)
+    code, text, _ = backfill("list", "--filter", "state = PAUSED AND labels.team = shop")
+    assert [line.split()[0] for line in text.splitlines()[1:]] == [made["id"]]
+    code, shown, _ = backfill("change", made["id"], "--rate-limit", "7", "--description", "slower", "--json")
+    assert json.loads(shown)["rate_limit_messages_per_second"] == 7
+    for what in ("pause", "missing", "dead-letters", "logs", "events"):
+        code, _, said = backfill(what, made["id"])
+        assert code == (4 if what == "missing" else 0), said
+    code, text, _ = backfill("cancel", made["id"])
+    assert (code, "CANCELLED" in text) == (0, True)
+    code, _, _ = backfill("watch", made["id"])
+    assert code == 1
+    code, text, _ = backfill("events", made["id"])
+    assert [" ".join(line.split("local")[1].split()) for line in text.splitlines()[1:4]] == [
+        "created",
+        "changed description, rate_limit_messages_per_second",
+        "PAUSED -> CANCELLED cancelled",
+    ]
+    for verb in ("resume", "approve", "revert"):
+        assert backfill(verb, made["id"])[0] == 4
+    assert backfill("retry", made["id"], "--json")[0] == 0
