@@ -25,9 +25,7 @@ STREAM_FAILPOINTS = (
     "descriptor.before_send",
     "journal.written",
     "commit.before",
-    "commit.after",
     "ack.between",
-    "ack.after",
     "journal.done",
 )
 PROTO = """
