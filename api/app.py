@@ -27,6 +27,7 @@ from jobs.notify import Notifier
 from jobs.store import open_store
 from model.errors import RefeedError
 from model.settings import Settings
+from pipeline.staged import StagedTopics
 
 _LOG: Final = structlog.get_logger()
 _DESCRIPTION: Final = """\
@@ -47,7 +48,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ExitStack() as stack:
-            backfills = service or open_backfills(settings)
+            backfills = service or open_backfills(settings, staging_of=StagedTopics(settings))
             stack.callback(backfills.close, interrupt=interrupt_at_exit)
             app.state.service = backfills
             _open_doors(app, settings, stack)

@@ -40,6 +40,7 @@ def api(
 ) -> None:
     """Run the HTTP API until Ctrl-C; /docs describes it. Without keys it listens on 127.0.0.1 alone."""
     from backfill.opening import open_backfills
+    from pipeline.staged import StagedTopics
 
     settings = command_settings()
     configure_logging()
@@ -48,7 +49,7 @@ def api(
     server.check_host(host, is_open=_is_open(settings))
     check_port_free(port, "--port")
     # Opened here, so that what is missing is said as every other error is and not as a server's traceback.
-    service = open_backfills(settings)
+    service = open_backfills(settings, staging_of=StagedTopics(settings))
     app = import_module("api.app").create_app(settings, service=service, interrupt_at_exit=interrupt)
     server.serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
 

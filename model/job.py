@@ -3,6 +3,7 @@
 import re
 import secrets
 import time
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -91,6 +92,19 @@ def new_job_id(prefix: str) -> str:
     """
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     return prefix + "_" + "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def created_at(job_id: str) -> datetime:
+    """Return when :func:`new_job_id` made the id; milliseconds, aware UTC.
+
+    Example:
+        >>> created_at("bf_01M7Z1H20HKNZ6PGKRYCX6J210").year
+        2026
+    """
+    number = 0
+    for character in job_id.partition("_")[2]:
+        number = number << 5 | _CROCKFORD.index(character)
+    return datetime.fromtimestamp((number >> 80) / 1000, UTC)
 
 
 def is_job_id(text: str) -> bool:

@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import Transaction
 
 from connectors.lake.columns import arrow_schema
-from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile
+from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
 from connectors.lake.tables import CONFIGURATION, LakeTable, our_errors
 from model.errors import EvolutionRefusedError, WarehouseError
 from model.schema import Evolution, Field, RowSchema, plan_evolution
@@ -184,6 +184,19 @@ class RowTable(LakeTable):
                 table.update_incremental()
             self._note(table, target)
         self._delta = None
+
+    def delete_where(self, column: str, value: str, *, since: datetime) -> int:
+        """Delete the rows that came in since then whose text ``column`` is ``value``; return how many there were.
+
+        Raises:
+            WarehouseError: another commit came between, or the lake failed; nothing was deleted.
+        """
+        literal = value.replace("'", "''")
+        partition = PARTITION_COLUMNS[self.partitioning].name
+        first = partition_value(since, self.partitioning)
+        with our_errors(f"deleting from {self.name}"):
+            metrics = self._table().delete(f"{partition} >= '{first}' AND {column} = '{literal}'")
+        return int(metrics.get("num_deleted_rows") or 0)
 
     def _create(self, schema: RowSchema) -> None:
         partition = PARTITION_COLUMNS[self.partitioning]

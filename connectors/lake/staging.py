@@ -1,0 +1,77 @@
+"""The rows that one backfill brought into staging tables of a lake: counted, and taken out again."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from connectors.lake.entities import EntityTable
+from connectors.lake.rows import RowTable
+from connectors.lake.tables import our_errors
+from model.job import created_at
+from model.window import Window
+
+_ID: Final = "_backfill_id"
+_ROW: Final = "_backfill_row"
+# Clocks of two machines may differ by minutes.
+_SKEW: Final = timedelta(minutes=10)
+
+
+class LakeStaging:
+    """What of a backfill is in the staging tables ``tables`` of one source, and in its reporting table.
+
+    A backfill's rows are younger than the backfill, so only those partitions are read.
+    """
+
+    def __init__(self, root: str, tables: Sequence[str], reporting: str) -> None:
+        self._root = root
+        self._tables = tuple(tables)
+        self._reporting = reporting
+
+    def landed_rows(self, backfill_id: str) -> Iterator[Any]:
+        """Yield arrays of the ``refeed_row`` of every row that landed, in any order, repeats included."""
+        for rows, _ in self._rows(backfill_id):
+            yield rows
+
+    def merged_rows(self, backfill_id: str) -> int:
+        """Return how many different rows a merge has taken: those that were written before its watermark."""
+        reporting = EntityTable(self._root, self._reporting)
+        watermark_us = reporting.snapshot().watermark_us if reporting.exists() else 0
+        if not watermark_us:
+            return 0
+        merged = [rows[times <= watermark_us] for rows, times in self._rows(backfill_id)]
+        return len(np.unique(np.concatenate(merged))) if merged else 0
+
+    def delete_rows(self, backfill_id: str) -> int:
+        """Delete the backfill's rows and return how many there were.
+
+        Raises:
+            WarehouseError: the lake failed, or a commit came between; what is deleted stays so, call again.
+        """
+        deleted = 0
+        for name in self._tables:
+            table = RowTable(self._root, name)
+            if table.exists():
+                deleted += table.delete_where(_ID, backfill_id, since=created_at(backfill_id) - _SKEW)
+        return deleted
+
+    def _rows(self, backfill_id: str) -> Iterator[tuple[Any, Any]]:
+        """Yield (row numbers, ingest times in microseconds) of the backfill, a file at a time."""
+        window = Window(created_at(backfill_id) - _SKEW, datetime.now(UTC) + timedelta(days=1))
+        for name in self._tables:
+            table = RowTable(self._root, name)
+            if not table.exists():
+                continue
+            for file in table.data_files(window):
+                with our_errors(f"reading {file.path}"):
+                    found = pq.read_table(
+                        file.path, columns=[_ROW, "ingest_time"], filters=pc.field(_ID) == backfill_id
+                    )
+                found = found.filter(found.column(_ROW).is_valid())
+                if found.num_rows:
+                    times = found.column("ingest_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+                    yield found.column(_ROW).to_numpy(), times.to_numpy()

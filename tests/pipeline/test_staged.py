@@ -1,0 +1,137 @@
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from connectors.lake.columns import arrow_schema
+from connectors.lake.merging import MergeLimits
+from connectors.lake.rows import RowTable
+from connectors.lake.staging import LakeStaging
+from model.archive import Attempt
+from model.entity import EntityRules, version_order
+from model.job import new_job_id
+from model.settings import Settings, read_settings
+from pipeline.registry import Registry
+from pipeline.staged import StagedTopics
+from reporting.merge import MergeSource, merge_source
+from reporting.work import LocalTasks
+from tests.pipeline.conftest import compile_protos
+
+SOURCES = """
+sources:
+  orders:
+    topic: orders
+    message: shop.Order
+    key: id
+  hooks:
+    topic: hooks
+    schema: inferred
+"""
+MESSAGE = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return read_settings({}, home=tmp_path / "home")
+
+
+@pytest.fixture
+def stage(settings: Settings, tmp_path: Path) -> Callable[..., None]:
+    """Publishes the registry and returns what writes rows of a backfill to staging."""
+    (tmp_path / "shop.proto").write_text(MESSAGE)
+    registry = Registry(settings.registry)
+    registry.publish({"shop.desc": compile_protos(tmp_path, "shop.proto"), "sources.yaml": SOURCES.encode()})
+    schema = next(source.schema for source in registry.read().sources if source.name == "orders")
+    assert schema is not None
+    table = RowTable(settings.lake, "staging.orders")
+    table.evolve(schema)
+    epoch = table.take_lease("l")
+
+    def write(backfill_id: str | None, *rows: int) -> None:
+        complete = [
+            {
+                **dict.fromkeys(schema.names()),
+                "id": row,
+                "_message_id": str(row),
+                "_backfill_id": backfill_id,
+                "_backfill_row": row,
+                "ingest_time": datetime.now(UTC),
+            }
+            for row in rows
+        ]
+        file = table.writer().write_rows([pa.RecordBatch.from_pylist(complete, schema=arrow_schema(schema))])
+        table.commit([file], Attempt("s", table.committed_attempt("s") + 1, "l", epoch))
+
+    return write
+
+
+def staged(settings: Settings, topic: str = "orders") -> LakeStaging:
+    found = StagedTopics(settings)(topic)
+    assert found is not None
+    return found
+
+
+def landed(staging: LakeStaging, backfill_id: str) -> list[int]:
+    return sorted(int(row) for rows in staging.landed_rows(backfill_id) for row in np.asarray(rows))
+
+
+def test_a_topic_that_nobody_reads_has_no_staging(settings: Settings, stage: Callable[..., None]) -> None:
+    topics = StagedTopics(settings)
+    assert topics("unknown") is None
+    assert topics("orders") is not None
+    Registry(settings.registry).publish({"sources.yaml": b"sources: ["})
+    assert topics("orders") is None
+
+
+def test_without_a_registry_nothing_is_known(settings: Settings) -> None:
+    assert StagedTopics(settings)("orders") is None
+
+
+def test_the_rows_of_one_backfill_are_counted_with_their_repeats(
+    settings: Settings, stage: Callable[..., None]
+) -> None:
+    mine, other = new_job_id("bf"), new_job_id("bf")
+    stage(mine, 0, 1, 2)
+    stage(other, 7)
+    stage(None, 9)
+    stage(mine, 2, 3)
+    assert landed(staged(settings), mine) == [0, 1, 2, 2, 3]
+    assert landed(staged(settings), new_job_id("bf")) == []
+
+
+def test_a_backfill_is_taken_out_and_nothing_else(settings: Settings, stage: Callable[..., None]) -> None:
+    mine, other = new_job_id("bf"), new_job_id("bf")
+    stage(mine, 0, 1)
+    stage(other, 0)
+    assert staged(settings).delete_rows(mine) == 2
+    assert landed(staged(settings), mine) == []
+    assert landed(staged(settings), other) == [0]
+    assert staged(settings).delete_rows(mine) == 0
+    # The table goes on taking commits.
+    stage(mine, 5)
+    assert landed(staged(settings), mine) == [5]
+
+
+def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[..., None], tmp_path: Path) -> None:
+    mine = new_job_id("bf")
+    stage(mine, 0, 1)
+    assert staged(settings).merged_rows(mine) == 0
+    merge_source(
+        MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
+        lake=settings.lake,
+        folder=tmp_path / "merge",
+        tasks=LocalTasks(),
+        limits=MergeLimits("500MB", tmp_path / "spill"),
+        now=lambda: datetime.now(UTC) + timedelta(milliseconds=1),
+    )
+    stage(mine, 1, 2)
+    assert staged(settings).merged_rows(mine) == 2
+
+
+def test_an_inferred_source_has_a_table_for_each_type(settings: Settings, stage: Callable[..., None]) -> None:
+    for name in ("staging.hooks", "staging.hooks_push", "staging.hooksother"):
+        (Path(settings.lake) / name.replace(".", "/")).mkdir(parents=True)
+    assert staged(settings, "hooks")._tables == ("staging.hooks", "staging.hooks_push")
