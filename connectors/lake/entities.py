@@ -3,11 +3,11 @@
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,12 +19,12 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.lake.columns import arrow_schema
 from connectors.lake.files import sync_file
+from connectors.lake.rows import SCHEMA_PROPERTY, evolution_error
 from connectors.lake.tables import our_errors
 from model.entity import PARTITION_DATE
-from model.errors import EvolutionRefusedError, MergeOvertakenError
+from model.errors import MergeOvertakenError
 from model.schema import Evolution, RowSchema, plan_evolution
 
-_SCHEMA_PROPERTY: Final = "refeed.schema"
 _PARTITION: Final = pa.field(PARTITION_DATE, pa.date32())
 _WATERMARK: Final = "merge"
 _INDEX: Final = "index"
@@ -87,7 +87,7 @@ class EntityTable:
         if not self.exists():
             return None
         with our_errors("reading the table's schema"):
-            return RowSchema.from_json(json.loads(self._table().metadata().configuration[_SCHEMA_PROPERTY]))
+            return RowSchema.from_json(json.loads(self._table().metadata().configuration[SCHEMA_PROPERTY]))
 
     def evolve(self, wanted: RowSchema) -> Evolution:
         """Create the table or widen it; it is never narrowed.
@@ -98,13 +98,8 @@ class EntityTable:
         current = self.schema()
         evolution = plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
         if evolution.refused:
-            texts = [f"{fault.path} {fault.text}" for fault in evolution.refused]
-            raise EvolutionRefusedError(
-                f"{self.name} can't become what is wanted: {'; '.join(texts)}",
-                table=self.name,
-                differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
-            )
-        note = {_SCHEMA_PROPERTY: json.dumps(evolution.schema.to_json())}
+            raise evolution_error(self.name, evolution)
+        note = {SCHEMA_PROPERTY: json.dumps(evolution.schema.to_json())}
         if current is None:
             with our_errors(f"creating {self.name}"):
                 DeltaTable.create(
@@ -250,8 +245,3 @@ def write_partition(
 
 def _by_partition(file: EntityFile) -> tuple[date, str]:
     return (file.partition or date.min, file.name)
-
-
-def new_files_from_json(found: Sequence[Mapping[str, Any]]) -> list[NewFile]:
-    """Return the files that ``dataclasses.asdict`` described."""
-    return [NewFile(**each) for each in found]

@@ -22,9 +22,19 @@ from model.schema import Evolution, Field, RowSchema, plan_evolution
 from model.table import Partitioning
 
 # Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
-_SCHEMA_PROPERTY: Final = "refeed.schema"
+SCHEMA_PROPERTY: Final = "refeed.schema"
 _TRIES: Final = 3
 _REWRITE_ROWS: Final = 10_000
+
+
+def evolution_error(table: str, evolution: Evolution) -> EvolutionRefusedError:
+    """Return the error that names everything in which ``table`` can't become what is wanted."""
+    return EvolutionRefusedError(
+        f"{table} can't become what is wanted: "
+        + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused),
+        table=table,
+        differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,7 @@ class RowTable(LakeTable):
         if not self.exists():
             return None
         with our_errors("reading the table's schema"):
-            found = self._table().metadata().configuration.get(_SCHEMA_PROPERTY)
+            found = self._table().metadata().configuration.get(SCHEMA_PROPERTY)
         if found is None:
             raise WarehouseError(f"{self.uri} is a table that something else made: name another one.")
         return RowSchema.from_json(json.loads(found))
@@ -113,12 +123,7 @@ class RowTable(LakeTable):
         """
         evolution = self.plan(wanted)
         if evolution.refused:
-            raise EvolutionRefusedError(
-                f"{self.name} can't become what is wanted: "
-                + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused),
-                table=self.name,
-                differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
-            )
+            raise evolution_error(self.name, evolution)
         if not self.exists():
             self._create(evolution.schema)
         elif evolution.changes:
@@ -208,7 +213,7 @@ class RowTable(LakeTable):
                 partition_by=[partition.name],
                 name=self.name,
                 description=schema.description or None,
-                configuration={**CONFIGURATION, _SCHEMA_PROPERTY: json.dumps(schema.to_json())},
+                configuration={**CONFIGURATION, SCHEMA_PROPERTY: json.dumps(schema.to_json())},
                 raise_if_key_not_exists=False,
             )
 
@@ -221,7 +226,7 @@ class RowTable(LakeTable):
 
     def _note(self, table: DeltaTable, schema: RowSchema) -> None:
         table.alter.set_table_properties(
-            {_SCHEMA_PROPERTY: json.dumps(schema.to_json())}, raise_if_not_exists=False
+            {SCHEMA_PROPERTY: json.dumps(schema.to_json())}, raise_if_not_exists=False
         )
         if schema.description:
             table.alter.set_table_description(schema.description)
