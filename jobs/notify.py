@@ -63,7 +63,7 @@ class Notifier:
             if self._stopping.is_set():
                 return
             error = self._tell(client, job)
-            self._store.mark_notified(job.id, datetime.now(UTC), error)
+            self._store.mark_notified(job.id, datetime.now(UTC), ended_at=job.finished_at, error=error)
             if error is None:
                 _LOG.info("told of its end", job_id=job.id, state=job.state.value)
             else:

@@ -35,13 +35,18 @@ class Outbox:
             held = {"notify_after": now + timedelta(seconds=hold_seconds)}
             return _hold(connection, kind, limit, JOBS.c.finished_at, conditions, held)
 
-    def mark_notified(self, job_id: str, at: datetime, error: str | None = None) -> None:
+    def mark_notified(
+        self, job_id: str, at: datetime, *, ended_at: datetime | None, error: str | None = None
+    ) -> None:
         """Note that somebody was told of the job's end, or with an ``error`` that it is to be tried again later.
 
-        The wait doubles with every failure, from 10 s to an hour; after a day it is given up.
+        ``ended_at`` is the end that was told: a job that was retried meanwhile, perhaps by whoever heard of it,
+        has another one or none, and that is still to be told. The wait doubles with every failure, from 10 s to
+        an hour; after a day it is given up.
         """
         with self._database.write() as connection:
-            get_job(connection, job_id, for_update=True)
+            if get_job(connection, job_id, for_update=True).finished_at != ended_at:
+                return
             attempts = connection.scalar(sa.select(JOBS.c.notify_attempts).where(JOBS.c.id == job_id)) or 0
             changes: dict[str, Any] = {"notify_attempts": attempts + 1, "notify_error": error}
             if error is None:

@@ -105,7 +105,7 @@ def test_an_end_is_told_once(store: JobStore, insert: Insert, end: Insert) -> No
     assert [job.id for job in store.list_unnotified(KIND, 9)] == [first, second]
     # Others are kept from them while somebody tells.
     assert store.list_unnotified(KIND, 9) == []
-    store.mark_notified(first, NOW)
+    store.mark_notified(first, NOW, ended_at=store.get(first).finished_at)
 
     assert store.get(first).notified_at == NOW
     assert store.get(second).notified_at is None
@@ -118,21 +118,33 @@ def test_an_end_that_could_not_be_told_is_tried_again_later(store: JobStore, end
     # Whoever held it died.
     assert [job.id for job in store.list_unnotified(KIND, 9)] == [job_id]
 
-    store.mark_notified(job_id, NOW, error="503")
+    store.mark_notified(job_id, NOW, ended_at=store.get(job_id).finished_at, error="503")
 
     assert store.list_unnotified(KIND, 9) == []
     assert store.get(job_id).notified_at is None
     with pytest.raises(JobNotFoundError):
-        store.mark_notified("bf_none", NOW)
+        store.mark_notified("bf_none", NOW, ended_at=None)
 
 
 def test_a_job_that_ends_again_is_told_again(store: JobStore, end: Insert) -> None:
     job_id = end(JobState.FAILED)
-    store.mark_notified(job_id, NOW)
+    store.mark_notified(job_id, NOW, ended_at=store.get(job_id).finished_at)
     store.move(job_id, JobState.PENDING, actor="ann")
     assert store.list_unnotified(KIND, 9) == []
 
     store.move(job_id, JobState.CANCELLED, actor="ann")
+
+    assert [job.id for job in store.list_unnotified(KIND, 9)] == [job_id]
+
+
+def test_an_end_that_comes_while_an_earlier_one_is_told_is_told_too(store: JobStore, end: Insert) -> None:
+    job_id = end(JobState.FAILED)
+    (told,) = store.list_unnotified(KIND, 9)
+    # Whoever hears of it retries it before the call is answered.
+    store.move(job_id, JobState.PENDING, actor="ann")
+    store.mark_notified(job_id, NOW, ended_at=told.finished_at)
+    store.move(job_id, JobState.CANCELLED, actor="ann")
+    store.mark_notified(job_id, NOW, ended_at=told.finished_at, error="503")
 
     assert [job.id for job in store.list_unnotified(KIND, 9)] == [job_id]
 
