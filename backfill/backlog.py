@@ -12,7 +12,7 @@ import structlog
 from backfill.options import YieldTo
 from connectors.pubsub.backlog import Backlog, open_backlog
 from jobs.progress import CheckpointFolder, CheckpointReader
-from model.errors import PubSubUnavailableError, RefeedError
+from model.errors import PubSubUnavailableError, RefeedError, SubscriptionNotFoundError
 
 _LOG: Final = structlog.get_logger()
 # A figure that can't be read for so long counts as too old: what can't be seen is not to be made worse.
@@ -81,14 +81,24 @@ class BacklogThrottle:
 
 
 class BacklogWatch:
-    """Looks at a backlog again and again and tells a throttle, in a thread of its own."""
+    """Looks at a backlog again and again and tells a throttle, in a thread of its own.
+
+    ``on_gone`` hears of a subscription that has not been there for ``blind_seconds``: nothing will ever say again
+    that its backlog is young enough.
+    """
 
     def __init__(
-        self, backlog: Backlog, throttle: BacklogThrottle, *, blind_seconds: float = _BLIND_SECONDS
+        self,
+        backlog: Backlog,
+        throttle: BacklogThrottle,
+        *,
+        blind_seconds: float = _BLIND_SECONDS,
+        on_gone: Callable[[RefeedError], None] | None = None,
     ) -> None:
         self._backlog = backlog
         self._throttle = throttle
         self._blind_seconds = blind_seconds
+        self._on_gone = on_gone
         self._unseen_seconds = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="backlog", daemon=True)
@@ -121,14 +131,24 @@ class BacklogWatch:
             self._unseen_seconds += self._backlog.every_seconds
             if self._unseen_seconds > self._blind_seconds or not isinstance(exc, PubSubUnavailableError):
                 self._throttle.see(float("inf"))
+            is_gone = isinstance(exc, SubscriptionNotFoundError) and self._unseen_seconds > self._blind_seconds
+            if is_gone and self._on_gone is not None:
+                self._on_gone(exc)
             _LOG.warning("backlog unknown", error=exc.message, unseen_seconds=self._unseen_seconds)
 
 
 @contextmanager
 def open_throttle(
-    yield_to: YieldTo | None, topic_path: str, emulator_host: str | None, progress: Path
+    yield_to: YieldTo | None,
+    topic_path: str,
+    emulator_host: str | None,
+    progress: Path,
+    *,
+    on_gone: Callable[[RefeedError], None] | None = None,
 ) -> Iterator[BacklogThrottle | None]:
     """Give the throttle of a backfill into ``topic_path`` whose checkpoints are in ``progress``; None is none.
+
+    ``on_gone`` hears of a subscription that is deleted meanwhile and does not come back.
 
     Raises:
         SubscriptionNotFoundError, PubSubError, MonitoringMissingError: the backlog can't be read.
@@ -140,7 +160,7 @@ def open_throttle(
     path = name if "/" in name else f"projects/{topic_path.split('/')[1]}/subscriptions/{name}"
     throttle = BacklogThrottle(yield_to.max_oldest_unacked_seconds, PublishedRate(progress))
     with closing(open_backlog(path, emulator_host)) as backlog:
-        watch = BacklogWatch(backlog, throttle)
+        watch = BacklogWatch(backlog, throttle, blind_seconds=_BLIND_SECONDS, on_gone=on_gone)
         watch.start()
         try:
             yield throttle

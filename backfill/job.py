@@ -50,19 +50,20 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
     target = Target(**specification["target"], attributes=tuple(options.attributes.items()), by_key=options.by_key)
     with (
         starting_spark(folder.path.name) as spark,
-        open_throttle(options.yield_to, target.topic_path, target.emulator_host, folder.progress) as throttle,
+        open_throttle(
+            options.yield_to,
+            target.topic_path,
+            target.emulator_host,
+            folder.progress,
+            on_gone=lambda exc: folder.write_fault(epoch, exc.code, exc.message),
+        ) as throttle,
         Pacer(folder, epoch, max_failed=options.max_failed, throttle=throttle) as pacer,
     ):
         selection = read_selection(folder.selection) or select(folder, epoch, specification, options)
         _LOG.info("selected", rows=selection.rows, slices=len(selection.slices))
-        if options.approval_rows is not None and selection.rows > options.approval_rows:
-            folder.write_pause(
-                epoch,
-                f"{selection.rows} rows are selected; above {options.approval_rows} somebody has to approve.",
-            )
         work = plan_work(folder, selection, options, read_reached(folder), epoch)
         while True:
-            if (ending := wait_for_order(folder, epoch, pause_idle_seconds)) is not None:
+            if (ending := wait_for_order(folder, epoch, selection.rows, pause_idle_seconds)) is not None:
                 return Outcome(epoch, ending)
             reached = read_reached(folder)
             if (fault := folder.read_fault(epoch)) is not None:
@@ -114,16 +115,29 @@ def _read_window(bounds: Sequence[str]) -> Window:
     return Window(*map(datetime.fromisoformat, bounds))
 
 
-def wait_for_order(folder: JobFolder, epoch: int, pause_idle_seconds: float) -> JobState | None:
-    """Return None once the attempt is to publish; CANCELLED or PAUSED when it is to end instead."""
+def wait_for_order(folder: JobFolder, epoch: int, rows: int, pause_idle_seconds: float) -> JobState | None:
+    """Return None once the attempt is to publish its rows; CANCELLED or PAUSED when it is to end instead."""
     until = time.monotonic() + pause_idle_seconds
     while folder.may_go_on(epoch):
-        if folder.may_publish(epoch) and folder.read_pause(epoch) is None:
+        if folder.may_publish(epoch) and folder.read_pause(epoch) is None and not hold(folder, epoch, rows):
             return None
         if time.monotonic() > until:
             return JobState.PAUSED
         time.sleep(_ORDER_CHECK_SECONDS)
     return JobState.CANCELLED
+
+
+def hold(folder: JobFolder, epoch: int, rows: int) -> bool:
+    """Pause the attempt, and say so, when somebody has to approve so many rows first.
+
+    Only the specification says what is approved: an order to run takes the pause back, and whoever changes the
+    rate while the rows are counted gives one.
+    """
+    allowed = RunOptions.from_specification(folder.read_specification()).approval_rows
+    if allowed is None or rows <= allowed:
+        return False
+    folder.write_pause(epoch, f"{rows} rows are selected; above {allowed} somebody has to approve.")
+    return True
 
 
 def publish(  # noqa: PLR0917

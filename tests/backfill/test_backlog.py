@@ -97,6 +97,22 @@ def test_a_figure_that_is_refused_stops_at_once() -> None:
     assert throttle.limit() == 0.0
 
 
+def test_a_subscription_that_is_gone_for_long_is_told_of_and_one_that_comes_back_is_not() -> None:
+    gone = SubscriptionNotFoundError("there is none any more")
+    told: list[str] = []
+    throttle = BacklogThrottle(60, lambda: 1000.0)
+    ages = Ages([gone, gone, 1.0, gone, gone, gone])
+    watch = BacklogWatch(ages, throttle, blind_seconds=2.0, on_gone=lambda exc: told.append(exc.code))
+    seen: list[int] = []
+    for _ in range(6):
+        watch.look()
+        seen.append(len(told))
+
+    assert seen == [0, 0, 0, 0, 0, 1]
+    assert told == ["subscription_not_found"]
+    assert throttle.limit() == 0.0
+
+
 @pytest.fixture
 def lagging(pubsub: PubSub) -> str:
     pubsub.create_topic("live")

@@ -17,6 +17,7 @@ from backfill import job as module
 from backfill.dead_letters import list_dead_letters
 from backfill.job import run_backfill
 from connectors.lake.archive import Attempt, LakeArchive
+from connectors.pubsub.client import PubSub
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.progress import CheckpointFolder
 from model.errors import MessagesFailedError, QueryError, RowsLeftError, SelectionTooLargeError
@@ -226,6 +227,53 @@ def test_more_rows_than_may_be_sent_without_an_approval_wait(
     backfill.change(approval_rows=None)
     assert backfill.run(2) == Outcome(2, JobState.SUCCEEDED)
     assert len(receive(ROWS)) == ROWS
+
+
+def test_an_order_to_run_is_no_approval(
+    spark: Threads,
+    make: Callable[..., Backfill],
+    wait_for: Callable[..., None],
+    background: Callable[..., threading.Thread],
+) -> None:
+    backfill = make(approval_rows=ROWS - 1)
+    ended: list[Outcome] = []
+    running = background(lambda: ended.append(backfill.run()))
+    wait_for(lambda: backfill.folder.read_pause(1) is not None, "it waits for an approval")
+
+    # A new rate is such an order, and takes the pause back; so does a resume that comes before the rows are known.
+    backfill.order(1, rate_limit_messages_per_second=5000.0)
+    wait_for(lambda: backfill.folder.read_pause(1) is not None, "it waits on")
+
+    assert (spark.passes, backfill.published) == (0, 0)
+    backfill.change(approval_rows=None)
+    backfill.order(1)
+    running.join(60)
+    assert ended == [Outcome(1, JobState.SUCCEEDED)]
+
+
+def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
+    spark: Threads,
+    make: Callable[..., Backfill],
+    pubsub: PubSub,
+    wait_for: Callable[..., None],
+    *,
+    background: Callable[..., threading.Thread],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("backfill.backlog._BLIND_SECONDS", 0.2)
+    pubsub.create_topic("live")
+    pubsub.create_subscription("slow", "live")
+    backfill = make(yield_to={"subscription": "slow", "max_oldest_unacked_seconds": 60.0})
+    ended: list[Outcome] = []
+    running = background(lambda: ended.append(backfill.run(rate_limit_messages_per_second=20.0)))
+    wait_for(lambda: backfill.published > 0, "it publishes")
+
+    pubsub.delete_subscription("slow")
+    running.join(60)
+
+    assert [(end.state, (end.error or {})["code"]) for end in ended] == [
+        (JobState.FAILED, "subscription_not_found")
+    ]
 
 
 def test_more_rows_than_max_rows_are_not_published_at_all(spark: Threads, make: Callable[..., Backfill]) -> None:
