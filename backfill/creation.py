@@ -185,6 +185,12 @@ def overlap_guard(
     return guard
 
 
+def retry_guard(job: Job, folder_of: Callable[[str], JobFolder]) -> Callable[[Sequence[Job]], None]:
+    """Return what raises when an active backfill would publish some of the messages of an ended one."""
+    asked = BackfillRequest("", job.request["topic"], allow_overlap=bool(job.request.get("allow_overlap")))
+    return overlap_guard(asked, _window_of(job), _source_topics(job, folder_of), folder_of)
+
+
 def overlapping_ids(jobs: Sequence[Job], topic: str, window: Window) -> list[str]:
     """Return the active backfills that a plan warns of: same target, overlapping windows."""
     return [job.id for job in jobs if job.request["topic"] == topic and _window_of(job).overlaps(window)]

@@ -10,10 +10,10 @@ from backfill.chores import KIND
 from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
 from backfill.filter import parse_list_query, parse_page_token, render_page_token
 from backfill.overview import Overview
+from backfill.publish import unconfirmed_bound
 from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
-from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder
 from jobs.store import Event, Job, JobStore, sort_key
@@ -263,8 +263,10 @@ class BackfillReader:
         """
         if job.state not in {JobState.PAUSED, JobState.CANCELLING}:
             return None
-        tasks = len(self._folder_of(job.id).running_slices(job.epoch))
-        progress = job.progress
-        left = None if progress.selected is None else progress.selected - progress.published - progress.failed
-        under_way = tasks * MAX_UNCONFIRMED_MESSAGES
-        return under_way if left is None else max(0, min(left, under_way))
+        folder = self._folder_of(job.id)
+        running, selection = folder.running_slices(job.epoch), read_selection(folder.selection)
+        under_way = unconfirmed_bound(len(running))
+        # Higher numbers are of rows that are sent once more: they were counted the first time.
+        if selection is None or any(number >= len(selection.slices) for number in running):
+            return under_way
+        return max(0, min(selection.rows - job.progress.published - job.progress.failed, under_way))

@@ -1,7 +1,7 @@
 """What can be done with backfills: one service for the API and the command line."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,6 +18,7 @@ from backfill.creation import (
     overlap_guard,
     render_specification,
     render_window,
+    retry_guard,
 )
 from backfill.deployment import Deployment
 from backfill.overview import Overview
@@ -212,6 +213,9 @@ class BackfillService(BackfillReader):
                 f"{job.created_by} has to approve it.",
                 id=job.id,
             )
+        if _is_approved(job):
+            # Whoever approved it may have died before its driver could learn of that.
+            self._write_run(job)
         job = self._steering.resume(job, actor=principal.name, why="resumed", expected_version=expected_version)
         self._supervisor.wake()
         return self._show(job)
@@ -246,6 +250,7 @@ class BackfillService(BackfillReader):
 
         Raises:
             JobStateError: it has not ended, or there is nothing of that kind to send.
+            BackfillOverlapsError: an active backfill replays some of the same messages to the same topic.
             StagingUnknownError: nobody knows what is missing.
         """
         if only not in RETRIES:
@@ -255,17 +260,25 @@ class BackfillService(BackfillReader):
             )
         job = self._steerable(backfill_id, principal)
         self._check_retry(job, only)
-        folder = self._folder_of(job.id)
-        specification = folder.read_specification()
-        run = {**specification.get("run", {}), "only": only}
-        if only == "missing":
-            run["rows"] = self._verifier.missing_rows(job)
-            if not run["rows"]:
-                raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
-        folder.write_specification({**specification, "run": run})
+        # What an earlier retry asked for is not asked for again.
+        rows = self._verifier.missing_rows(job) if only == "missing" else []
+        if only == "missing" and not rows:
+            raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
+        check_overlap = retry_guard(job, self._folder_of)
+
+        def guard(active: Sequence[Job]) -> None:
+            check_overlap(active)
+            # Here, so that of two retries at once the one that comes too late leaves nothing behind.
+            self._write_run(job, only=only, rows=rows)
+
         why = "retried" if only == "all" else f"retried, only {only}"
         job = self._store.move(
-            job.id, JobState.PENDING, actor=principal.name, why=why, expected_version=expected_version
+            job.id,
+            JobState.PENDING,
+            actor=principal.name,
+            why=why,
+            expected_version=expected_version,
+            guard=guard,
         )
         self._supervisor.wake()
         return self._show(job)
@@ -296,14 +309,11 @@ class BackfillService(BackfillReader):
             "by": principal.name,
             "at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         }
-        folder = self._folder_of(job.id)
-        specification = folder.read_specification()
-        run = {**specification.get("run", {}), "approval_rows": None}
         job = self._store.change(
             job.id, actor=principal.name, what="approved", approval=approval, expected_version=expected_version
         )
-        # After the store: an attempt that begins in between counts the rows again and waits, and is resumed here.
-        folder.write_specification({**specification, "run": run})
+        # After the store: nothing goes out that the history does not know of.
+        self._write_run(job)
         if waits:
             job = self._steering.resume(job, actor=principal.name, why="approved", expected_version=None)
         self._supervisor.wake()
@@ -388,6 +398,13 @@ class BackfillService(BackfillReader):
         principal.require_topic(job.request["topic"])
         return job
 
+    def _write_run(self, job: Job, **changes: Any) -> None:
+        """Change how the job's next attempt runs; what is approved waits for no approval any more."""
+        folder = self._folder_of(job.id)
+        specification = folder.read_specification()
+        run = {**specification.get("run", {}), **changes, **({"approval_rows": None} if _is_approved(job) else {})}
+        folder.write_specification({**specification, "run": run})
+
     def _check_retry(self, job: Job, only: str) -> None:
         if not job.state.is_final:
             raise JobStateError(f"{job.id} is {job.state}, not at its end.", state=job.state.value)
@@ -395,6 +412,10 @@ class BackfillService(BackfillReader):
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
         if only == "failed" and job.progress.failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
+
+
+def _is_approved(job: Job) -> bool:
+    return (job.approval or {}).get("by") is not None
 
 
 def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:

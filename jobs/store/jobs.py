@@ -202,12 +202,13 @@ class Jobs:
         expected_state: JobState | None = None,
         owner: str | None = None,
         options: Mapping[str, Any] | None = None,
+        guard: Callable[[Sequence[Job]], None] | None = None,
     ) -> Job:
         """Move the job to ``state`` and write it into the history, in one transaction.
 
         ``error`` replaces what the job had; ``driver`` is kept when none is given, and forgotten where none can
         be; ``options`` are changed on the way. A job that a person starts again may have its driver restarted
-        as often as a new one.
+        as often as a new one. ``guard`` is as for :meth:`insert`, called when nothing else is against the move.
 
         Raises:
             JobStateError: the job's state, as it is now, does not allow it or is not ``expected_state``.
@@ -215,12 +216,15 @@ class Jobs:
             LeaseLostError: an ``owner`` is named, and somebody else holds the job.
         """
         now = datetime.now(UTC)
-        with self._database.write() as connection:
+        lock = None if guard is None else f"create {self.get(job_id).kind}"
+        with self._database.write(lock) as connection:
             job = get_job(connection, job_id, for_update=True)
             _check_version(job, expected_version, expected_epoch)
             _check_owner(job, owner)
             _check_state(job, expected_state)
             validate_move(job_id, job.state, state)
+            if guard is not None:
+                guard(_active(connection, job.kind))
             update_job(
                 connection,
                 job_id,

@@ -13,6 +13,7 @@ from jobs.store import JobStore
 from model.errors import (
     AlreadyMergedError,
     ApprovalRequiredError,
+    BackfillOverlapsError,
     ForbiddenError,
     JobChangedError,
     JobStateError,
@@ -111,6 +112,17 @@ def test_what_may_still_go_out_is_never_more_than_is_left(
     wait_for(lambda: service.get(running, principal=ANN).progress.selected == 30, "its figures are known")
 
     assert service.pause(running, principal=ANN).in_flight_at_most == 10
+
+
+def test_what_is_sent_once_more_may_still_go_out_after_everything_is_published(
+    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None], wait_for: Wait
+) -> None:
+    publish(running, 30, 30)
+    # The selection has one slice: the next piece is of rows that are missing.
+    folder_of(running).enter_slice(1, 1)
+    wait_for(lambda: service.get(running, principal=ANN).progress.published == 30, "its figures are known")
+
+    assert service.pause(running, principal=ANN).in_flight_at_most == 4000
 
 
 def test_what_waits_for_its_turn_is_paused_and_never_launched(
@@ -239,6 +251,34 @@ def test_only_what_failed_or_was_cancelled_is_retried(
         service.retry(ended(JobState.SUCCEEDED), principal=ANN)
 
 
+def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(
+    service: BackfillService, ended: Callable[..., str], folder_of: FolderOf
+) -> None:
+    job_id = ended(JobState.FAILED)
+    job = service._store.get(job_id)
+    service._store.set_progress(job_id, type(job.progress)(selected=30, published=28, failed=2))
+
+    with pytest.raises(JobChangedError):
+        service.retry(job_id, principal=ANN, only="failed", expected_version=job.version - 1)
+
+    assert folder_of(job_id).read_specification()["run"]["only"] == "all"
+
+
+def test_a_retry_may_not_overlap_an_active_backfill_either(
+    service: BackfillService, request_of: RequestOf, folder_of: FolderOf
+) -> None:
+    first = service.create(request_of(), principal=ANN)
+    service.cancel(first.id, principal=ANN)
+    second = service.create(request_of(), principal=ANN)
+
+    with pytest.raises(BackfillOverlapsError, match=second.id):
+        service.retry(first.id, principal=ANN)
+    assert service.get(first.id, principal=ANN).state is JobState.CANCELLED
+
+    service.cancel(second.id, principal=ANN)
+    assert service.retry(first.id, principal=ANN).state is JobState.PENDING
+
+
 def test_dead_letters_alone_are_sent_again(
     service: BackfillService, ended: Callable[..., str], folder_of: FolderOf
 ) -> None:
@@ -311,6 +351,26 @@ def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
 
     assert approved.state is JobState.RUNNING
     assert folder_of(made.id).may_publish(1)
+
+
+def test_an_approval_reaches_the_driver_though_the_service_died_after_it(
+    open_service: Callable[..., BackfillService],
+    request_of: RequestOf,
+    archive: LakeArchive,
+    folder_of: FolderOf,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = open_service(approval_rows=1)
+    plan = service.plan(request_of(), principal=ANN)
+    made = service.create(request_of(plan_id=plan["plan_id"], start_paused=True), principal=ANN)
+    with monkeypatch.context() as dying:
+        dying.setattr(service, "_write_run", lambda _job: (_ for _ in ()).throw(SystemExit))
+        with pytest.raises(SystemExit):
+            service.approve(made.id, principal=BOB)
+    assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 1
+
+    assert service.resume(made.id, principal=ANN).state is JobState.PENDING
+    assert folder_of(made.id).read_specification()["run"]["approval_rows"] is None
 
 
 def test_a_small_backfill_needs_nobody_else(
