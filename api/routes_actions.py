@@ -70,7 +70,8 @@ def cancel_backfill(
     operation_id="retryBackfill",
     response_model=BackfillOut,
     responses=_responses(
-        "It has not ended, nothing of it is left to send, or nobody knows what is missing.",
+        "It has not ended, nothing of it is left to send, another backfill overlaps, or nobody knows what is "
+        "missing.",
         s502="The warehouse failed.",
     ),
 )

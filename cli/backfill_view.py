@@ -104,6 +104,8 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
         yield f"{backfill['in_flight_at_most']} may still go out at most"
     if backfill["state"] == JobState.RUNNING and render_pace(backfill):
         yield render_pace(backfill)
+    if limits := _render_limits(backfill):
+        yield limits
     verification = backfill.get("verification") or {}
     if JobState(backfill["state"]).is_final and verification:
         landed = "" if verification.get("landed") is None else f", {verification['landed']} landed"
@@ -115,6 +117,19 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
         yield _approval_line(backfill)
     if backfill.get("error"):
         yield f"{backfill['error']['code']}: {backfill['error']['message']}"
+
+
+def _render_limits(backfill: Mapping[str, Any]) -> str:
+    """Return what may keep a backfill slow that has not ended: nobody should take that for a fault."""
+    parts = []
+    if backfill.get("rate_limit_messages_per_second") is not None:
+        parts.append(f"at most {backfill['rate_limit_messages_per_second']:,g}/s")
+    if backfill.get("canary_messages") is not None:
+        parts.append(f"pauses after {backfill['canary_messages']:,} messages")
+    if backfill.get("yield_to"):
+        name, age = backfill["yield_to"]["subscription"], backfill["yield_to"]["max_oldest_unacked_seconds"]
+        parts.append(f"yields while {name} has messages older than {age:,g} s")
+    return "" if JobState(backfill["state"]).is_final else ", ".join(parts)
 
 
 def _waits_for_approval(backfill: Mapping[str, Any]) -> bool:

@@ -48,8 +48,12 @@ def exit_code_of(error: RefeedError) -> ExitCode:
 
 
 def print_error(error: RefeedError) -> None:
-    """Print the error's code and sentence, then every fault it names, one a line."""
-    line = Text.assemble(("error ", "bold red"), (error.code, "red"), "  ", error.message)
+    """Print the error's code and sentence, then every fault it names, one a line.
+
+    What the API refused has the API's code, by which the runbook and ``/problems`` find it.
+    """
+    code = error.details.get("code") if isinstance(error, RequestRefusedError) else None
+    line = Text.assemble(("error ", "bold red"), (str(code or error.code), "red"), "  ", error.message)
     err.print(line)
     for fault in _faults(error):
         err.print(Text.assemble("  - ", fault))

@@ -155,7 +155,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "subscriptions": [{"name": "s", "filter": "", "receives_replay": True}],
         "warnings": [{"code": "data_rewritten", "message": "Data is computed."}],
     }
-    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request: asked.append(request) or plan)
+    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact: asked.append(request) or plan)
 
     text = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--attribute", "a=b").out
 
@@ -351,3 +351,19 @@ def test_without_an_api_it_is_unavailable(refeed: Refeed, monkeypatch: pytest.Mo
     result = refeed("backfill", "list")
     assert result.code == 3
     assert "api_unavailable" in result.err
+
+
+def test_show_says_what_keeps_a_backfill_slow_while_it_lives(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: dict[str, Any] = {
+        "rate_limit_messages_per_second": 50.0,
+        "canary_messages": 1000,
+        "yield_to": {"subscription": "billing", "max_oldest_unacked_seconds": 30.0},
+    }
+    shown = iter([backfill("RUNNING", **limits), backfill("SUCCEEDED", **limits)])
+    monkeypatch.setattr(RefeedApi, "read_backfill", lambda _api, _id: next(shown))
+
+    line = "at most 50/s, pauses after 1,000 messages, yields while billing has messages older than 30 s"
+    assert line in refeed("backfill", "show", "bf_1").out
+    assert "at most" not in refeed("backfill", "show", "bf_1").out
