@@ -46,9 +46,20 @@ _FULL: Final = "The disk is full."
     response_model=PlanOut,
     responses=problems(s422=INVALID, s502=_FAILED, s507=_FULL),
 )
-def plan_backfill(body: BackfillPlanRequest, service: Service, caller: Caller) -> Any:
+def plan_backfill(
+    body: BackfillPlanRequest,
+    service: Service,
+    caller: Caller,
+    exact: Annotated[
+        bool,
+        Query(
+            description="On BigQuery, run the query, billed up to max_bytes_billed, to know the rows exactly; a "
+            "create that quotes the plan reads what it selected. Plans over a lake are exact in any case."
+        ),
+    ] = False,
+) -> Any:
     """Run the query to say what a backfill would do; nothing is published, and the plan is kept for a while."""
-    return service.plan(_request_of(body), principal=caller)
+    return service.plan(_request_of(body), principal=caller, exact=exact)
 
 
 @router.post(

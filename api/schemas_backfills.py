@@ -298,7 +298,7 @@ class PlanOut(BaseModel):
     expires_at: datetime
     topic: str
     window: TimeWindow | None
-    rows: int | None = Field(description="Exact.")
+    rows: int | None = Field(description="Exact; null on BigQuery without exact=true.")
     bytes: int | None = Field(description="Of the messages' data.")
     bytes_scanned: int | None = Field(description="What reading for the query comes to.")
     price_usd: float | None = Field(description="Null where no price is set or nothing is billed.")

@@ -111,18 +111,14 @@ def check_rows(rows: int | None, request: BackfillRequest) -> None:
         )
 
 
-def check_bytes(valid: ValidRequest, request: BackfillRequest, deployment: Deployment) -> None:
-    """Raise when the files that the query may read come to more than ``max_bytes_billed``.
+def check_bytes(bytes_scanned: int, request: BackfillRequest) -> None:
+    """Raise when the query may read more bytes than ``max_bytes_billed``.
 
     Raises:
-        RequestInvalidError: they do.
-        WarehouseError: there is no archive.
+        RequestInvalidError: it may.
     """
-    if request.max_bytes_billed is None:
-        return
-    size = read_lake_snapshot(valid, deployment).size_bytes
-    if size > request.max_bytes_billed:
-        message = f"The query may read {size} bytes, max_bytes_billed allows {request.max_bytes_billed}."
+    if request.max_bytes_billed is not None and bytes_scanned > request.max_bytes_billed:
+        message = f"The query may read {bytes_scanned} bytes, max_bytes_billed allows {request.max_bytes_billed}."
         raise RequestInvalidError(
             message, errors=[{"code": "too_many_bytes", "message": message, "pointer": "/max_bytes_billed"}]
         )
@@ -197,9 +193,35 @@ def overlapping_ids(jobs: Sequence[Job], topic: str, window: Window) -> list[str
 
 
 def render_specification(
-    job_id: str, request: BackfillRequest, valid: ValidRequest, deployment: Deployment, pubsub: PubSub
+    job_id: str,
+    request: BackfillRequest,
+    source: Mapping[str, Any],
+    deployment: Deployment,
+    pubsub: PubSub,
 ) -> Mapping[str, Any]:
-    """Return all that the job's driver and tasks need to know."""
+    """Return all that the job's driver and tasks need to know; ``source`` is the query and the archive."""
+    return {
+        **source,
+        "target": {
+            "backfill_id": job_id,
+            "topic_path": pubsub.topic_path(request.topic),
+            "emulator_host": deployment.emulator_host,
+            "replay_token": replay_token(deployment.replay_secret, request.topic),
+        },
+        "run": {
+            "ordering": request.ordering,
+            "attributes": request.added_attributes(),
+            "yield_to": None if request.yield_to is None else dict(request.yield_to),
+            "max_failed": request.max_failed,
+            "max_rows": request.max_rows,
+            "approval_rows": deployment.approval_rows or None,
+            "only": "all",
+        },
+    }
+
+
+def render_lake_source(valid: ValidRequest, deployment: Deployment) -> dict[str, Any]:
+    """Return what the driver needs to know to run the query over the lake."""
     return {
         "query": {
             "sql": valid.lake.sql,
@@ -220,21 +242,6 @@ def render_specification(
             "lake": deployment.lake,
             "table": deployment.archive_table,
             "partitioning": deployment.archive_partitioning,
-        },
-        "target": {
-            "backfill_id": job_id,
-            "topic_path": pubsub.topic_path(request.topic),
-            "emulator_host": deployment.emulator_host,
-            "replay_token": replay_token(deployment.replay_secret, request.topic),
-        },
-        "run": {
-            "ordering": request.ordering,
-            "attributes": request.added_attributes(),
-            "yield_to": None if request.yield_to is None else dict(request.yield_to),
-            "max_failed": request.max_failed,
-            "max_rows": request.max_rows,
-            "approval_rows": deployment.approval_rows or None,
-            "only": "all",
         },
     }
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.bigquery.client import Connection
 from model.settings import Settings
 from model.table import Partitioning
 
@@ -11,7 +12,8 @@ from model.table import Partitioning
 class Deployment:
     """What every backfill of one deployment has in common.
 
-    Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never.
+    Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never. With ``bigquery`` the
+    archive is there and not in ``lake``.
     """
 
     home: Path
@@ -27,6 +29,7 @@ class Deployment:
     plan_seconds: int = 900
     price_usd_per_tib: float | None = None
     approval_rows: int = 0
+    bigquery: Connection | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Deployment":
@@ -45,4 +48,7 @@ class Deployment:
             plan_seconds=settings.plan_seconds,
             price_usd_per_tib=settings.price_usd_per_tib,
             approval_rows=settings.approval_rows,
+            bigquery=Connection.of(settings.project, settings.bigquery)
+            if settings.warehouse == "bigquery"
+            else None,
         )

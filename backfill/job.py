@@ -82,6 +82,24 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
 def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options: RunOptions) -> Selection:
     """Run the query over the archive as it is now and keep its rows."""
     query, source = specification["query"], specification["archive"]
+    try:
+        if source.get("warehouse") == "bigquery":
+            # Google's clients are slow to load, and a lake needs none of them.
+            from backfill.bigquery import BigQueryPlace, select_rows
+
+            return select_rows(folder, epoch, query, BigQueryPlace.from_json(source), options)
+        return _select_from_lake(folder, epoch, query, source, options)
+    except QueryError as exc:
+        if options.by_key and any(f'"{column}" not found' in exc.message for column in ORDERED_BY):
+            raise QueryError(
+                f"ordering by_key takes a query that gives {', '.join(ORDERED_BY)}: {exc.message}"
+            ) from exc
+        raise
+
+
+def _select_from_lake(
+    folder: JobFolder, epoch: int, query: dict[str, Any], source: dict[str, Any], options: RunOptions
+) -> Selection:
     snapshot = read_snapshot(
         source["lake"],
         source["table"],
@@ -100,15 +118,8 @@ def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options
         return not folder.may_go_on(epoch)
 
     sql = render_in_key_order(query["sql"]) if options.by_key else query["sql"]
-    try:
-        with open_query(snapshot, sql, query["parameters"], limits, should_stop=should_stop) as batches:
-            return write_selection(batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows)
-    except QueryError as exc:
-        if options.by_key and any(f'"{column}" not found' in exc.message for column in ORDERED_BY):
-            raise QueryError(
-                f"ordering by_key takes a query that gives {', '.join(ORDERED_BY)}: {exc.message}"
-            ) from exc
-        raise
+    with open_query(snapshot, sql, query["parameters"], limits, should_stop=should_stop) as batches:
+        return write_selection(batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows)
 
 
 def _read_window(bounds: Sequence[str]) -> Window:

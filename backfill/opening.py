@@ -32,9 +32,7 @@ def open_backfills(settings: Settings, *, staging_of: StagingOf = _no_staging) -
     Raises:
         JavaNotFoundError: there is no Java for Spark.
         PubSubError: there are no credentials for Pub/Sub.
-        SettingsError: the archive is not in a lake.
     """
-    settings.require_lake("Backfills run")
     # The store last: what is missing is found before anything is open that would have to be closed.
     launcher = open_launcher(settings)
     pubsub = PubSub(settings.project, settings.pubsub_emulator_host)

@@ -94,9 +94,10 @@ def make_plan(
     sums = _Sums(results[0])
     look_up_bytes = int(results[2][0]["bytes"]) if has_look_up else 0
     warnings = [
-        *_query_warnings(valid.query, look_up_bytes),
+        *text_warnings(valid.query),
+        *_look_up_warnings(valid.query, look_up_bytes),
         *_row_warnings(sums),
-        *_target_warnings(target, overlapping),
+        *warn_of_target(target, overlapping),
     ]
     return Plan(
         window={"from": render_time(valid.window.start), "to": render_time(valid.window.end)},
@@ -110,7 +111,7 @@ def make_plan(
         first_publish_time=render_time(sums.total["first"]),
         last_publish_time=render_time(sums.total["last"]),
         messages_without_room=sums.total["without_room"],
-        samples=[_sample(row) for row in results[1]],
+        samples=[render_sample(row) for row in results[1]],
         subscriptions=render_subscriptions(target),
         warnings=warnings,
     )
@@ -238,7 +239,8 @@ class _Sums:
         )
 
 
-def _sample(row: Mapping[str, Any]) -> dict[str, Any]:
+def render_sample(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as people read it: data as JSON when it is, else as text, else as base64, cut at 4 KiB."""
     data, encoding = _shown(row["data"] or b"")
     return {
         "message_id": row["message_id"],
@@ -270,7 +272,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _query_warnings(query: ValidatedQuery, look_up_bytes: int) -> list[dict[str, str]]:
+def text_warnings(query: ValidatedQuery) -> list[dict[str, str]]:
+    """Return what the query's text alone gives to warn of."""
     found: list[dict[str, str]] = []
     for name, is_rewritten in (("data", query.rewrites_data), ("attributes", query.rewrites_attributes)):
         if is_rewritten:
@@ -279,20 +282,35 @@ def _query_warnings(query: ValidatedQuery, look_up_bytes: int) -> list[dict[str,
     if not query.reads_archive:
         message = f"The messages come from {', '.join(query.tables)}, not from the archive."
         found.append({"code": "not_from_archive", "message": message})
-    if query.looks_up_columns:
-        names = ", ".join(query.missing_columns)
-        message = (
-            f"The query does not give {names}: looked up in the archive by message_id within the window, which "
-            f"reads {look_up_bytes:,} bytes more. Select them, if you can."
-        )
-        found.append({"code": "columns_looked_up", "message": message})
     return found
+
+
+def _look_up_warnings(query: ValidatedQuery, look_up_bytes: int) -> list[dict[str, str]]:
+    if not query.looks_up_columns:
+        return []
+    names = ", ".join(query.missing_columns)
+    message = (
+        f"The query does not give {names}: looked up in the archive by message_id within the window, which "
+        f"reads {look_up_bytes:,} bytes more. Select them, if you can."
+    )
+    return [{"code": "columns_looked_up", "message": message}]
+
+
+def render_nothing_warning() -> dict[str, str]:
+    """Return the warning that there is nothing to replay."""
+    return {"code": "nothing_selected", "message": "The query selects nothing."}
+
+
+def render_groups_warning() -> dict[str, str]:
+    """Return the warning that there are more topics or hours than a plan names."""
+    message = f"rows_by_topic and rows_by_hour name the largest {MAX_GROUPS:,} only."
+    return {"code": "groups_cut", "message": message}
 
 
 def _row_warnings(sums: _Sums) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     if not sums.total["rows"]:
-        found.append({"code": "nothing_selected", "message": "The query selects nothing."})
+        found.append(render_nothing_warning())
     if sums.total["without_room"]:
         message = (
             f"{sums.total['without_room']:,} messages have no room for the tags (Pub/Sub takes {MAX_ATTRIBUTES} "
@@ -306,12 +324,12 @@ def _row_warnings(sums: _Sums) -> list[dict[str, str]]:
         )
         found.append({"code": "attribute_without_text", "message": message})
     if sums.is_cut:
-        message = f"rows_by_topic and rows_by_hour name the largest {MAX_GROUPS:,} only."
-        found.append({"code": "groups_cut", "message": message})
+        found.append(render_groups_warning())
     return found
 
 
-def _target_warnings(target: PlanTarget, overlapping: Sequence[str]) -> list[dict[str, str]]:
+def warn_of_target(target: PlanTarget, overlapping: Sequence[str]) -> list[dict[str, str]]:
+    """Return what the target's subscriptions and the backfills under way give to warn of."""
     found: list[dict[str, str]] = []
     if not any(entry["receives_replay"] for entry in render_subscriptions(target)):
         message = f"No subscription of {target.topic} takes the replayed messages: nobody would receive them."

@@ -5,14 +5,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill.chores import KIND
-from backfill.creation import check_backups, check_plan, overlapping_ids, read_lake_snapshot
+from backfill.creation import (
+    check_backups,
+    check_bytes,
+    check_plan,
+    overlapping_ids,
+    read_lake_snapshot,
+    render_lake_source,
+)
 from backfill.deployment import Deployment
-from backfill.plan import PlanTarget, make_plan
+from backfill.plan import Plan, PlanTarget, make_plan
 from backfill.policy import GatePolicy
-from backfill.request import BackfillRequest, ValidRequest
+from backfill.request import BackfillRequest, ValidRequest, validate_request
 from backfill.resource import render_moment
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
@@ -23,15 +30,22 @@ from model.message import replay_token
 from sql.validate import Policy
 from sql.worker import GATE
 
+if TYPE_CHECKING:
+    from backfill.bigquery_plan import BigQueryPlanner
+
 _QUERY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedPlan:
-    """What a create takes from the plan that it quotes; None is what the plan does not know."""
+    """What a create takes from the plan that it quotes; None is what the plan does not know.
+
+    ``materialised`` is its id when its rows are kept in BigQuery.
+    """
 
     rows: int | None
     source_topics: list[str] | None
+    materialised: str | None = None
 
 
 class Planner:
@@ -46,18 +60,22 @@ class Planner:
             archive_table=deployment.archive_table,
             project=deployment.project,
             query_tables=deployment.query_tables,
-            lake=deployment.lake,
+            lake=deployment.lake if deployment.bigquery is None else None,
             max_window_days=deployment.max_window_days,
         )
+        self._bigquery = _open_bigquery(deployment)
 
     def warm(self) -> None:
         """Start what a first plan would wait for: the gate's process and the one for queries."""
         GATE.warm()
-        self._processes.warm()
+        if self._bigquery is None:
+            self._processes.warm()
 
     def close(self) -> None:
-        """End the process that waits for a query."""
+        """End the process that waits for a query, and connections to BigQuery."""
         self._processes.close()
+        if self._bigquery is not None:
+            self._bigquery.close()
 
     @property
     def processes(self) -> QueryProcesses:
@@ -72,8 +90,18 @@ class Planner:
         """
         return self._gate.make()
 
-    def plan(self, request: BackfillRequest, valid: ValidRequest) -> dict[str, Any]:
+    def validate(self, request: BackfillRequest) -> ValidRequest:
+        """Return what the request comes to, if it may run in this deployment.
+
+        Raises:
+            QueryRefusedError, RequestInvalidError: it may not.
+        """
+        return validate_request(request, self.policy(), for_lake=self._bigquery is None)
+
+    def plan(self, request: BackfillRequest, valid: ValidRequest, *, exact: bool = False) -> dict[str, Any]:
         """Run the query, and return and keep what a backfill of it would do.
+
+        BigQuery is only asked what it would do, unless ``exact``; a lake's plans are exact all the same.
 
         Raises:
             ReplayArchivedError: a backup subscription of the target would archive the replay.
@@ -86,14 +114,17 @@ class Planner:
         check_backups(subscriptions, token)
         target = PlanTarget(request.topic, token, subscriptions, request.added_attributes())
         overlapping = overlapping_ids(self._store.list_active(KIND), request.topic, valid.window)
-        snapshot = read_lake_snapshot(valid, place)
-        limits = QueryLimits(place.query_memory, place.home / "run" / "spill", seconds=_QUERY_SECONDS)
-        plan = make_plan(valid, snapshot, target, self._processes, limits, overlapping=overlapping)
+        if self._bigquery is None:
+            plan = self._plan_lake(valid, target, overlapping)
+        else:
+            plan = self._bigquery.plan(plan_id, request, valid, target, overlapping=overlapping, exact=exact)
         now = datetime.now(UTC)
         expires_at = now + timedelta(seconds=place.plan_seconds)
         document = {"plan_id": plan_id, "expires_at": render_moment(expires_at), **plan.to_json()}
         self._store.purge_plans(now)
-        self._store.put_plan(plan_id, fingerprint_of(request), document, expires_at)
+        is_kept = exact and self._bigquery is not None
+        kept = {**document, "materialised": plan_id if is_kept else None}
+        self._store.put_plan(plan_id, fingerprint_of(request), kept, expires_at)
         return document
 
     def quoted(self, request: BackfillRequest) -> QuotedPlan | None:
@@ -109,7 +140,41 @@ class Planner:
         rows: int | None = plan.document["rows"]
         by_topic: Mapping[str, int] = plan.document["rows_by_topic"] or {}
         is_whole = rows is not None and sum(by_topic.values()) == rows
-        return QuotedPlan(rows, sorted(by_topic) if is_whole else None)
+        return QuotedPlan(rows, sorted(by_topic) if is_whole else None, plan.document.get("materialised"))
+
+    def source(self, request: BackfillRequest, valid: ValidRequest, planned: QuotedPlan | None) -> dict[str, Any]:
+        """Return the query and the archive as a backfill's driver needs to know them.
+
+        Raises:
+            RequestInvalidError: the query may read more than ``max_bytes_billed``.
+            QueryError: BigQuery refuses the query, or understands it otherwise than the gate.
+            WarehouseError: there is no archive.
+        """
+        if self._bigquery is not None:
+            return self._bigquery.source(request, valid, None if planned is None else planned.materialised)
+        if request.max_bytes_billed is not None:
+            check_bytes(read_lake_snapshot(valid, self._deployment).size_bytes, request)
+        return render_lake_source(valid, self._deployment)
+
+    def _plan_lake(self, valid: ValidRequest, target: PlanTarget, overlapping: list[str]) -> Plan:
+        place = self._deployment
+        snapshot = read_lake_snapshot(valid, place)
+        limits = QueryLimits(place.query_memory, place.home / "run" / "spill", seconds=_QUERY_SECONDS)
+        return make_plan(valid, snapshot, target, self._processes, limits, overlapping=overlapping)
+
+
+def _open_bigquery(deployment: Deployment) -> "BigQueryPlanner | None":
+    if deployment.bigquery is None:
+        return None
+    # Google's clients are slow to load, and a lake needs none of them.
+    from backfill.bigquery import BigQueryPlace
+    from backfill.bigquery_plan import BigQueryPlanner
+
+    return BigQueryPlanner(
+        BigQueryPlace(deployment.bigquery, deployment.archive_table),
+        memory=deployment.query_memory,
+        price_usd_per_tib=deployment.price_usd_per_tib,
+    )
 
 
 def fingerprint_of(request: BackfillRequest) -> str:

@@ -84,12 +84,20 @@ class ValidRequest:
     """What a request that may run comes to: its query, as written and for the lake, and what it may read."""
 
     query: ValidatedQuery
-    lake: LakeQuery
     window: Window
 
+    @property
+    def lake(self) -> LakeQuery:
+        """The query for the lake.
 
-def validate_request(request: BackfillRequest, policy: Policy) -> ValidRequest:
-    """Return what a request that may run comes to.
+        Raises:
+            QueryRefusedError: the lake can't do part of it; a request that is validated for the lake has no such.
+        """
+        return render_lake_query(self.query)
+
+
+def validate_request(request: BackfillRequest, policy: Policy, *, for_lake: bool = True) -> ValidRequest:
+    """Return what a request that may run comes to; with ``for_lake`` the lake has to be able to run its query.
 
     Raises:
         QueryRefusedError: the query alone is wrong; it names every violation.
@@ -100,14 +108,15 @@ def validate_request(request: BackfillRequest, policy: Policy) -> ValidRequest:
         raise RequestInvalidError("A text holds half of a surrogate pair.", errors=errors)
     try:
         query = validate_query(request.query, parse_parameters(request.parameters), policy)
-        lake = render_lake_query(query)
+        if for_lake:
+            render_lake_query(query)
     except QueryRefusedError as exc:
         if not errors:
             raise
         errors += exc.details["violations"]
     _raise_any(errors)
     assert query.window is not None, "the gate gives every replay a window"
-    return ValidRequest(query, lake, query.window)
+    return ValidRequest(query, query.window)
 
 
 def validate_changes(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import structlog
 from backfill.chores import KIND
 from backfill.creation import (
     approval_of,
-    check_bytes,
     check_rows,
     check_subscriptions,
     ensure_topic,
@@ -24,7 +23,7 @@ from backfill.deployment import Deployment
 from backfill.overview import Overview
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
-from backfill.request import BackfillRequest, ValidRequest, validate_changes, validate_request
+from backfill.request import BackfillRequest, ValidRequest, validate_changes
 from backfill.resource import Backfill, exceeds_approval
 from backfill.steering import Steering
 from backfill.supervisor import Supervisor
@@ -110,8 +109,11 @@ class BackfillService(BackfillReader):
         self._store.close()
         self._pubsub.close()
 
-    def plan(self, request: BackfillRequest, *, principal: Principal) -> dict[str, Any]:
+    def plan(self, request: BackfillRequest, *, principal: Principal, exact: bool = False) -> dict[str, Any]:
         """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.
+
+        BigQuery is only asked what it would do, unless ``exact``: then it runs the query, and a create that quotes
+        the plan reads what it selected.
 
         Raises:
             QueryRefusedError, RequestInvalidError: as :meth:`create`.
@@ -119,8 +121,7 @@ class BackfillService(BackfillReader):
         """
         principal.require(PLAN)
         principal.require_topic(request.topic)
-        valid = validate_request(request, self._planner.policy())
-        return self._planner.plan(request, valid)
+        return self._planner.plan(request, self._planner.validate(request), exact=exact)
 
     def create(
         self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None
@@ -358,18 +359,18 @@ class BackfillService(BackfillReader):
         return problems
 
     def _create(self, request: BackfillRequest, principal: Principal, idempotency: Idempotency | None) -> Backfill:
-        valid = validate_request(request, self._planner.policy())
+        valid = self._planner.validate(request)
         planned = self._planner.quoted(request)
         rows = None if planned is None else planned.rows
         check_rows(rows, request)
-        check_bytes(valid, request, self._deployment)
+        source = self._planner.source(request, valid, planned)
         ensure_topic(self._pubsub, request.topic, self._deployment)
         check_subscriptions(self._pubsub, request, self._deployment)
         sources = None if planned is None else planned.source_topics
         job_id = new_job_id("bf")
         folder = self._folder_of(job_id)
         # The folder is complete before the job exists: whoever finds the job can launch it.
-        folder.write_specification(render_specification(job_id, request, valid, self._deployment, self._pubsub))
+        folder.write_specification(render_specification(job_id, request, source, self._deployment, self._pubsub))
         job: Job | None = None
         try:
             job = self._store.insert(

@@ -57,12 +57,25 @@ def plan(
     param: ParameterOption = None,
     attribute: AttributeOption = None,
     target_subscription: TargetOption = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="On BigQuery, run the query to know the rows; it is billed.")
+    ] = False,
+    max_bytes_billed: Annotated[
+        int | None, typer.Option(help="With --exact: refuse when the query reads more.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a backfill would do: how many messages, from where, to whom; nothing is published."""
-    request = _request(query, topic, param, attributes=attribute, target_subscription=target_subscription)
+    request = _request(
+        query,
+        topic,
+        param,
+        attributes=attribute,
+        target_subscription=target_subscription,
+        max_bytes_billed=max_bytes_billed,
+    )
     with RefeedApi.from_environment() as api:
-        print_plan(api.plan_backfill(request), as_json=as_json)
+        print_plan(api.plan_backfill(request, exact=exact), as_json=as_json)
 
 
 @app.command("create", epilog=_EXIT_CODES)

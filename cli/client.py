@@ -53,9 +53,10 @@ class RefeedApi:
         except httpx.TransportError:
             return False
 
-    def plan_backfill(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a backfill would do."""
-        return self._call("POST", "/backfills:plan", json=request)
+    def plan_backfill(self, request: Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
+        """Return what a backfill would do; on BigQuery ``exact`` runs the query to know."""
+        params = {"exact": "true"} if exact else {}
+        return self._call("POST", "/backfills:plan", json=request, params=params)
 
     def create_backfill(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
         """Create a backfill and return it; a key makes sending it twice harmless."""

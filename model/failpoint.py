@@ -21,6 +21,8 @@ FAILPOINTS: Final = (
     "commit.before",
     "bigquery.noted",
     "bigquery.committed",
+    "bigquery.selection.started",
+    "bigquery.selection.made",
     "commit.after",
     "ack.between",
     "ack.after",

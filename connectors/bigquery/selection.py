@@ -168,6 +168,24 @@ class SelectionJobs:
 
         return retry_passing(call, seconds=_RETRY_SECONDS)
 
+    def is_started(self, backfill: str) -> bool:
+        """Say whether there is a query of it, whatever became of it."""
+        try:
+            self._read(backfill)
+        except JobNotFoundError:
+            return False
+        return True
+
+    def is_spent(self, backfill: str) -> bool:
+        """Say whether the query ended without a selection for reasons that are not its own: another run may do."""
+        try:
+            job = self._read(backfill)
+        except JobNotFoundError:
+            return False
+        if job.state != "DONE" or job.error_result is None:
+            return False
+        return job.error_result.get("reason") not in _TOO_LARGE | _QUERY_FAULTS
+
     def cancel(self, backfill: str) -> None:
         """Ask BigQuery to stop the query; one that is done, or was never started, stays as it is."""
 

@@ -20,6 +20,7 @@ from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, ColumnT
 from model.window import Window
 
 ARCHIVE_VIEW: Final = "refeed_archive"
+ROWS_VIEW: Final = "refeed_rows"
 _BATCH_ROWS: Final = 8192
 _STOP_CHECK_SECONDS: Final = 0.2
 _POWERS: Final = {"k": 10**3, "m": 10**6, "g": 10**9}
@@ -114,6 +115,23 @@ def open_query(
     """
     with open_connection(snapshot, limits, should_stop=should_stop) as run:
         yield (batch for batch in run(sql, parameters) if batch.num_rows)
+
+
+@contextmanager
+def open_rows_query(
+    rows: pa.RecordBatchReader, sql: str, limits: QueryLimits, *, should_stop: Callable[[], bool] = lambda: False
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Run ``sql`` over a view ``refeed_rows`` of rows from elsewhere, which are read once, as they come.
+
+    Limits and errors are those of :func:`open_query`; what does not fit into memory spills.
+    """
+    with (
+        _our_errors(limits),
+        _locked_connection(ArchiveSnapshot((), "day"), limits) as connection,
+        _Watch(connection, limits.seconds, should_stop),
+    ):
+        connection.register(ROWS_VIEW, rows)
+        yield (batch for batch in connection.sql(sql).to_arrow_reader(_BATCH_ROWS) if batch.num_rows)
 
 
 def run_query(snapshot: ArchiveSnapshot, sql: str, parameters: Mapping[str, Any], limits: QueryLimits) -> pa.Table:

@@ -70,7 +70,7 @@ def test_dead_letters_in_a_table_of_their_own_are_selected_without_an_archive(tm
     )
     valid = validate_request(request, planner.policy())
     assert valid.window.start == datetime(2024, 1, 2, tzinfo=UTC)
-    specification = render_specification("bf_1", request, valid, deployment, NOBODY)
+    specification = render_specification("bf_1", request, planner.source(request, valid, None), deployment, NOBODY)
     folder = JobFolder(tmp_path / "job")
     folder.path.mkdir()
     folder.write_control(Control(1, Order.RUN))

@@ -63,6 +63,7 @@ def test_a_create_carries_its_request_and_key(api_server: tuple[FakeApi, str]) -
     [
         (lambda api: api.read_backfill("bf_1"), ("GET", "/backfills/bf_1")),
         (lambda api: api.plan_backfill({}), ("POST", "/backfills:plan")),
+        (lambda api: api.plan_backfill({}, exact=True), ("POST", "/backfills:plan?exact=true")),
         (lambda api: api.act_on_backfill("bf_1", "cancel"), ("POST", "/backfills/bf_1:cancel")),
         (lambda api: api.list_of_backfill("bf_1", "events", after="3"), ("GET", "/backfills/bf_1/events?after=3")),
         (

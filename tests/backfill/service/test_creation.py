@@ -172,6 +172,16 @@ def test_what_overlaps_an_active_backfill_is_refused_unless_it_is_asked_for(
         service.create(request_of((0, 1)), principal=ANN)
 
 
+def test_a_plan_over_a_lake_is_exact_whether_that_is_asked_for_or_not(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    plans = [service.plan(request_of(), principal=ANN, exact=exact) for exact in (False, True)]
+    for plan in plans:
+        del plan["plan_id"], plan["expires_at"]
+    assert plans[0] == plans[1]
+    assert plans[0]["rows"] == 30
+
+
 def test_backfills_of_known_and_different_source_topics_do_not_overlap(
     service: BackfillService, request_of: RequestOf, archive: LakeArchive
 ) -> None:

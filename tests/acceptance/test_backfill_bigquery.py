@@ -1,0 +1,110 @@
+"""A backfill whose archive is in BigQuery (the stand-in): planned exactly, published whole, paid once."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from backup.warehouse import open_archive
+from cli.processes import Children
+from connectors.pubsub.pull import PULLED_SCHEMA
+from model.archive import Attempt
+from model.message import replay_token
+from tests.acceptance.test_backfill import House
+from tests.standin.fixture import StandIn, standin
+
+__all__ = ["standin"]
+
+pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(600)]
+
+ROWS = 3_000
+OTHERS = 200
+QUERY = (
+    "SELECT data, attributes, message_id, publish_time, topic, ordering_key FROM backup.messages "
+    "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"
+)
+
+
+class BigQueryHouse(House):
+    """A house whose archive is in the stand-in."""
+
+    def write_archive(self) -> None:
+        archive = open_archive(self.settings)
+        archive.create()
+        lease = archive.take_lease("lease")
+        found = [("orders", "backup", _messages(ROWS)), ("members", "backup", _messages(OTHERS))]
+        archive.commit([archive.writer().write(found)], Attempt("stream", 1, "lease", lease))
+        archive.close()
+
+
+def _messages(count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "data": n.to_bytes(4, "big") * 100,
+                "attributes": [{"key": "n", "value": str(n)}],
+                "message_id": f"m{n}",
+                "publish_time": datetime(2024, 3, 1, tzinfo=UTC),
+                "ordering_key": "",
+                "ack_id": "",
+            }
+            for n in range(count)
+        ],
+        schema=PULLED_SCHEMA,
+    )
+
+
+@pytest.fixture
+def house(tmp_path: Path, standin: StandIn) -> Iterator[BigQueryHouse]:
+    environment = {**standin.environment, "REFEED_WAREHOUSE": "bigquery", "REFEED_PRICE_USD_PER_TIB": "6.25"}
+    with Children() as children, closing(BigQueryHouse(tmp_path / "home", children, **environment)) as house:
+        yield house
+
+
+def _post(house: House, path: str, **body: Any) -> dict[str, Any]:
+    answer = house.client.post(path, json=body, timeout=70)
+    assert answer.is_success, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_every_message_of_a_plan_arrives_tagged_and_its_query_runs_once(
+    house: BigQueryHouse, standin: StandIn
+) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
+    parameters = {name: {"type": "TIMESTAMP", "value": at.isoformat()} for name, at in bounds.items()}
+    request = {"query": QUERY, "topic": "replay", "parameters": parameters}
+    listener = house.listen("replay")
+
+    tried = _post(house, "/backfills:plan", **request)
+    assert tried["rows"] is None
+    assert tried["price_usd"] > 0
+    plan = _post(house, "/backfills:plan?exact=true", **request)
+    assert plan["rows_by_topic"] == {"orders": ROWS}
+    backfill_id = _post(house, "/backfills", **request, plan_id=plan["plan_id"])["id"]
+
+    ended = house.wait_for_state(backfill_id, "SUCCEEDED")
+    assert ended["progress"]["selected"] == ended["progress"]["published"] == plan["rows"] == ROWS
+    received = house.receive(listener)
+    assert len(received) == ROWS
+    token = replay_token(house.settings.replay_secret(), "replay")
+    for message in received:
+        n = int(message.attributes["n"])
+        assert message.data == n.to_bytes(4, "big") * 100
+        assert dict(message.attributes) == {
+            "n": str(n),
+            "refeed_replay": token,
+            "refeed_backfill_id": backfill_id,
+            "refeed_row": message.attributes["refeed_row"],
+            "refeed_topic": "orders",
+            "refeed_message_id": f"m{n}",
+            "refeed_publish_time": "2024-03-01T00:00:00.000000Z",
+        }
+    assert {int(message.attributes["refeed_row"]) for message in received} == set(range(ROWS))
+    jobs = standin.client(house.settings.project).list_jobs(all_users=True)
+    assert sum(job.job_id.startswith("refeed-selection-") for job in jobs) == 1

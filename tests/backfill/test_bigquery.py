@@ -1,0 +1,371 @@
+"""Backfills whose archive is in BigQuery (the stand-in): planned dry, selected once, as the lake selects them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from backfill.deployment import Deployment
+from backfill.job import select
+from backfill.opening import assemble_backfills
+from backfill.options import RunOptions
+from backfill.request import BackfillRequest
+from backfill.selection import Selection, read_selection, read_slice
+from backfill.service import BackfillService
+from connectors.bigquery.archive import BigQueryArchive
+from connectors.bigquery.client import Connection
+from connectors.bigquery.selection import SelectionJobs, job_id
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.pubsub.client import PubSub
+from jobs.folder import Control, JobFolder, Order
+from jobs.store import JobStore
+from model.errors import (
+    QueryDisagreesError,
+    QueryError,
+    QueryStoppedError,
+    QueryTooLargeError,
+    RequestInvalidError,
+    SelectionTooLargeError,
+    WarehouseUnsupportedError,
+)
+from model.principal import LOCAL
+from model.settings import read_settings
+from tests.standin.fixture import StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
+
+ROWS = 300
+QUERY = (
+    "SELECT data, attributes, message_id, publish_time, topic, ordering_key FROM `{table}` "
+    "WHERE _PARTITIONTIME >= @from AND topic = @topic"
+)
+PARAMETERS = {
+    "from": {"type": "TIMESTAMP", "value": "2024-01-01T00:00:00Z"},
+    "topic": {"type": "STRING", "value": "orders"},
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> str:
+    return f"d{uuid.uuid4().hex[:12]}.messages"
+
+
+@pytest.fixture(scope="module")
+def messages() -> pa.RecordBatch:
+    """Messages of seven ordering keys, newest first."""
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    times = [datetime(2024, 3, 1, 12 + n % 2, n % 60, tzinfo=UTC) for n in range(ROWS)]
+    return pa.record_batch(
+        {
+            "data": pa.array([f'{{"n": {n}}}'.encode() for n in range(ROWS)], pa.binary()),
+            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(ROWS)], pa.list_(entry)),
+            "message_id": [str(n) for n in range(ROWS)],
+            "publish_time": pa.array(times, pa.timestamp("us", "UTC")),
+            "ordering_key": [f"k{n % 7}" for n in range(ROWS)],
+            "ack_id": ["a"] * ROWS,
+        }
+    ).take(pa.array(range(ROWS - 1, -1, -1)))
+
+
+@pytest.fixture(scope="module")
+def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> Connection:
+    """The connection to an archive in the stand-in that holds the messages as orders, and ten of members."""
+    settings = read_settings({**session_standin.environment, "REFEED_PROJECT": "shop"})
+    archive = BigQueryArchive("shop", table, settings.bigquery)
+    archive.create()
+    lease = archive.take_lease("lease")
+    part = archive.writer().write([("orders", "s", messages), ("members", "s", messages.slice(0, 10))])
+    archive.commit([part], Attempt("s", 1, "lease", lease))
+    archive.close()
+    return Connection.of("shop", settings.bigquery)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, emulator_host: str, bigquery: Connection, table: str) -> Deployment:
+    return Deployment(
+        home=tmp_path,
+        project="shop",
+        emulator_host=emulator_host,
+        replay_secret="secret",
+        lake=str(tmp_path / "lake"),
+        archive_table=table,
+        archive_partitioning="day",
+        max_window_days=36_600,
+        query_memory="500MB",
+        bigquery=bigquery,
+    )
+
+
+@pytest.fixture
+def open_service(deployment: Deployment, launcher: Any) -> Iterator[Callable[..., BackfillService]]:
+    opened: list[BackfillService] = []
+
+    def open_one(**changes: Any) -> BackfillService:
+        service = assemble_backfills(
+            replace(deployment, **changes),
+            store=JobStore(deployment.home / "jobs.db"),
+            pubsub=PubSub(deployment.project, deployment.emulator_host),
+            launcher=launcher,
+            max_running=2,
+        )
+        opened.append(service)
+        return service
+
+    yield open_one
+    for service in opened:
+        service.close()
+
+
+@pytest.fixture
+def service(open_service: Callable[..., BackfillService]) -> BackfillService:
+    return open_service()
+
+
+@pytest.fixture
+def ask(table: str) -> Callable[..., BackfillRequest]:
+    def make(query: str = QUERY, **changes: Any) -> BackfillRequest:
+        given = {"topic": "replay", "parameters": PARAMETERS, **changes}
+        return BackfillRequest(query.format(table=table), **given)
+
+    return make
+
+
+@pytest.fixture
+def make(service: BackfillService, ask: Any, deployment: Deployment) -> Callable[..., JobFolder]:
+    """Create a backfill, and return its folder with its first attempt under way."""
+
+    def create(query: str = QUERY, **changes: Any) -> JobFolder:
+        backfill = service.create(ask(query, **changes), principal=LOCAL)
+        folder = JobFolder(deployment.home / "backfills" / backfill.id)
+        folder.write_control(Control(1, Order.RUN))
+        return folder
+
+    return create
+
+
+def run(folder: JobFolder, epoch: int = 1) -> Selection:
+    specification = folder.read_specification()
+    return select(folder, epoch, specification, RunOptions.from_specification(specification))
+
+
+def rows_of(folder: JobFolder) -> list[dict[str, Any]]:
+    selection = read_selection(folder.selection)
+    assert selection is not None
+    return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
+
+
+def queries(standin: StandIn) -> int:
+    """How many queries were started that are billed."""
+    jobs = standin.client().list_jobs(all_users=True)
+    return sum(job.job_id.startswith("refeed-selection-") for job in jobs)
+
+
+def codes(plan: dict[str, Any]) -> set[str]:
+    return {warning["code"] for warning in plan["warnings"]}
+
+
+def test_a_plan_is_a_dry_run_that_reads_nothing_and_says_so(
+    open_service: Any, ask: Any, shared_standin: StandIn
+) -> None:
+    before = queries(shared_standin)
+    plan = open_service(price_usd_per_tib=6.25).plan(ask(), principal=LOCAL)
+    assert plan["bytes_scanned"] > 0
+    assert plan["price_usd"] == plan["bytes_scanned"] / 2**40 * 6.25
+    assert (plan["rows"], plan["bytes"], plan["samples"], plan["rows_by_topic"]) == (None, None, [], {})
+    assert plan["window"]["from"] == "2024-01-01T00:00:00.000000Z"
+    assert "not_exact" in codes(plan)
+    assert queries(shared_standin) == before
+
+
+def test_a_price_that_nobody_set_is_unknown(service: BackfillService, ask: Any) -> None:
+    assert service.plan(ask(), principal=LOCAL)["price_usd"] is None
+
+
+def test_an_exact_plan_counts_and_its_create_reads_the_same_rows_without_a_second_query(
+    service: BackfillService, ask: Any, make: Any, shared_standin: StandIn
+) -> None:
+    before = queries(shared_standin)
+    plan = service.plan(ask(), principal=LOCAL, exact=True)
+    assert plan["rows"] == ROWS
+    assert plan["rows_by_topic"] == {"orders": ROWS}
+    assert plan["rows_by_hour"] == [
+        {"hour": "2024-03-01T12:00:00Z", "rows": ROWS // 2},
+        {"hour": "2024-03-01T13:00:00Z", "rows": ROWS // 2},
+    ]
+    assert plan["first_publish_time"] == "2024-03-01T12:00:00.000000Z"
+    assert len(plan["samples"]) == 10
+    assert {sample["encoding"] for sample in plan["samples"]} == {"json"}
+    assert "not_exact" not in codes(plan)
+    assert "materialised" not in plan
+
+    folder = make(plan_id=plan["plan_id"])
+    assert run(folder).rows == ROWS
+    assert queries(shared_standin) == before + 1
+
+
+def test_columns_that_a_query_does_not_give_are_warned_of_and_not_made_up(
+    service: BackfillService, make: Any, ask: Any
+) -> None:
+    query = "SELECT data, attributes, message_id FROM `{table}` WHERE _PARTITIONTIME >= @from"
+    parameters = {"from": PARAMETERS["from"]}
+    plan = service.plan(ask(query, parameters=parameters), principal=LOCAL, exact=True)
+    assert plan["rows"] == ROWS + 10
+    assert plan["rows_by_topic"] == {}
+    assert plan["samples"][0]["topic"] is None
+    assert "columns_missing" in codes(plan)
+    folder = make(query, parameters=parameters)
+    run(folder)
+    assert {row["topic"] for row in rows_of(folder)} == {None}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_query_that_bigquery_reads_otherwise_is_neither_planned_nor_created(
+    service: BackfillService, ask: Any, monkeypatch: pytest.MonkeyPatch, exact: bool, shared_standin: StandIn
+) -> None:
+    dry_run = SelectionJobs.dry_run
+
+    def other(self: SelectionJobs, sql: str, parameters: Any) -> Any:
+        answer = dry_run(self, sql, parameters)
+        tables = answer.job["statistics"]["query"]["referencedTables"]
+        tables.append({"projectId": "shop", "datasetId": "secret", "tableId": "salaries"})
+        return answer
+
+    monkeypatch.setattr(SelectionJobs, "dry_run", other)
+    before = queries(shared_standin)
+    with pytest.raises(QueryDisagreesError):
+        service.plan(ask(), principal=LOCAL, exact=exact)
+    with pytest.raises(QueryDisagreesError):
+        service.create(ask(), principal=LOCAL)
+    assert queries(shared_standin) == before
+
+
+def test_more_bytes_than_may_be_billed_are_refused_before_anything_runs(
+    service: BackfillService, ask: Any, shared_standin: StandIn
+) -> None:
+    before = queries(shared_standin)
+    for call in (
+        lambda: service.create(ask(max_bytes_billed=1), principal=LOCAL),
+        lambda: service.plan(ask(max_bytes_billed=1), principal=LOCAL, exact=True),
+    ):
+        with pytest.raises(RequestInvalidError) as caught:
+            call()
+        assert caught.value.details["errors"][0]["code"] == "too_many_bytes"
+    assert queries(shared_standin) == before
+
+
+def test_a_cap_below_what_bigquery_bills_at_least_fails_the_query_unbilled(make: Any) -> None:
+    # "Pricing": at least 10 MB are billed for each table that a query reads.
+    with pytest.raises(QueryTooLargeError):
+        run(make(max_bytes_billed=2 * 2**20))
+
+
+def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
+    make: Any, tmp_path: Path, messages: pa.RecordBatch, open_service: Any, ask: Any
+) -> None:
+    lake = LakeArchive(str(tmp_path / "lake"), "backup.messages")
+    lake.create()
+    lease = lake.take_lease("lease")
+    lake.commit([lake.writer().write([("orders", "s", messages)])], Attempt("s", 1, "lease", lease))
+    on_lake = open_service(bigquery=None, archive_table="backup.messages")
+    for ordering in ("none", "by_key"):
+        ours = make(ordering=ordering, allow_overlap=True)
+        request = replace(ask(ordering=ordering, allow_overlap=True), query=QUERY.format(table="backup.messages"))
+        theirs = JobFolder(tmp_path / "backfills" / on_lake.create(request, principal=LOCAL).id)
+        theirs.write_control(Control(1, Order.RUN))
+        found, wanted = run(ours), run(theirs)
+        assert (found.rows, found.bytes, found.rows_by_topic) == (wanted.rows, wanted.bytes, wanted.rows_by_topic)
+        if ordering == "by_key":
+            assert found == wanted
+            assert rows_of(ours) == rows_of(theirs)
+            continue
+        mine, others = ({row["message_id"]: row for row in rows_of(folder)} for folder in (ours, theirs))
+        assert sorted(row["refeed_row"] for row in mine.values()) == list(range(ROWS))
+        assert {key: {**row, "refeed_row": 0} for key, row in mine.items()} == {
+            key: {**row, "refeed_row": 0} for key, row in others.items()
+        }
+
+
+def test_by_key_takes_a_query_that_gives_the_key(make: Any) -> None:
+    query = "SELECT data, attributes, message_id FROM `{table}` WHERE _PARTITIONTIME >= @from"
+    with pytest.raises(QueryError, match="by_key takes a query that gives ordering_key"):
+        run(make(query, parameters={"from": PARAMETERS["from"]}, ordering="by_key"))
+
+
+def test_more_rows_than_max_rows_are_not_even_read(make: Any, shared_standin: StandIn) -> None:
+    folder = make(max_rows=ROWS - 1)
+    shared_standin.clear_log()
+    with pytest.raises(SelectionTooLargeError):
+        run(folder)
+    assert shared_standin.calls("CreateReadSession") == []
+
+
+@pytest.mark.parametrize("failpoint", ["bigquery.selection.started", "bigquery.selection.made"])
+def test_a_driver_that_is_killed_between_query_and_read_goes_on_with_the_same_query(
+    make: Any, shared_standin: StandIn, tmp_path: Path, failpoint: str
+) -> None:
+    folder = make()
+    before = queries(shared_standin)
+    script = (
+        "import sys; from pathlib import Path; from jobs.folder import JobFolder\n"
+        "from backfill.job import select; from backfill.options import RunOptions\n"
+        "folder = JobFolder(Path(sys.argv[1])); found = folder.read_specification()\n"
+        "select(folder, 1, found, RunOptions.from_specification(found))"
+    )
+    environment = {**os.environ, "REFEED_FAILPOINTS": f"{failpoint}=0:{tmp_path / 'hit'}"}
+    killed = subprocess.run(
+        [sys.executable, "-c", script, str(folder.path)], env=environment, check=False, timeout=120
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert read_selection(folder.selection) is None
+    folder.write_control(Control(2, Order.RUN))
+    assert run(folder, 2).rows == ROWS
+    assert queries(shared_standin) == before + 1
+
+
+def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(
+    make: Any, shared_standin: StandIn, wait_for: Any
+) -> None:
+    folder = make()
+    shared_standin.fault("jobs.run", "delay", seconds=60)
+    ended: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            run(folder)
+        except QueryStoppedError as exc:
+            ended.append(exc)
+
+    driver = threading.Thread(target=attempt)
+    driver.start()
+    name = job_id(folder.path.name)
+    client = shared_standin.client()
+    wait_for(lambda: any(job.job_id == name for job in client.list_jobs(all_users=True)), "the query runs")
+    folder.write_control(Control(1, Order.STOP))
+    driver.join(30)
+    assert ended
+    job = client.get_job(name)
+    assert job.error_result["reason"] == "stopped"
+
+    shared_standin.clear_faults()
+    folder.write_control(Control(2, Order.RUN))
+    assert run(folder, 2).rows == ROWS
+
+
+def test_volumes_that_would_be_billed_are_refused_with_a_reason(service: BackfillService) -> None:
+    for call in (
+        lambda: service.list_topics(principal=LOCAL),
+        lambda: service.histogram("orders", principal=LOCAL, step="hour"),
+    ):
+        with pytest.raises(WarehouseUnsupportedError, match="billed"):
+            call()
+    assert service.list_streams(principal=LOCAL) == []
