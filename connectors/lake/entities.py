@@ -22,7 +22,7 @@ from connectors.lake.files import sync_file
 from connectors.lake.rows import SCHEMA_PROPERTY, evolution_error
 from connectors.lake.tables import our_errors
 from model.entity import PARTITION_DATE
-from model.errors import MergeOvertakenError
+from model.errors import MergeOvertakenError, WarehouseError
 from model.schema import Evolution, RowSchema, plan_evolution
 
 _PARTITION: Final = pa.field(PARTITION_DATE, pa.date32())
@@ -32,6 +32,7 @@ _INDEX: Final = "index"
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.enableExpiredLogCleanup": "true"}
 _FILE_BYTES: Final = 256 * 1024 * 1024
 _ROW_GROUP_ROWS: Final = 65_536
+_OVERTAKE_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class EntityTable:
         ]
         marks = [Transaction(_WATERMARK, watermark_us), Transaction(_INDEX, index_number)]
         try:
-            with our_errors(f"committing to {self.name}"):
+            with our_errors(f"committing to {self.name}", but=CommitFailedError):
                 table.create_write_transaction(
                     actions,
                     mode="append",
@@ -195,6 +196,31 @@ class EntityTable:
             log = Path(self.uri) / "_delta_log"
             sync_file(str(log / f"{table.version():020d}.json"))
             sync_file(str(log))
+
+    def overtake(self) -> int:
+        """Make every merge that has begun fail when it commits; return the watermark, microseconds since 1970.
+
+        Raises:
+            WarehouseError: the lake failed, or merges commit all the time.
+        """
+        for _ in range(_OVERTAKE_TRIES):
+            table = self._table()
+            watermark = table.transaction_version(_WATERMARK) or 0
+            # The same mark as a merge's: of two commits that set it at once, one fails.
+            marks = CommitProperties(app_transactions=[Transaction(_WATERMARK, watermark)])
+            try:
+                with our_errors(f"committing to {self.name}", but=CommitFailedError):
+                    table.create_write_transaction(
+                        [],
+                        mode="append",
+                        schema=table.schema(),
+                        partition_by=[PARTITION_DATE],
+                        commit_properties=marks,
+                    )
+            except CommitFailedError:
+                continue
+            return watermark
+        raise WarehouseError(f"Merges commit to {self.name} all the time; try again.")
 
     def _table(self) -> DeltaTable:
         with our_errors(f"opening {self.name}"):

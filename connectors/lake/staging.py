@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from connectors.lake.entities import EntityTable
 from connectors.lake.rows import RowTable
 from connectors.lake.tables import our_errors
+from model.errors import AlreadyMergedError
 from model.job import created_at
 from model.window import Window
 
@@ -47,16 +48,29 @@ class LakeStaging:
         return len(np.unique(np.concatenate(merged))) if merged else 0
 
     def delete_rows(self, backfill_id: str) -> int:
-        """Delete the backfill's rows and return how many there were.
+        """Delete the backfill's rows and return how many there were; a merge under way fails and begins again.
 
         Raises:
+            AlreadyMergedError: a merge was quicker; rows that it took may be in reporting.
             WarehouseError: the lake failed, or a commit came between; what is deleted stays so, call again.
         """
+        reporting = EntityTable(self._root, self._reporting)
+        before = reporting.snapshot().watermark_us if reporting.exists() else 0
+        if self.merged_rows(backfill_id):
+            raise AlreadyMergedError(f"Rows of {backfill_id} are in the reporting table already.", id=backfill_id)
         deleted = 0
         for name in self._tables:
             table = RowTable(self._root, name)
             if table.exists():
                 deleted += table.delete_where(_ID, backfill_id, since=created_at(backfill_id) - _SKEW)
+        # After the rows are gone: who has read them before can't commit them any more.
+        if deleted and reporting.exists() and reporting.overtake() != before:
+            raise AlreadyMergedError(
+                f"A merge ran while {deleted} rows of {backfill_id} were deleted from staging; reporting may have "
+                "them: repair it by another backfill.",
+                id=backfill_id,
+                deleted=deleted,
+            )
         return deleted
 
     def _rows(self, backfill_id: str) -> Iterator[tuple[Any, Any]]:

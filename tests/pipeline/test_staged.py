@@ -1,23 +1,27 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from connectors.lake.columns import arrow_schema
+from connectors.lake.entities import EntityTable
 from connectors.lake.merging import MergeLimits
 from connectors.lake.rows import RowTable
 from connectors.lake.staging import LakeStaging
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
+from model.errors import AlreadyMergedError, MergeOvertakenError
 from model.job import new_job_id
 from model.settings import Settings, read_settings
 from pipeline.registry import Registry
 from pipeline.staged import StagedTopics
 from reporting.merge import MergeSource, merge_source
-from reporting.work import LocalTasks
+from reporting.work import LocalTasks, MergeWork
 from tests.pipeline.conftest import compile_protos
 
 SOURCES = """
@@ -129,6 +133,61 @@ def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[...
     )
     stage(mine, 1, 2)
     assert staged(settings).merged_rows(mine) == 2
+
+
+def merge_with(settings: Settings, tmp_path: Path, tasks: LocalTasks) -> None:
+    merge_source(
+        MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
+        lake=settings.lake,
+        folder=tmp_path / "merge",
+        tasks=tasks,
+        limits=MergeLimits("500MB", tmp_path / "spill"),
+        now=lambda: datetime.now(UTC) + timedelta(milliseconds=1),
+    )
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_merge_that_has_read_what_is_taken_out_does_not_bring_it_back(
+    settings: Settings, stage: Callable[..., None], tmp_path: Path, *, is_first: bool
+) -> None:
+    mine = new_job_id("bf")
+    stage(None, 7)
+    if not is_first:
+        merge_with(settings, tmp_path, LocalTasks())
+    stage(mine, 0, 1)
+
+    class Late(LocalTasks):
+        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
+            assert staged(settings).delete_rows(mine) == 2
+            return super().rewrite(work, partitions)
+
+    with pytest.raises(MergeOvertakenError):
+        merge_with(settings, tmp_path, Late())
+    merge_with(settings, tmp_path, LocalTasks())
+
+    reporting = EntityTable(settings.lake, "reporting.orders")
+    assert [id_ for f in reporting.snapshot().files for id_ in pq.read_table(f.path).column("id").to_pylist()] == [
+        7
+    ]
+
+
+def test_what_a_merge_takes_while_it_is_taken_out_is_said(
+    settings: Settings, stage: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = new_job_id("bf")
+    stage(None, 7)
+    merge_with(settings, tmp_path, LocalTasks())
+    stage(mine, 0)
+    delete = RowTable.delete_where
+
+    def merged_before(table: RowTable, *where: Any, **since: Any) -> int:
+        merge_with(settings, tmp_path, LocalTasks())
+        return delete(table, *where, **since)
+
+    monkeypatch.setattr(RowTable, "delete_where", merged_before)
+
+    with pytest.raises(AlreadyMergedError, match="A merge ran while 1 rows"):
+        staged(settings).delete_rows(mine)
 
 
 def test_an_inferred_source_has_a_table_for_each_type(settings: Settings, stage: Callable[..., None]) -> None:
