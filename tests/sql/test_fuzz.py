@@ -155,6 +155,9 @@ def test_no_mutant_gets_past_the_gate_that_should_not(
     except BAD_DATA:
         return
     except duckdb.Error as exc:
+        if "Unknown TimeZone" in str(exc):
+            # A zone that comes from a column is data as well, but DuckDB's word for it is a general one.
+            return
         pytest.fail(f"{exc}\n{text}\n{query.lake_sql}")
     if not CHANCE.search(text):
         assert sorted(map(repr, whole)) == sorted(map(repr, narrow)), text
