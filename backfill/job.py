@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,14 @@ from backfill.work import Chain, link_pieces, plan_work
 from connectors.lake.query import QueryLimits, open_query, read_snapshot
 from jobs.folder import JobFolder, Outcome
 from jobs.progress import CheckpointFolder, SliceCheckpoint
-from model.errors import MessagesFailedError, QueryError, QueryStoppedError, RefeedError, RowsLeftError
+from model.errors import (
+    CheckpointCorruptError,
+    MessagesFailedError,
+    QueryError,
+    QueryStoppedError,
+    RefeedError,
+    RowsLeftError,
+)
 from model.job import JobState
 from model.settings import read_settings
 from model.table import TableRead
@@ -244,9 +251,13 @@ def _leave_when_told(folder: JobFolder, epoch: int, ended: threading.Event) -> N
 
     Tasks see the same control and stop by themselves; the grace is theirs, to write how far they got.
     """
-    while folder.may_go_on(epoch):
-        folder.beat(epoch)
-        if ended.wait(_STOP_CHECK_SECONDS):
+    is_wanted = True
+    while is_wanted:
+        # Storage that fails for once is no order, and no reason to fall silent.
+        with suppress(CheckpointCorruptError, OSError):
+            is_wanted = folder.may_go_on(epoch)
+            folder.beat(epoch)
+        if is_wanted and ended.wait(_STOP_CHECK_SECONDS):
             return
     if not ended.wait(_STOP_GRACE_SECONDS):
         folder.write_outcome(Outcome(epoch, JobState.CANCELLED))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from backfill.chores import KIND
+from backfill.chores import KIND, verify_again_seconds
 from backfill.creation import (
     approval_of,
     check_rows,
@@ -32,6 +32,7 @@ from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
 from jobs.store import Idempotency, Job, JobStore
 from model.errors import (
+    AlreadyMergedError,
     ApprovalRequiredError,
     ForbiddenError,
     JobChangedError,
@@ -333,16 +334,20 @@ class BackfillService(BackfillReader):
             raise JobStateError(f"{job.id} is {job.state}; cancel it first.", state=job.state.value)
         if expected_version not in (None, job.version):
             raise JobChangedError(f"{job.id} is at version {job.version}.", version=job.version)
-        count = self._verifier.delete_rows(job)
+        try:
+            why = f"{self._verifier.delete_rows(job)} rows deleted from staging"
+        except AlreadyMergedError as exc:
+            if exc.details.get("deleted"):
+                self._store.change(job.id, actor=principal.name, what="reverted in part", why=exc.message)
+            raise
+        # The history first: what is deleted is in it, whatever comes of counting what is left.
+        job = self._store.change(job.id, actor=principal.name, what="reverted", why=why)
         verification = self._verifier.verify(job)
-        job = self._store.change(
-            job.id,
-            actor=principal.name,
-            what="reverted",
-            why=f"{count} rows deleted from staging",
-            verification=verification,
+        again = verify_again_seconds(job, verification)
+        self._store.set_verification(
+            job.id, verification, actor=principal.name, epoch=job.epoch, again_seconds=again
         )
-        return self._show(job)
+        return self._show(self._store.get(job.id))
 
     def check_readiness(self) -> dict[str, str]:
         """Return what is not ready, by name, with the reason; empty when a backfill could start now."""

@@ -90,25 +90,28 @@ class Verifier:
         wrong so far. Asked again later it may say more: what is published lands seconds after.
         """
         folder = self._folder_of(job.id)
-        selection = read_selection(folder.selection)
-        published = sum(c.published for c in CheckpointFolder(folder.progress).read_all())
-        selected = None if selection is None else selection.rows
+        selected, published = job.progress.selected, job.progress.published
+        # The files of one that ended long ago are removed; its figures stay.
+        if folder.path.exists():
+            selection = read_selection(folder.selection)
+            selected = None if selection is None else selection.rows
+            published = sum(c.published for c in CheckpointFolder(folder.progress).read_all())
         if not job.state.is_final:
             return Verification(VerificationState.PENDING, selected, published).to_json()
         staging = self._staging_of(job.request["topic"])
-        if selection is None or staging is None:
-            is_short = selection is None or published < selection.rows
+        if selected is None or staging is None:
+            is_short = selected is None or published < selected
             state = VerificationState.INCOMPLETE if is_short else VerificationState.UNKNOWN
             return Verification(state, selected, published).to_json()
-        landed = int(np.count_nonzero(_landed(staging, job.id, selection)))
-        is_complete = landed == selection.rows and published >= selection.rows
+        landed = int(np.count_nonzero(_landed(staging, job.id, selected)))
+        is_complete = landed == selected and published >= selected
         return Verification(
             VerificationState.COMPLETE if is_complete else VerificationState.INCOMPLETE,
-            selection.rows,
+            selected,
             published,
             landed=landed,
             merged=staging.merged_rows(job.id),
-            missing=selection.rows - landed,
+            missing=selected - landed,
         ).to_json()
 
     def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessage]:
@@ -121,7 +124,7 @@ class Verifier:
         selection = read_selection(folder.selection)
         if selection is None:
             return []
-        rows = np.flatnonzero(~_landed(staging, job.id, selection))
+        rows = np.flatnonzero(~_landed(staging, job.id, selection.rows))
         wanted = rows[np.searchsorted(rows, after, side="right") :][:limit]
         return list(islice(_read_messages(folder, selection, wanted), limit))
 
@@ -135,7 +138,7 @@ class Verifier:
         selection = read_selection(self._folder_of(job.id).selection)
         if selection is None:
             return []
-        rows: list[int] = np.flatnonzero(~_landed(staging, job.id, selection)).tolist()
+        rows: list[int] = np.flatnonzero(~_landed(staging, job.id, selection.rows)).tolist()
         return rows
 
     def delete_rows(self, job: Job) -> int:
@@ -161,13 +164,13 @@ class Verifier:
         return staging
 
 
-def _landed(staging: StagingTable, backfill_id: str, selection: Selection) -> Any:
+def _landed(staging: StagingTable, backfill_id: str, selected: int) -> Any:
     """Return for each row of the selection whether it landed; one byte a row."""
-    landed = np.zeros(selection.rows, dtype=np.bool_)
+    landed = np.zeros(selected, dtype=np.bool_)
     for batch in staging.landed_rows(backfill_id):
         rows = np.asarray(batch, dtype=np.int64)
         # A producer may have used the tags' names itself; a number that no row has proves nothing.
-        landed[rows[(rows >= 0) & (rows < selection.rows)]] = True
+        landed[rows[(rows >= 0) & (rows < selected)]] = True
     return landed
 
 

@@ -20,7 +20,13 @@ from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.progress import CheckpointFolder
-from model.errors import MessagesFailedError, QueryError, RowsLeftError, SelectionTooLargeError
+from model.errors import (
+    CheckpointCorruptError,
+    MessagesFailedError,
+    QueryError,
+    RowsLeftError,
+    SelectionTooLargeError,
+)
 from model.job import JobState
 
 ROWS = 4000
@@ -274,6 +280,28 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
     assert [(end.state, (end.error or {})["code"]) for end in ended] == [
         (JobState.FAILED, "subscription_not_found")
     ]
+
+
+def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
+    make: Callable[..., Backfill],
+    wait_for: Callable[..., None],
+    background: Callable[..., threading.Thread],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backfill, ended, failures = make(), threading.Event(), iter([CheckpointCorruptError("stale file handle")])
+    backfill.order(1)
+    may_go_on = JobFolder.may_go_on
+
+    def flaky(folder: JobFolder, epoch: int) -> bool:
+        for failure in failures:
+            raise failure
+        return may_go_on(folder, epoch)
+
+    monkeypatch.setattr(JobFolder, "may_go_on", flaky)
+    background(lambda: module._leave_when_told(backfill.folder, 1, ended))
+
+    wait_for(lambda: backfill.folder.read_heartbeat(1) is not None, "it is heard of")
+    ended.set()
 
 
 def test_more_rows_than_max_rows_are_not_published_at_all(spark: Threads, make: Callable[..., Backfill]) -> None:

@@ -1,7 +1,7 @@
 """Verdicts by counting, with a staging table in memory."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,15 @@ def test_nothing_is_missing_of_what_was_never_selected(tmp_path: Path) -> None:
     checked = verifier(JobFolder(tmp_path), MemoryStaging())
     assert checked.missing_rows(job()) == []
     assert checked.missing_messages(job(), limit=1) == []
+
+
+def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -> None:
+    done = replace(job(), progress=Progress(selected=3, published=3))
+    gone = JobFolder(tmp_path / "removed")
+
+    found = verifier(gone, MemoryStaging([[0, 1, 2]])).verify(done)
+    assert (found["state"], found["selected"], found["published"], found["missing"]) == ("complete", 3, 3, 0)
+    assert verifier(gone, None).verify(done)["state"] == "unknown"
 
 
 def test_rows_are_deleted_as_long_as_none_is_merged(folder: JobFolder) -> None:

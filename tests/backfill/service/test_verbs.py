@@ -19,6 +19,7 @@ from model.errors import (
     JobStateError,
     RequestInvalidError,
     StagingUnknownError,
+    WarehouseError,
 )
 from model.job import JobState
 from model.principal import APPROVE, LOCAL, PLAN, READ, RUN, Principal
@@ -431,8 +432,41 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(
 
     assert staging.rows == {"bf_other": [7]}
     assert (reverted.verification["state"], reverted.verification["landed"]) == ("incomplete", 0)
+    *_, done, counted = service.list_events(job_id, principal=ANN)
+    assert (done.actor, done.what, done.why) == ("key:ann", "reverted", "3 rows deleted from staging")
+    assert counted.what == "verification incomplete"
+
+
+def test_a_revert_is_in_the_history_whatever_comes_of_counting_what_is_left(
+    open_service: Callable[..., BackfillService],
+    ended: Callable[..., str],
+    publish: Callable[..., None],
+    staging: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = open_service(staging_of=lambda _topic: staging)
+    job_id = ended(JobState.SUCCEEDED, service)
+    publish(job_id, 3, 3)
+    staging.rows = {job_id: [0, 1, 2]}
+
+    def fail(_job: object) -> None:
+        raise WarehouseError("the lake does not answer")
+
+    monkeypatch.setattr(service._verifier, "verify", fail)
+    with pytest.raises(WarehouseError):
+        service.revert(job_id, principal=ANN)
+
+    assert service.list_events(job_id, principal=ANN)[-1].what == "reverted"
+
+    def half(_job: object) -> None:
+        raise AlreadyMergedError("A merge ran while 1 rows were deleted.", deleted=1)
+
+    monkeypatch.setattr(service._verifier, "delete_rows", half)
+    with pytest.raises(AlreadyMergedError):
+        service.revert(job_id, principal=ANN)
+
     last = service.list_events(job_id, principal=ANN)[-1]
-    assert (last.actor, last.what, last.why) == ("key:ann", "reverted", "3 rows deleted from staging")
+    assert (last.what, last.why) == ("reverted in part", "A merge ran while 1 rows were deleted.")
 
 
 def test_what_has_not_landed_is_listed_and_sent_again(
