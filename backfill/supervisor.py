@@ -283,6 +283,8 @@ class Supervisor:
         if why is None:
             return False
         folder.write_control(_control_of(job, Order.PAUSE))
+        # What it paused for is known by now, and may not have been at the last look: how many rows there are.
+        self._write_progress(job.id)
         self._store.move(
             job.id, JobState.PAUSED, actor=DRIVER, why=why, owner=self._owner, expected_version=job.version
         )

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from backfill.selection import write_selection
 from backfill.supervisor import KIND, Supervisor
-from jobs.folder import Control, Order, Outcome
+from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.owner import Owner
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from jobs.store import Job, JobStore
@@ -436,6 +437,25 @@ def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(
         supervisor.tick()
     assert store.get(job_id).state is JobState.RUNNING
     assert folder.may_publish(1)
+
+
+def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(
+    store: JobStore, supervisor: Supervisor, reach: Any, rows: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = create(store, supervisor)
+    reach(job_id, JobState.RUNNING)
+    read_pause = JobFolder.read_pause
+
+    def select_and_pause(folder: JobFolder, epoch: int) -> str | None:
+        # The driver is done just when the supervisor has read the figures and looks for a pause.
+        if not folder.selection.exists():
+            write_selection([rows(30)], folder.selection)
+            folder.write_pause(epoch, "30 rows wait for an approval.")
+        return read_pause(folder, epoch)
+
+    monkeypatch.setattr(JobFolder, "read_pause", select_and_pause)
+
+    assert reach(job_id, JobState.PAUSED).progress.selected == 30
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
