@@ -8,13 +8,16 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint fmt types bench bench-sql bench-latency fuzz lock clean
+.PHONY: help demo demo-bigquery up test lint fmt types bench bench-sql bench-latency fuzz lock clean
 
 help:  ## Show what there is to run
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/run  ## Run the main job end to end and print a verdict (ARGS="--messages 5000 --json")
 	@$(BIN)/refeed demo $(ARGS)
+
+demo-bigquery: $(STAMPS)/dev  ## The same with the archive in BigQuery: the tests' stand-in, started and stopped
+	@$(BIN)/python -m tests.standin.around $(BIN)/refeed demo --warehouse bigquery $(ARGS)
 
 up: $(STAMPS)/run  ## Run everything embedded in this terminal until Ctrl-C (ARGS="--port 8080")
 	@$(BIN)/refeed up $(ARGS)

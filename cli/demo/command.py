@@ -5,7 +5,8 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, Literal
+from uuid import uuid4
 
 import typer
 from rich.table import Table
@@ -18,6 +19,9 @@ from cli.terminal import ExitCode, err, out, print_json
 from model.errors import InputError, RefeedError
 from model.message import Message
 
+# Where google-cloud-bigquery looks for a stand-in, and where Refeed does for its other half.
+_STANDIN: Final = ("BIGQUERY_EMULATOR_HOST", "REFEED_BIGQUERY_STORAGE_HOST")
+
 
 def demo(
     *,
@@ -26,6 +30,12 @@ def demo(
     ] = None,
     messages: Annotated[int, typer.Option(min=1, help="How many messages to make up.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same messages.")] = 1,
+    warehouse: Annotated[
+        Literal["lake", "bigquery"],
+        typer.Option(
+            help="bigquery: a stand-in that BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST name."
+        ),
+    ] = "lake",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary home.")] = False,
 ) -> None:
@@ -39,6 +49,7 @@ def demo(
 
     # SIGTERM ends the processes too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    environment = _own_environment(warehouse)
     source = generate_messages(messages, seed) if input_file is None else read_messages(input_file)
     lines: list[tuple[str, Message]] = list(source)
     if not lines:
@@ -46,7 +57,7 @@ def demo(
     home = Path(tempfile.mkdtemp(prefix="refeed-demo-"))
     is_kept = keep
     try:
-        stack = Stack(home, pubsub_port=free_port(), api_port=free_port(), environment=_own_environment())
+        stack = Stack(home, pubsub_port=free_port(), api_port=free_port(), environment=environment)
         err.print(f"home {home}, API {stack.api_url}, Pub/Sub {stack.emulator_host}", markup=False)
         with Children() as children:
             try:
@@ -69,11 +80,29 @@ def demo(
     raise typer.Exit(ExitCode.OK if verdict.is_clean else ExitCode.FAILED)
 
 
-def _own_environment() -> dict[str, str]:
-    """Return this process's environment with Refeed's defaults, and leases that run out while one watches."""
+def _own_environment(warehouse: str) -> dict[str, str]:
+    """Return this process's environment with Refeed's defaults, and leases that run out while one watches.
+
+    Raises:
+        InputError: no stand-in for BigQuery is named; Google's own is not for a demo.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REFEED_")}
     kept.pop("GOOGLE_CLOUD_PROJECT", None)
-    return {**kept, "REFEED_ACK_DEADLINE_SECONDS": "10"}
+    kept["REFEED_ACK_DEADLINE_SECONDS"] = "10"
+    if warehouse == "lake":
+        return kept
+    if missing := [name for name in _STANDIN if not os.environ.get(name)]:
+        raise InputError(
+            f"The demo fills a stand-in for BigQuery, never Google's: set {' and '.join(missing)}, "
+            "or run 'make demo-bigquery', which starts one."
+        )
+    return {
+        **kept,
+        **{name: os.environ[name] for name in _STANDIN},
+        "REFEED_WAREHOUSE": "bigquery",
+        # A dataset of its own: a stand-in may keep those of earlier runs.
+        "REFEED_ARCHIVE_TABLE": f"demo_{uuid4().hex[:12]}.messages",
+    }
 
 
 def _render(verdict: Verdict) -> Table:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from cli.attach import attach_topics
 from cli.client import RefeedApi
-from cli.demo.archive import ArchiveReader, receive
+from cli.demo.archive import open_reader, receive
 from cli.demo.verdict import ArchivedMessage, Key, Verdict, compare_archive, compare_replay
 from cli.processes import Children
 from cli.publish import publish_all
@@ -29,7 +29,7 @@ _SUBSCRIPTION: Final = "demo-second-subscription"
 
 REPLAY_QUERY: Final = """\
 SELECT data, attributes, message_id, topic, publish_time
-FROM backup.messages
+FROM {table}
 WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to
   AND topic = @topic"""
 
@@ -42,7 +42,7 @@ class Demo:
         self._stack = stack
         self._children = children
         self._messages = messages
-        self._archive = ArchiveReader(stack.settings)
+        self._archive = open_reader(stack.settings)
         self._published: dict[Key, Message] = {}
         self._markers: set[Key] = set()
         self._killed_at = 0.0
@@ -155,7 +155,7 @@ class Demo:
         window = {"from": self._first_day, "to": _midnight(datetime.now(UTC)) + timedelta(days=1)}
         moments = {name: {"type": "TIMESTAMP", "value": f"{at:%Y-%m-%dT%H:%M:%SZ}"} for name, at in window.items()}
         return {
-            "query": REPLAY_QUERY,
+            "query": REPLAY_QUERY.format(table=self._stack.settings.archive_table),
             "parameters": {**moments, "topic": {"type": "STRING", "value": topic}},
             "topic": topic,
             "description": "refeed demo",

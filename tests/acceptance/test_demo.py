@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.standin.fixture import run_standin
+
 pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(420)]
 
 ROOT = Path(__file__).parents[2]
@@ -27,15 +29,15 @@ KEYS = [
 ]
 
 
-def run_demo(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+def run_demo(tmp_path: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any], str]:
     """Run it with a temporary folder of its own and return its exit code, verdict and what it told meanwhile."""
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "REFEED_HOME": str(tmp_path / "untouched")}
+    own = {"TMPDIR": str(tmp_path), "REFEED_HOME": str(tmp_path / "untouched")}
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", "demo", "--json", *arguments],
         capture_output=True,
         text=True,
         timeout=400,
-        env=environment,
+        env={**os.environ, **own, **environment},
         cwd=tmp_path,
         check=False,
     )
@@ -52,6 +54,18 @@ def test_a_made_up_shop_survives_a_kill_and_is_replayed_whole(tmp_path: Path) ->
     assert verdict["selected"] == verdict["republished"] > 500
     assert list(verdict["seconds"]) == ["start", "publish", "archive", "replay", "verify", "total"]
     assert list(tmp_path.iterdir()) == [], "its home is gone, and REFEED_HOME was not touched"
+
+
+def test_the_same_with_the_archive_in_bigquery(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with run_standin(tmp_path_factory.mktemp("bigquery")) as standin:
+        code, verdict, told = run_demo(
+            tmp_path, "--messages", "1500", "--warehouse", "bigquery", **standin.environment
+        )
+    assert verdict["ok"] is True, (verdict, told)
+    assert code == 0
+    assert (verdict["published"], verdict["archived"]) == (1500, 1500)
+    assert verdict["selected"] == verdict["republished"] > 500
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_real_webhooks_of_fifty_topics_survive_too(tmp_path: Path) -> None:

@@ -2,20 +2,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
-from cli.demo.archive import ArchiveReader
+from backup.warehouse import open_archive
+from cli.demo.archive import open_reader
 from cli.demo.verdict import ArchivedMessage
-from connectors.lake.archive import Attempt, LakeArchive
+from model.archive import Attempt
 from model.settings import read_settings
+from tests.standin.fixture import StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
 
 
-def test_it_reads_what_lies_in_the_files(tmp_path: Path) -> None:
-    settings = read_settings({"REFEED_HOME": str(tmp_path)})
-    reader = ArchiveReader(settings)
+@pytest.mark.parametrize("warehouse", ["lake", "bigquery"])
+def test_it_reads_what_lies_in_the_archive(tmp_path: Path, shared_standin: StandIn, warehouse: str) -> None:
+    settings = read_settings(
+        {
+            **shared_standin.environment,
+            "REFEED_HOME": str(tmp_path),
+            "REFEED_WAREHOUSE": warehouse,
+            "REFEED_ARCHIVE_TABLE": "demo_reader.messages",
+        }
+    )
+    reader = open_reader(settings)
     reader.create()
     assert (reader.count_rows(), list(reader.read()), reader.read_ids()) == (0, [], set())
 
-    archive = LakeArchive(settings.lake, settings.archive_table)
+    archive = open_archive(settings)
     rows = pa.record_batch(
         {
             "data": pa.array([b"\x00\xff"], pa.binary()),
@@ -25,10 +38,13 @@ def test_it_reads_what_lies_in_the_files(tmp_path: Path) -> None:
             "message_id": ["7"],
             "publish_time": pa.array([datetime(2024, 3, 1, 23, 59, 59, 5, UTC)]),
             "ordering_key": [""],
+            "ack_id": [""],
         }
     )
+    lease = archive.take_lease("lease")
     written = archive.writer().write([("orders", "refeed-backup.orders", rows)])
-    archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
+    archive.commit([written], Attempt("stream", 1, "lease", lease))
+    archive.close()
 
     row = ArchivedMessage("orders", "7", b"\x00\xff", (("k", ""),), "2024-03-01T23:59:59.000005Z")
     assert (reader.count_rows(), list(reader.read())) == (1, [row])

@@ -1,0 +1,24 @@
+import pytest
+
+from cli.demo.command import _own_environment
+from model.errors import InputError
+from model.settings import read_settings
+
+
+def test_a_demo_never_fills_google_s_own_bigquery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BIGQUERY_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("REFEED_BIGQUERY_STORAGE_HOST", "127.0.0.1:1")
+    with pytest.raises(InputError, match="set BIGQUERY_EMULATOR_HOST, or run 'make demo-bigquery'"):
+        _own_environment("bigquery")
+
+
+def test_a_demo_on_bigquery_takes_a_dataset_of_its_own_and_nothing_else_of_the_caller_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", "http://127.0.0.1:1")
+    monkeypatch.setenv("REFEED_BIGQUERY_STORAGE_HOST", "127.0.0.1:2")
+    monkeypatch.setenv("REFEED_ARCHIVE_TABLE", "precious.messages")
+    first, second = (read_settings(_own_environment("bigquery")) for _ in range(2))
+    assert first.warehouse == "bigquery"
+    assert (first.bigquery.host, first.bigquery.storage_host) == ("http://127.0.0.1:1", "127.0.0.1:2")
+    assert len({first.archive_table, second.archive_table, "precious.messages"}) == 3
