@@ -288,7 +288,8 @@ class BackfillService(BackfillReader):
     def approve(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
         """Let a backfill with many rows go on; a person other than its creator has looked at it.
 
-        One that waited for nothing else starts or goes on at once; one that was to start paused stays paused.
+        One that waited for nothing else starts or goes on at once; one that was to start paused, or that somebody
+        has paused, stays paused.
 
         Raises:
             ForbiddenError: the creator approves.
@@ -301,7 +302,6 @@ class BackfillService(BackfillReader):
             raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
         if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
             raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
-        waits = job.state is JobState.PAUSED and job.progress.selected is not None
         approval = {
             **(job.approval or {}),
             "required": True,
@@ -316,7 +316,8 @@ class BackfillService(BackfillReader):
         )
         # After the store: nothing goes out that the history does not know of.
         self._write_run(job)
-        if waits:
+        # Its driver waits for this alone; what somebody has paused is theirs to resume.
+        if job.state is JobState.PAUSED and self._folder_of(job.id).read_pause(job.epoch) is not None:
             job = self._steering.resume(job, actor=principal.name, why="approved", expected_version=None)
         self._supervisor.wake()
         return self._show(job)

@@ -354,6 +354,26 @@ def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
     assert folder_of(made.id).may_publish(1)
 
 
+def test_an_approval_does_not_resume_what_somebody_has_paused(
+    open_service: Callable[..., BackfillService],
+    request_of: RequestOf,
+    wait_for: Wait,
+    folder_of: FolderOf,
+    publish: Callable[..., None],
+) -> None:
+    service = open_service(approval_rows=29)
+    made = service.create(request_of(), principal=ANN)
+    service.start()
+    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    service.pause(made.id, principal=LOCAL)
+    publish(made.id, 30, 0)
+    wait_for(lambda: service.get(made.id, principal=ANN).progress.selected == 30, "its rows are known")
+
+    assert service.approve(made.id, principal=BOB).state is JobState.PAUSED
+    assert not folder_of(made.id).may_publish(1)
+    assert service.resume(made.id, principal=ANN).state is JobState.RUNNING
+
+
 def test_an_approval_reaches_the_driver_though_the_service_died_after_it(
     open_service: Callable[..., BackfillService],
     request_of: RequestOf,
