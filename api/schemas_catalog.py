@@ -43,8 +43,10 @@ class TopicOut(BaseModel):
     last_publish_time: datetime | None
     last_ingest_time: datetime | None
     freshness_seconds: float | None = Field(description="Age of the newest archived message.")
-    messages: int
-    stored_bytes: int = Field(description="As compressed; shared out by rows where a file has several topics.")
+    messages: int | None
+    stored_bytes: int | None = Field(
+        description="As compressed; shared out by rows where a file has several topics."
+    )
 
 
 class TopicsOut(BaseModel):

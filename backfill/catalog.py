@@ -15,7 +15,7 @@ from connectors.lake.query_statistics import FileStatistics, read_statistics
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from jobs.stream.status import StatusFile
-from model.errors import RequestInvalidError
+from model.errors import RequestInvalidError, WarehouseUnsupportedError
 from model.message import (
     BACKUP_SUBSCRIPTION_PREFIX,
     REPLAY_ATTRIBUTE,
@@ -63,8 +63,8 @@ class TopicInfo:
     last_publish_time: str | None
     last_ingest_time: str | None
     freshness_seconds: float | None
-    messages: int
-    stored_bytes: int
+    messages: int | None
+    stored_bytes: int | None
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
@@ -113,10 +113,13 @@ class StreamInfo:
 
 
 class Catalog:
-    """Tells what is there; ``secret`` is the deployment's, by which replays are known."""
+    """Tells what is there; ``secret`` is the deployment's, by which replays are known.
+
+    Without a ``place`` the archive is in no lake: volumes are not known then, and nothing of the past.
+    """
 
     def __init__(
-        self, place: LakePlace, processes: QueryProcesses, limits: QueryLimits, *, home: Path, secret: str
+        self, place: LakePlace | None, processes: QueryProcesses, limits: QueryLimits, *, home: Path, secret: str
     ) -> None:
         self._place = place
         self._processes = processes
@@ -137,7 +140,7 @@ class Catalog:
         """
         now = datetime.now(UTC)
         window = Window(now - timedelta(days=VOLUME_DAYS), now + timedelta(days=1))
-        volumes = self._volumes(window)
+        volumes = {} if self._place is None else self._volumes(self._place, window)
         by_id = {subscription.id: subscription for subscription in subscriptions}
         return [
             self._topic(topic, by_id.get(backup_subscription_id(topic)), volumes.get(topic), stats, now)
@@ -150,11 +153,13 @@ class Catalog:
         Raises:
             InvalidNameError: that is no topic's id.
             RequestInvalidError: the window has more than 10,000 buckets.
+            WarehouseUnsupportedError: the archive is in no lake.
             WarehouseError, QueryError: the archive can't be read.
         """
         parse_resource_id(topic)
         starts = _starts(window, step)
-        snapshot = self._snapshot(window)
+        place = self._lake()
+        snapshot = read_snapshot(place.lake, place.archive_table, place.partitioning, window=window)
         sql = (
             f"SELECT date_trunc('{step}', ingest_time) AS start, count(*) AS messages FROM refeed_archive "  # noqa: S608
             "WHERE topic = $topic AND ingest_time >= $low AND ingest_time < $high GROUP BY 1"
@@ -179,13 +184,15 @@ class Catalog:
                 found.append(_stream(path.parent.name, status, stats))
         return found
 
-    def _snapshot(self, window: Window) -> ArchiveSnapshot:
-        place = self._place
-        return read_snapshot(place.lake, place.archive_table, place.partitioning, window=window)
+    def _lake(self) -> LakePlace:
+        if self._place is None:
+            raise WarehouseUnsupportedError(
+                "A histogram is counted in a lake. In BigQuery it would be a query that is billed."
+            )
+        return self._place
 
-    def _volumes(self, window: Window) -> dict[str, "_Volume"]:
+    def _volumes(self, place: LakePlace, window: Window) -> dict[str, "_Volume"]:
         """Return what came in by topic: from the log where a file has one topic, else by counting."""
-        place = self._place
         archive = LakeArchive(place.lake, place.archive_table, place.partitioning)
         volumes: dict[str, _Volume] = {}
         mixed: list[FileStatistics] = []
@@ -199,15 +206,21 @@ class Catalog:
                 found.file.rows, found.file.size_bytes, found.last_publish_time, found.last_ingest_time
             )
         if mixed:
-            self._count(mixed, window, volumes)
+            self._count(place, mixed, window, volumes)
         return volumes
 
-    def _count(self, mixed: Sequence[FileStatistics], window: Window, volumes: dict[str, "_Volume"]) -> None:
+    def _count(
+        self,
+        place: LakePlace,
+        mixed: Sequence[FileStatistics],
+        window: Window,
+        volumes: dict[str, "_Volume"],
+    ) -> None:
         sql = (
             "SELECT topic, count(*) AS rows, max(publish_time) AS published, max(ingest_time) AS ingested "
             "FROM refeed_archive WHERE ingest_time >= $low AND ingest_time < $high GROUP BY 1"
         )
-        snapshot = ArchiveSnapshot([found.file for found in mixed], self._place.partitioning)
+        snapshot = ArchiveSnapshot([found.file for found in mixed], place.partitioning)
         bounds = {"low": window.start, "high": window.end}
         (table,) = self._processes.run(snapshot, [Statement(sql, bounds)], self._limits)
         bytes_per_row = snapshot.size_bytes / max(1, sum(found.file.rows for found in mixed))
@@ -238,8 +251,8 @@ class Catalog:
             last_publish_time=render_time(seen.last_publish_time),
             last_ingest_time=render_time(seen.last_ingest_time),
             freshness_seconds=None if age is None else round(max(0.0, age), 3),
-            messages=seen.messages,
-            stored_bytes=seen.stored_bytes,
+            messages=None if self._place is None else seen.messages,
+            stored_bytes=None if self._place is None else seen.stored_bytes,
         )
 
 

@@ -9,7 +9,7 @@ from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
-from model.errors import RequestInvalidError, WarehouseUnsupportedError
+from model.errors import RequestInvalidError
 from model.window import Window
 
 _QUERY_SECONDS: Final = 60.0
@@ -29,20 +29,18 @@ class Overview:
 
     def __init__(self, deployment: Deployment, pubsub: PubSub, processes: QueryProcesses) -> None:
         self._pubsub = pubsub
-        self._is_lake = deployment.bigquery is None
-        place = LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
+        place = (
+            LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
+            if deployment.bigquery is None
+            else None
+        )
         limits = QueryLimits(
             deployment.query_memory, deployment.home / "run" / "spill-overview", seconds=_QUERY_SECONDS
         )
         self._catalog = Catalog(place, processes, limits, home=deployment.home, secret=deployment.replay_secret)
 
     def list_topics(self) -> list[TopicInfo]:
-        """Return every topic that Pub/Sub has or the archive has lately heard of, by name.
-
-        Raises:
-            WarehouseUnsupportedError: the archive is in BigQuery.
-        """
-        self._require_lake("The topics' volumes")
+        """Return every topic that Pub/Sub has or a lake has lately heard of, by name; volumes are a lake's."""
         stats = read_stats(self._pubsub.channel)
         return self._catalog.list_topics(self._pubsub.list_topics(), self._pubsub.list_subscriptions(), stats)
 
@@ -56,7 +54,6 @@ class Overview:
             RequestInvalidError: the bounds are no window, or one with too many buckets.
             WarehouseUnsupportedError: the archive is in BigQuery.
         """
-        self._require_lake("A topic's histogram")
         last = datetime.now(UTC) if end is None else _utc(end, "to")
         first = _back(last, STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
         if last < first:
@@ -66,12 +63,6 @@ class Overview:
     def list_streams(self) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name."""
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
-
-    def _require_lake(self, what: str) -> None:
-        if not self._is_lake:
-            raise WarehouseUnsupportedError(
-                f"{what}: read from a lake's log. With the archive in BigQuery it would be a query that is billed."
-            )
 
 
 def _utc(moment: datetime, name: str) -> datetime:

@@ -361,11 +361,14 @@ def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(
     assert run(folder, 2).rows == ROWS
 
 
-def test_volumes_that_would_be_billed_are_refused_with_a_reason(service: BackfillService) -> None:
-    for call in (
-        lambda: service.list_topics(principal=LOCAL),
-        lambda: service.histogram("orders", principal=LOCAL, step="hour"),
-    ):
-        with pytest.raises(WarehouseUnsupportedError, match="billed"):
-            call()
+def test_topics_are_listed_without_volumes_and_a_histogram_is_refused_because_both_would_be_billed(
+    service: BackfillService, pubsub: PubSub, shared_standin: StandIn
+) -> None:
+    pubsub.create_topic("orders")
+    (topic,) = service.list_topics(principal=LOCAL)
+    assert (topic.topic, topic.is_attached) == ("orders", False)
+    assert (topic.messages, topic.stored_bytes, topic.last_ingest_time) == (None, None, None)
+    with pytest.raises(WarehouseUnsupportedError, match="billed"):
+        service.histogram("orders", principal=LOCAL, step="hour")
     assert service.list_streams(principal=LOCAL) == []
+    assert shared_standin.calls() == []
