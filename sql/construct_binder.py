@@ -105,7 +105,9 @@ class ConstructBinder(Binder, ABC):
             return Value(kind, "NULL")
         for extra in (node.format, node.zone):
             if extra is not None:
-                self.bind(extra, scope)
+                found = self.bind(extra, scope).type
+                if found.is_known and found not in {STRING, NULL}:
+                    self.fault(node, "type_mismatch", f"FORMAT and AT TIME ZONE take a STRING, this is {found}.")
                 self.gap(node, "CAST with FORMAT")
         if not is_castable(value.type, kind):
             return self.fault(node, "type_mismatch", f"There is no cast of {value.type} to {kind}.")
@@ -124,7 +126,11 @@ class ConstructBinder(Binder, ABC):
             return BROKEN
         if value.type.name not in {"DATE", "DATETIME", "TIMESTAMP", "TIME", "INTERVAL"}:
             return self.fault(node, "type_mismatch", f"EXTRACT takes a date or time, this is {value.type}.")
-        if zone is not None:
+        if zone is not None and zone.type.is_known:
+            if value.type.name != "TIMESTAMP":
+                return self.fault(node, "type_mismatch", f"AT TIME ZONE takes a TIMESTAMP, this is {value.type}.")
+            if zone.type not in {STRING, NULL}:
+                return self.fault(node, "type_mismatch", f"A time zone is a STRING, this is {zone.type}.")
             self.check_zone(node, zone)
         return literals.extract(node.part, value, zone)
 

@@ -64,3 +64,9 @@ SELECT *, DATE(publish_time, 'Mars/Base') AS d FROM backup.messages WHERE _PARTI
 --- a time zone that is none in extract
 --: codes literal_invalid
 SELECT *, EXTRACT(HOUR FROM publish_time AT TIME ZONE '2024') AS h FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a time zone that is a row
+--: codes type_mismatch
+SELECT *, EXTRACT(HOUR FROM publish_time AT TIME ZONE m) AS h FROM backup.messages AS m WHERE _PARTITIONDATE = '2024-01-01'
+--- a time zone for a date
+--: codes type_mismatch
+SELECT *, EXTRACT(DAY FROM DATE(publish_time) AT TIME ZONE 'UTC') AS d FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
