@@ -92,7 +92,13 @@ class Replicas:
             time.sleep(0.05)
 
     def wait_until_all_succeeded(self) -> None:
-        self.wait(lambda: all(job.state is JobState.SUCCEEDED for job in self.jobs()), "all have succeeded")
+        try:
+            self.wait(lambda: not self.unfinished(), "all have succeeded")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\nunfinished: {self.unfinished()}") from exc
+
+    def unfinished(self) -> list[Job]:
+        return [job for job in self.jobs() if job.state is not JobState.SUCCEEDED]
 
     def close(self) -> None:
         for process in self.processes:
@@ -176,20 +182,22 @@ def test_a_driver_that_dies_with_its_replica_is_replaced_by_the_other_one(replic
 
 def test_a_replica_that_stood_still_and_wakes_up_late_does_no_harm(replicas: Replicas) -> None:
     """A stopped process can't be told from a slow one: its lease has to expire, and it may wake up at any time."""
-    first, second = replicas.start_two(seconds_to_work=0.5, lease_seconds=1.5)
+    both = replicas.start_two(seconds_to_work=2.0, lease_seconds=1.5)
     made = replicas.create(40)
-    replicas.wait(lambda: replicas.running(first), "the first one runs some")
+    # The places are the deployment's: it may be that one of them has all.
+    replicas.wait(lambda: any(map(replicas.running, both)), "one of them runs some")
+    stopped, other = sorted(both, key=lambda each: len(replicas.running(each)), reverse=True)
 
-    os.kill(first.pid, signal.SIGSTOP)
+    os.kill(stopped.pid, signal.SIGSTOP)
     try:
-        replicas.wait(lambda: not replicas.running(first), "the second one has taken them over")
+        replicas.wait(lambda: not replicas.running(stopped), "the other one has taken them over")
     finally:
-        os.kill(first.pid, signal.SIGCONT)
+        os.kill(stopped.pid, signal.SIGCONT)
     replicas.wait_until_all_succeeded()
 
     assert replicas.published() == Counter(made)
     assert all(job.restarts == 0 for job in replicas.jobs())
-    assert second.pid in {pid for _, _, pid in replicas.launched()}
+    assert other.pid in {pid for _, _, pid in replicas.launched()}
 
 
 @pytest.mark.timeout(400)
