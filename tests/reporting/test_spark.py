@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from connectors.spark.session import open_session
+from connectors.spark.session import close_session, open_session
 from reporting.spark import SparkTasks
 from tests.reporting.test_merge import START, Shop, order
 
@@ -18,7 +18,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "merge", master="local[2]", driver_memory="512m", scratch=tmp_path_factory.mktemp("spark")
     )
     yield session
-    session.stop()
+    close_session(session)
 
 
 def test_a_merge_of_spark_tasks_is_the_same_merge(spark: Any, tmp_path: Path) -> None:

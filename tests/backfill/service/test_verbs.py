@@ -110,7 +110,7 @@ def test_what_may_still_go_out_is_never_more_than_is_left(
 ) -> None:
     publish(running, 30, 20)
     folder_of(running).enter_slice(0, 1)
-    wait_for(lambda: service.get(running, principal=ANN).progress.selected == 30, "its figures are known")
+    wait_for(lambda: service.get(running, principal=ANN).progress.published == 20, "its figures are known")
 
     assert service.pause(running, principal=ANN).in_flight_at_most == 10
 

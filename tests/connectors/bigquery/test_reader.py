@@ -103,6 +103,7 @@ def test_a_session_that_nobody_knows_a_missing_table_and_a_missing_role_say_so(c
 
 @pytest.mark.java
 def test_spark_reads_a_partition_a_stream(clients, table, settings, tmp_path):
+    from connectors.spark.session import close_session
     from connectors.spark.session import open_session as open_spark
 
     session = open_session(clients, table, max_streams=3, condition=ALL)
@@ -119,5 +120,5 @@ def test_spark_reads_a_partition_a_stream(clients, table, settings, tmp_path):
             rows = spark.read.format("refeed_bigquery").options(**options).load()
             found.append(Counter(row.message_id for row in rows.select("message_id").collect()))
     finally:
-        spark.stop()
+        close_session(spark)
     assert found == [Counter(str(n) for n in range(ROWS)), Counter()]
