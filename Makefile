@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test lint fmt types bench bench-sql bench-latency fuzz lock clean
+.PHONY: help demo demo-bigquery up test lint fmt types bench bench-sql bench-latency fuzz chaos soak lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ bench-latency: $(STAMPS)/dev  ## Measure seconds from POST to the first message 
 
 fuzz: $(STAMPS)/dev  ## Send 20,000 mutated queries through the SQL gate (MUTANTS=...)
 	@REFEED_FUZZ_MUTANTS=$(or $(MUTANTS),20000) $(BIN)/python -m pytest tests/sql/test_fuzz.py --timeout 3600 $(ARGS)
+
+chaos: $(STAMPS)/dev  ## Kill and stop a stream under load, then compare every message (SEED=1 RUNS=1)
+	@$(BIN)/python -m tests.chaos.run --seed $(or $(SEED),1) --runs $(or $(RUNS),1)
+
+soak: $(STAMPS)/dev  ## Run a stream under steady load and watch its memory (MINUTES=30)
+	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30)
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
