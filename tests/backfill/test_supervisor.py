@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from backfill.chores import KIND
 from backfill.selection import write_selection
-from backfill.supervisor import KIND, Supervisor
+from backfill.supervisor import Supervisor
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.owner import Owner
 from jobs.progress import CheckpointFolder, SliceCheckpoint
@@ -33,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill.supervisor._RESTART_WAITS_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
 def test_a_restart_waits_a_moment(
     store: JobStore, supervisor: Supervisor, launcher: Any, reach: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.supervisor._RESTART_WAITS_SECONDS", (600.0,))
+    monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (600.0,))
     job_id = create(store, supervisor)
     reach(job_id, JobState.RUNNING)
     launcher.drivers[0].signal_group(signal.SIGKILL)
@@ -203,7 +204,7 @@ def test_only_so_many_run_and_the_oldest_waits_least(
 def test_a_cancelled_job_whose_driver_does_not_stop_is_killed(
     store: JobStore, supervisor: Supervisor, launcher: Any, reach: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.supervisor._CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr("jobs.supervisor._CANCEL_SECONDS", 0.2)
     job_id = create(store, supervisor)
     reach(job_id, JobState.RUNNING)
 
@@ -352,7 +353,7 @@ def test_a_job_of_a_process_elsewhere_is_left_to_it(
 def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_stops(
     store: JobStore, supervisor: Supervisor, reach: Any, no_waiting: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.following._SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr("jobs.following._SILENCE_SECONDS", 0.5)
     job_id = create(store, supervisor)
     store.claim(KIND, "another", limit=1, lease_seconds=-1)
     store.begin_attempt(job_id, owner="another")

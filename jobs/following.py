@@ -1,14 +1,13 @@
 """What a supervisor remembers of a job between two looks: its figures, and when its driver was last heard of."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from backfill.selection import read_selection
 from jobs.folder import Control, JobFolder
 from jobs.launcher import Launcher
-from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
-from jobs.store import Job
+from jobs.store import Job, JobStore
 from model.errors import CheckpointCorruptError
 
 # A driver says five times a second that it lives; storage that machines share may show that late.
@@ -17,30 +16,20 @@ _SILENCE_SECONDS: Final = 30.0
 _ASTRAY_SECONDS: Final = 0.8
 
 
+# Writes a job's figures to the store when they have changed since the last call.
+WriteFigures = Callable[[JobStore, str], None]
+
+
 class Followed:
     """One job's figures, its driver's life and what that is told, as they change."""
 
-    def __init__(self, folder: JobFolder) -> None:
+    def __init__(self, folder: JobFolder, write_figures: WriteFigures) -> None:
         self._folder = folder
-        self._reader = CheckpointReader(CheckpointFolder(folder.progress))
-        self._meter = ProgressMeter()
-        self._selected: int | None = None
-        self._latest: Progress | None = None
+        self.write_figures = write_figures
         self._heartbeat: tuple[int, str | None] | None = None
         self._heard_at = 0.0
         self._told: tuple[Control, Control | None] | None = None
         self._told_at = 0.0
-
-    def measure(self) -> Progress | None:
-        """Return the figures, or None when they have not changed."""
-        if self._selected is None:
-            selection = read_selection(self._folder.selection)
-            self._selected = None if selection is None else selection.rows
-        progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic())
-        if progress == self._latest:
-            return None
-        self._latest = progress
-        return progress
 
     def death(self, job: Job, launcher: Launcher) -> str | None:
         """Return None while the job's driver lives, else what is known of its end, as a sentence.

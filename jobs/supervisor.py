@@ -1,0 +1,413 @@
+"""Keeps the job store true: launches what waits, follows what runs, starts again what died."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from jobs.folder import Control, JobFolder, Order, Outcome
+from jobs.following import Followed, WriteFigures
+from jobs.launcher import Launch, Launcher
+from jobs.owner import Owner
+from jobs.store import Job, JobError, JobStore
+from model.errors import (
+    JobChangedError,
+    JobStateError,
+    LeaseLostError,
+    RefeedError,
+    SelectionGoneError,
+    StoreUnavailableError,
+)
+from model.job import JobState
+
+# Who did what in a history: the service by itself, and a driver.
+ACTOR: Final = "refeed"
+DRIVER: Final = "driver"
+_TICK_SECONDS: Final = 0.5
+LEASE_SECONDS: Final = 20.0
+_CANCEL_SECONDS: Final = 4.0
+# Requests under way when a job ends still get their answers, and their tasks write them down.
+_SETTLE_SECONDS: Final = 5.0
+# Seconds before each automatic restart of a dead driver; as many as there are.
+_RESTART_WAITS_SECONDS: Final = (1.0, 5.0, 25.0)
+
+_ORDERS: Final[Mapping[JobState, Order]] = {
+    JobState.RUNNING: Order.RUN,
+    JobState.PAUSED: Order.PAUSE,
+    JobState.CANCELLING: Order.STOP,
+}
+# Somebody else changed the job or holds it now: it is theirs to go on.
+_OVERTAKEN: Final = (JobStateError, JobChangedError, LeaseLostError)
+
+_LOG: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """What one kind of job is made of.
+
+    ``module`` is its driver's, which takes {"folder", "epoch"} as its one JSON argument; ``figures`` makes what
+    writes a job's figures from its folder to the store.
+    """
+
+    name: str
+    module: str
+    folders: Path
+    figures: Callable[[JobFolder], WriteFigures]
+
+
+class Chores(Protocol):
+    """What a supervisor has done beside following jobs; a tick only begins what takes time."""
+
+    def tick(self) -> None:
+        """Begin what is due."""
+        ...
+
+    def stop(self) -> None:
+        """Begin nothing any more; there is no :meth:`tick` after this."""
+        ...
+
+    def join(self) -> None:
+        """Wait for what is under way, after :meth:`stop`."""
+        ...
+
+
+class JobSupervisor:
+    """Drives the jobs of one kind in a job store; of several, each job is one supervisor's by its lease.
+
+    Everything it knows is in the store and in the jobs' folders, so it can die at any moment: another takes its
+    jobs over when their leases expire, at once where it can see that the process is gone. It finds drivers by
+    pid and start time, or by their heartbeat when they are elsewhere, and starts those again that died, three
+    times. Supervisors that share a store must share the home's folders.
+
+    ``max_running`` jobs of the kind run at most, over all supervisors.
+    """
+
+    def __init__(
+        self,
+        kind: JobKind,
+        store: JobStore,
+        launcher: Launcher,
+        chores: Chores,
+        *,
+        max_running: int,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._kind = kind
+        self._store = store
+        self._launcher = launcher
+        self._chores = chores
+        self._max_running = max_running
+        self._lease_seconds = lease_seconds
+        self._owner = str(Owner.current())
+        self._pool = ThreadPoolExecutor(max_workers=max_running, thread_name_prefix="launch")
+        self._renewed_at: float | None = None
+        self._launching: set[str] = set()
+        self._followed: dict[str, Followed] = {}
+        self._cancelling_since: dict[str, float] = {}
+        self._settling: dict[str, float] = {}
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Supervise in a thread of its own until :meth:`stop`."""
+        self._thread = threading.Thread(target=self._run, name=f"{self._kind.name}-supervisor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop supervising; drivers go on. A launch under way may still end; :meth:`join` waits for it."""
+        self._ended.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._chores.stop()
+
+    def join(self) -> None:
+        """Wait for launches under way after :meth:`stop`, then let other supervisors have the jobs."""
+        self._pool.shutdown()
+        self._chores.join()
+        # If the store does not answer, the leases expire.
+        with suppress(RefeedError):
+            self._store.release_all(self._owner)
+
+    def wake(self) -> None:
+        """Look now, not at the next half second."""
+        self._wake.set()
+
+    def folder(self, job_id: str) -> JobFolder:
+        """Return the folder of a job."""
+        return JobFolder(self._kind.folders / job_id)
+
+    def interrupt(self, why: str) -> None:
+        """Stop every job that runs and is not another one's; each is FAILED as interrupted, and can be retried.
+
+        A paused one stays paused without its driver.
+        """
+        self._take_over()
+        for job in self._store.held(self._kind.name, self._owner):
+            if job.state in {JobState.RUNNING, JobState.CANCELLING}:
+                self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "interrupted", "message": why}))
+            elif job.state is JobState.PAUSED and job.driver is not None:
+                self._let_go_of_driver(job, why)
+            if job.driver is not None and job.driver.is_here:
+                self._launcher.kill(job.driver)
+
+    def tick(self) -> None:
+        """Look at every job of this supervisor once, and at what is nobody's."""
+        self._take_over()
+        held = self._store.held(self._kind.name, self._owner)
+        for job in held:
+            if job.state is not JobState.PENDING:
+                self._guarded(job, self._follow)
+        self._settle()
+        claimed = self._store.claim(
+            self._kind.name, self._owner, limit=self._max_running, lease_seconds=self._lease_seconds
+        )
+        for job in [*(job for job in held if job.state is JobState.PENDING), *claimed]:
+            if job.id not in self._launching:
+                self._launching.add(job.id)
+                self._pool.submit(self._guarded, job, self._launch)
+        self._chores.tick()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._wake.clear()
+            try:
+                self.tick()
+            except StoreUnavailableError as exc:
+                _LOG.warning("the job store does not answer; trying again", problem=exc.message)
+            except Exception:  # noqa: BLE001 - a full disk, for example, must not end the supervision
+                _LOG.exception("supervision failed; trying again")
+            self._wake.wait(_TICK_SECONDS)
+
+    def _guarded(self, job: Job, do: Callable[[Job], None]) -> None:
+        """Let one job's trouble be its own."""
+        try:
+            do(job)
+        except _OVERTAKEN as exc:
+            _LOG.info("overtaken", job_id=job.id, why=exc.message)
+        except Exception:  # noqa: BLE001 - see above
+            _LOG.exception("job failed to be supervised; trying again", job_id=job.id)
+
+    def _take_over(self) -> None:
+        """Renew what is held, and take what others have left."""
+        now = time.monotonic()
+        if self._renewed_at is None or now - self._renewed_at > self._lease_seconds / 4:
+            self._store.renew(self._owner, self._lease_seconds)
+            self._renewed_at = now
+        for name in self._store.owners(self._kind.name):
+            owner = Owner.parse(name)
+            if owner is not None and owner.is_dead:
+                _LOG.info("another supervisor is gone", owner=name)
+                self._store.release_all(name)
+        for job in self._store.take_over(self._kind.name, self._owner, lease_seconds=self._lease_seconds):
+            _LOG.info("took over", job_id=job.id, state=job.state.value, epoch=job.epoch)
+
+    def _launch(self, job: Job) -> None:
+        try:
+            folder = self.folder(job.id)
+            try:
+                # A folder that was removed is found before Spark starts for nothing.
+                folder.read_specification()
+                # The server, if there is one, starts before the attempt does: a cancel meanwhile is just that.
+                self._launcher.prepare()
+                attempt = self._store.begin_attempt(job.id, owner=self._owner)
+            except SelectionGoneError as exc:
+                self._finish(job, _failure(job, exc))
+                return
+            except (*_OVERTAKEN, StoreUnavailableError):
+                return
+            except RefeedError as exc:
+                if not self._ended.is_set():
+                    self._finish(job, _failure(job, exc))
+                # Else it is the launcher's end: the job stays PENDING for the next supervisor.
+                return
+            self._launch_attempt(attempt, folder)
+        finally:
+            self._launching.discard(job.id)
+            self.wake()
+
+    def _launch_attempt(self, attempt: Job, folder: JobFolder) -> None:
+        if not folder.write_control(_control_of(attempt, Order.RUN)):
+            # Another supervisor took over and began a later attempt.
+            return
+        argument = json.dumps({"folder": str(folder.path), "epoch": attempt.epoch})
+        try:
+            driver = self._launcher.launch(Launch(attempt.id, self._kind.module, argument, folder.driver_log))
+        except RefeedError as exc:
+            self._finish(attempt, _failure(attempt, exc))
+            return
+        try:
+            self._store.move(
+                attempt.id,
+                JobState.RUNNING,
+                actor=ACTOR,
+                driver=driver,
+                owner=self._owner,
+                expected_epoch=attempt.epoch,
+                expected_state=JobState.PENDING,
+            )
+        except RefeedError:
+            folder.write_control(Control(attempt.epoch, Order.STOP))
+            self._launcher.kill(driver)
+            raise
+        _LOG.info("launched", job_id=attempt.id, epoch=attempt.epoch, pid=driver.pid)
+
+    def _follow(self, job: Job) -> None:
+        if job.state is JobState.PAUSED and job.driver is None:
+            # It waits for a resume, which launches it anew.
+            return
+        folder = self.folder(job.id)
+        self._write_progress(job.id)
+        reason = self._followed_job(job.id).death(job, self._launcher)
+        # Read after the look at the process: an outcome is written before its driver ends.
+        outcome = folder.read_outcome(job.epoch)
+        if outcome is not None:
+            self._end(job, outcome, folder)
+        elif reason is not None:
+            self._bury(job, reason, folder)
+        else:
+            self._steer(job, folder)
+
+    def _end(self, job: Job, outcome: Outcome, folder: JobFolder) -> None:
+        """Take the driver's word for how the attempt ended."""
+        if outcome.state is not JobState.PAUSED:
+            self._finish(job, outcome)
+        elif job.state is JobState.CANCELLING:
+            self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
+        elif self._is_paused(job, folder):
+            self._let_go_of_driver(job, "It was paused for long; a resume launches another one.")
+        else:
+            # Resumed in the moment in which the driver left.
+            self._restart(job, "Its driver had just ended, after a long pause.", wait_seconds=0.0, counts=False)
+
+    def _bury(self, job: Job, reason: str, folder: JobFolder) -> None:
+        """Go on after a driver that died without a word."""
+        if job.state is JobState.CANCELLING:
+            self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
+            return
+        died = _last_words(reason, folder)
+        if self._is_paused(job, folder):
+            self._let_go_of_driver(job, died)
+        elif job.restarts < len(_RESTART_WAITS_SECONDS):
+            number = f"{job.restarts + 1} of {len(_RESTART_WAITS_SECONDS)}"
+            wait_seconds = _RESTART_WAITS_SECONDS[job.restarts]
+            self._restart(job, f"Restarted ({number}): {died}", wait_seconds=wait_seconds, counts=True)
+        else:
+            message = f"{died} It was restarted {job.restarts} times. What it confirmed is kept; a retry goes on."
+            self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "driver_died", "message": message}))
+
+    def _is_paused(self, job: Job, folder: JobFolder) -> bool:
+        """Say whether the job is paused, and let the store know of a pause by its driver."""
+        if job.state is JobState.PAUSED:
+            return True
+        why = folder.read_pause(job.epoch)
+        if why is None:
+            return False
+        folder.write_control(_control_of(job, Order.PAUSE))
+        # What it paused for is known by now, and may not have been at the last look: how many rows there are.
+        self._write_progress(job.id)
+        self._store.move(
+            job.id, JobState.PAUSED, actor=DRIVER, why=why, owner=self._owner, expected_version=job.version
+        )
+        return True
+
+    def _let_go_of_driver(self, job: Job, why: str) -> None:
+        self._fence(job)
+        self._store.forget_driver(job.id, actor=ACTOR, why=why, expected_epoch=job.epoch)
+        self._followed.pop(job.id, None)
+        _LOG.info("waits for a resume without a driver", job_id=job.id, why=why)
+
+    def _restart(self, job: Job, why: str, *, wait_seconds: float, counts: bool) -> None:
+        self._fence(job)
+        self._store.restart(
+            job.id,
+            self._owner,
+            actor=ACTOR,
+            why=why,
+            epoch=job.epoch,
+            wait_seconds=wait_seconds,
+            counts=counts,
+        )
+        self._followed.pop(job.id, None)
+        _LOG.info("to be launched again", job_id=job.id, why=why)
+
+    def _steer(self, job: Job, folder: JobFolder) -> None:
+        """See that the driver is told what the store says."""
+        if job.state is JobState.RUNNING and self._is_paused(job, folder):
+            return
+        wanted = _control_of(job, _ORDERS[job.state])
+        is_astray = self._followed_job(job.id).is_astray(wanted, at_once=job.state is JobState.CANCELLING)
+        if is_astray and self._store.get(job.id).version == job.version:
+            # A service that died between the store and the control left only one of them.
+            folder.write_control(wanted)
+        if job.state is JobState.CANCELLING and job.driver is not None and job.driver.is_here:
+            since = self._cancelling_since.setdefault(job.id, time.monotonic())
+            if time.monotonic() - since > _CANCEL_SECONDS:
+                self._launcher.kill(job.driver)
+
+    def _finish(self, job: Job, outcome: Outcome) -> None:
+        self._fence(job)
+        error = None if outcome.error is None else JobError(**outcome.error)
+        why = None if error is None else error.message
+        with suppress(*_OVERTAKEN):
+            self._store.move(
+                job.id,
+                outcome.state,
+                actor=ACTOR,
+                error=error,
+                why=why,
+                owner=self._owner,
+                expected_epoch=job.epoch,
+            )
+        self._cancelling_since.pop(job.id, None)
+        self._settling[job.id] = time.monotonic() + _SETTLE_SECONDS
+        _LOG.info("finished", job_id=job.id, state=outcome.state.value, why=why)
+
+    def _fence(self, job: Job) -> None:
+        """See that nothing of this attempt publishes on: on a Connect server, tasks outlive a driver."""
+        folder = self.folder(job.id)
+        # Somebody may have removed it, and with it all that there was to publish.
+        if folder.path.exists():
+            folder.write_control(_control_of(job, Order.STOP))
+            self._write_progress(job.id)
+
+    def _settle(self) -> None:
+        for job_id, until in list(self._settling.items()):
+            self._write_progress(job_id)
+            if time.monotonic() > until:
+                del self._settling[job_id]
+                self._followed.pop(job_id, None)
+
+    def _followed_job(self, job_id: str) -> Followed:
+        followed = self._followed.get(job_id)
+        if followed is None:
+            folder = self.folder(job_id)
+            followed = self._followed[job_id] = Followed(folder, self._kind.figures(folder))
+        return followed
+
+    def _write_progress(self, job_id: str) -> None:
+        self._followed_job(job_id).write_figures(self._store, job_id)
+
+
+def _control_of(job: Job, order: Order) -> Control:
+    options = job.options
+    return Control(job.epoch, order, options.get("rate_limit_messages_per_second"), options.get("canary_messages"))
+
+
+def _failure(job: Job, exc: RefeedError) -> Outcome:
+    return Outcome(job.epoch, JobState.FAILED, {"code": exc.code, "message": exc.message})
+
+
+def _last_words(reason: str, folder: JobFolder) -> str:
+    lines = folder.read_log_tail().splitlines()
+    return reason + (f" Its last line: {lines[-1][:300]}" if lines else "")
