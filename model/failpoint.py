@@ -41,13 +41,15 @@ FAILPOINTS: Final = (
 )
 
 _passed: Counter[str] = Counter()
+_HIT: Final = ".hit"
 
 
 def hit(name: str) -> None:
     """Kill this process with SIGKILL when ``name`` is armed.
 
     REFEED_FAILPOINTS is ``name=skip:marker``: the place is passed ``skip`` times in a process before it kills,
-    and it kills once only, because ``marker`` is a file that the kill makes and that must not exist before.
+    and it kills once only, because ``marker`` is a file that the kill makes and that must not exist before. Or
+    it is the path of a folder, in which :func:`arm` arms places while processes run.
 
     Example:
         >>> hit("commit.before")
@@ -55,9 +57,12 @@ def hit(name: str) -> None:
     armed = os.environ.get("REFEED_FAILPOINTS")
     if not armed:
         return
+    if "=" not in armed:
+        _check(name)
+        _hit_in_folder(Path(armed), name)
+        return
     wanted, _, rest = armed.partition("=")
-    if wanted not in FAILPOINTS or name not in FAILPOINTS:
-        raise ValueError(f"no failpoint is named {wanted!r} or {name!r}; there are {', '.join(FAILPOINTS)}")
+    _check(wanted, name)
     if name != wanted:
         return
     skip, _, marker = rest.partition(":")
@@ -69,3 +74,48 @@ def hit(name: str) -> None:
     except FileExistsError:
         return
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(folder: Path, name: str, *, skip: int = 0) -> None:
+    """Let the process that passes ``name`` for the time after ``skip`` be killed; it happens once.
+
+    It holds for every process whose REFEED_FAILPOINTS is ``folder``, also those that run already.
+    """
+    _check(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}{_HIT}").unlink(missing_ok=True)
+    order = folder / f"{name}.new"
+    order.write_text(str(skip))
+    order.replace(folder / name)
+
+
+def disarm(folder: Path, name: str) -> bool:
+    """Take the order back where it still stands, and say whether the place was hit."""
+    (folder / name).unlink(missing_ok=True)
+    return is_hit(folder, name)
+
+
+def is_hit(folder: Path, name: str) -> bool:
+    """Say whether a process was killed at ``name`` since it was armed last."""
+    return (folder / f"{name}{_HIT}").exists()
+
+
+def _hit_in_folder(folder: Path, name: str) -> None:
+    order = folder / name
+    try:
+        skip = int(order.read_text())
+        _passed[name] += 1
+        if _passed[name] <= skip:
+            return
+        # One process has it: a second one finds nothing to rename.
+        order.rename(folder / f"{name}{_HIT}")
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _check(*names: str) -> None:
+    if unknown := [name for name in names if name not in FAILPOINTS]:
+        raise ValueError(
+            f"no failpoint is named {' or '.join(map(repr, unknown))}; there are {', '.join(FAILPOINTS)}"
+        )
