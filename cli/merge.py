@@ -1,5 +1,6 @@
 """``refeed merge``: make reporting tables what staging says by now."""
 
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,25 +29,16 @@ def merge(
     Running it twice, late, or again after it died changes nothing more. It reads and writes only the partitions
     of reporting that change, and commits each source at once or not at all.
     """
-    from connectors.lake.merging import MergeLimits
     from reporting.merge import merge_source
-    from reporting.work import LocalTasks
+    from reporting.warehouse import open_merger
 
     settings = command_settings()
     configure_logging()
-    reports: list[MergeReport] = []
-    for found in _mergeable(settings.registry, source):
-        folder = settings.home / "merges" / found.name
-        reports.append(
-            merge_source(
-                found,
-                lake=settings.lake,
-                folder=folder,
-                tasks=LocalTasks(),
-                limits=MergeLimits(settings.query_memory, folder / "spill"),
-                is_dry_run=dry_run,
-            )
-        )
+    with closing(open_merger(settings)) as warehouse:
+        reports = [
+            merge_source(found, warehouse=warehouse, is_dry_run=dry_run)
+            for found in _mergeable(settings.registry, source)
+        ]
     if as_json:
         print_json([_to_json(report) for report in reports])
         return

@@ -9,7 +9,8 @@ from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.merging import MergeLimits, MergeStatements, read_union
 from connectors.lake.rows import RowTable
 from model.window import Window
-from reporting.merge import MergeSource, read_since, reporting_schema
+from reporting.lake import read_since
+from reporting.merge import MergeSource, reporting_schema
 
 # So much of staging is always in the view, merged or not.
 _STAGING_DAYS: Final = 2

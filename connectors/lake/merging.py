@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connectors.lake.columns import arrow_schema
@@ -53,6 +54,7 @@ class Rewritten:
     rows_after: int
     added: int
     keys_after: int
+    newest_us: int
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -72,10 +74,11 @@ class MergeStatements:
     rules: EntityRules
 
     def write_changes(
-        self, staging: Sequence[str], since: datetime | None, target: Path, limits: MergeLimits
+        self, staging: Sequence[str], since: datetime | None, until: datetime, target: Path, limits: MergeLimits
     ) -> int:
-        """Write the newest version of each key among staging's rows since ``since``; return how many there are."""
-        wanted = "TRUE" if since is None else f"ingest_time >= {_timestamp(since)}"
+        """Write each key's newest version among staging's rows of (since, until]; return how many there are."""
+        after = "TRUE" if since is None else f"ingest_time > {_timestamp(since)}"
+        wanted = f"{after} AND ingest_time <= {_timestamp(until)}"
         columns = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
         rank = f"row_number() OVER (PARTITION BY {self._keys('s')} ORDER BY {self._newest_first('s')})"
         with _connection(limits) as run:
@@ -149,14 +152,16 @@ class MergeStatements:
             files = write_partition(table_uri, partition, schema, (_cast(batch, schema) for batch in reader))
         paths = [f"{table_uri}/{file.name}" for file in files]
         with _connection(limits) as run:
-            keys = run(
-                f"SELECT count(DISTINCT md5({self._key_text('n')})) FROM ({self._rows(paths)}) n"
-            ).fetchall()[0][0]
-        return Rewritten(tuple(files), before, sum(file.rows for file in files), added, keys)
+            keys, newest = run(
+                f"SELECT count(DISTINCT md5({self._key_text('n')})), max(n.ingest_time) "
+                f"FROM ({self._rows(paths)}) n"
+            ).fetchall()[0]
+        rows = sum(file.rows for file in files)
+        return Rewritten(tuple(files), before, rows, added, keys, 0 if newest is None else microseconds(newest))
 
     def union_sql(self, reporting: Sequence[str], staging: Sequence[str], since: datetime | None) -> str:
         """Return DuckDB SQL of the view of both: each key once, its newest version, removed ones left out."""
-        wanted = "TRUE" if since is None else f"ingest_time >= {_timestamp(since)}"
+        wanted = "TRUE" if since is None else f"ingest_time > {_timestamp(since)}"
         columns = ", ".join(_name(field.name) for field in self.schema.fields)
         changed = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
         order = f"{self._newest_first('u')}, u.{_RANK}"
@@ -223,6 +228,17 @@ class MergeStatements:
             f"CASE WHEN {mine} IS NOT DISTINCT FROM {theirs} THEN {self._is_newer(new, old, place + 1)} "
             f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {mine} > {theirs} END"
         )
+
+
+def microseconds(moment: datetime) -> int:
+    """Return an aware moment as microseconds since 1970, exactly."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def read_newest_us(changes: Path) -> int:
+    """Return the latest ingest_time among changed rows, microseconds since 1970, 0 where there are none."""
+    newest = pc.max(pq.read_table(changes, columns=["ingest_time"]).column(0)).as_py()
+    return 0 if newest is None else microseconds(newest)
 
 
 def day_number(day: date | None) -> int:

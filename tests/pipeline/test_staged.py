@@ -20,7 +20,9 @@ from model.job import new_job_id
 from model.settings import Settings, read_settings
 from pipeline.registry import Registry
 from pipeline.staged import StagedTopics
+from reporting.lake import LakeMerger
 from reporting.merge import MergeSource, merge_source
+from reporting.warehouse import open_merger
 from reporting.work import LocalTasks, MergeWork
 from tests.pipeline.conftest import compile_protos
 
@@ -125,10 +127,7 @@ def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[...
     assert staged(settings).merged_rows(mine) == 0
     merge_source(
         MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
-        lake=settings.lake,
-        folder=tmp_path / "merge",
-        tasks=LocalTasks(),
-        limits=MergeLimits("500MB", tmp_path / "spill"),
+        warehouse=open_merger(settings),
         now=lambda: datetime.now(UTC) + timedelta(milliseconds=1),
     )
     stage(mine, 1, 2)
@@ -138,10 +137,13 @@ def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[...
 def merge_with(settings: Settings, tmp_path: Path, tasks: LocalTasks) -> None:
     merge_source(
         MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
-        lake=settings.lake,
-        folder=tmp_path / "merge",
-        tasks=tasks,
-        limits=MergeLimits("500MB", tmp_path / "spill"),
+        warehouse=LakeMerger(
+            settings.lake,
+            "backup.merge_audits",
+            folder=tmp_path / "merge",
+            tasks=tasks,
+            limits=MergeLimits("500MB", tmp_path / "spill"),
+        ),
         now=lambda: datetime.now(UTC) + timedelta(milliseconds=1),
     )
 

@@ -23,7 +23,8 @@ from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.errors import AuditFailedError, MergeOvertakenError
 from model.schema import Field, RowSchema
-from reporting import merge
+from reporting import lake
+from reporting.lake import LakeMerger, Tasks
 from reporting.merge import MergeReport, MergeSource, merge_source
 from reporting.work import LocalTasks
 
@@ -61,7 +62,6 @@ class Shop:
     schema: RowSchema = SCHEMA
     staged: list[dict[str, Any]] = field(default_factory=list)
     commits: int = 0
-    folder: str = "merge"
 
     @property
     def source(self) -> MergeSource:
@@ -82,12 +82,15 @@ class Shop:
     def merge(self, at: datetime, **options: Any) -> MergeReport:
         return merge_source(
             self.source,
-            lake=str(self.lake),
-            folder=self.lake / self.folder,
-            tasks=options.pop("tasks", LocalTasks()),
-            limits=MergeLimits("500MB", self.lake / "spill"),
+            warehouse=self.warehouse(options.pop("tasks", None) or LocalTasks()),
             now=lambda: at,
             **options,
+        )
+
+    def warehouse(self, tasks: Tasks) -> LakeMerger:
+        limits = MergeLimits("500MB", self.lake / "spill")
+        return LakeMerger(
+            str(self.lake), "backup.merge_audits", folder=self.lake / "merges", tasks=tasks, limits=limits
         )
 
     def reporting(self) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -265,7 +268,6 @@ def test_a_merge_that_another_one_overtakes_changes_nothing(shop: Shop) -> None:
         def rewrite(self, work: Any, partitions: Any) -> Any:
             rewritten = super().rewrite(work, partitions)
             aside = Shop(shop.lake)
-            aside.folder = "aside"
             aside.merge(START + timedelta(hours=10))
             return rewritten
 
@@ -287,7 +289,7 @@ def test_a_merge_that_does_not_add_up_leaves_reporting_as_it_was(shop: Shop) -> 
             pq.write_table(without, work.winners)
             return super().rewrite(work, partitions)
 
-    with pytest.raises(AuditFailedError, match="not every changed key"):
+    with pytest.raises(AuditFailedError, match="counts_reconciled"):
         shop.merge(START + timedelta(hours=9), tasks=Losing())
     assert shop.reporting() == before
     shop.merge(START + timedelta(hours=9))
@@ -307,7 +309,7 @@ def test_a_merge_that_dies_anywhere_is_taken_up_by_the_next(
             raise SystemExit(name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(merge.failpoint, "hit", die)
+        patched.setattr(lake.failpoint, "hit", die)
         with pytest.raises(SystemExit):
             shop.merge(START + timedelta(hours=9))
     shop.merge(START + timedelta(hours=10))

@@ -1,0 +1,113 @@
+"""The audits of a merge: what each one checked, kept as rows that people and the API can read."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from model.errors import AuditFailedError
+from model.schema import Field, RowSchema
+
+AUDITS_TABLE: Final = "merge_audits"
+
+# A row a merge and check. ``ingest_time`` is when it was written, as in every table of rows.
+AUDIT_SCHEMA: Final = RowSchema(
+    (
+        Field("source", "STRING", description="The data source that was merged."),
+        Field("until", "TIMESTAMP", description="Up to when the merge takes what came to staging."),
+        Field("name", "STRING", description="keys_unique, counts_reconciled or freshness."),
+        Field("is_passed", "BOOL", description="Whether it holds; else nothing was committed."),
+        Field("expected", "INT64", description="What had to come out."),
+        Field("found", "INT64", description="What came out."),
+        Field("details", "JSON", description="The counts behind it."),
+        Field("ingest_time", "TIMESTAMP", description="When it was checked."),
+    ),
+    "What merges checked before they were committed.",
+)
+
+AuditName = Literal["keys_unique", "counts_reconciled", "freshness"]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """One check of one merge.
+
+    ``keys_unique`` counts rows (found) against keys (expected). ``counts_reconciled`` counts the rows that are
+    there against those that have to be. ``freshness`` compares the newest row of what was merged, in microseconds
+    since 1970, with the newest that reporting has then; 0 stands for none.
+    """
+
+    name: AuditName
+    is_passed: bool
+    expected: int
+    found: int
+    details: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+    def to_row(self, source: str, until: datetime) -> dict[str, Any]:
+        """Return it as a row of :data:`AUDIT_SCHEMA`, but for ``ingest_time``."""
+        return {**self.to_json(), "source": source, "until": until, "details": json.dumps(dict(self.details))}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCounts:
+    """What a merge is about to leave behind, counted; rows are those of the partitions that change.
+
+    ``changed`` keys were staged, ``newer`` of them change reporting, ``older`` of them don't. Of the rows before,
+    ``replaced`` go, and ``added`` come. Newest are ingest times in microseconds since 1970, 0 for none.
+    """
+
+    changed: int
+    newer: int
+    older: int
+    rows_before: int
+    replaced: int
+    added: int
+    rows_after: int
+    keys_after: int
+    newest_staged_us: int
+    newest_merged_us: int
+
+    def audits(self) -> tuple[Audit, ...]:
+        """Return what the counts prove, check by check."""
+        expected = self.rows_before - self.replaced + self.newer
+        is_reconciled = (
+            self.changed == self.newer + self.older and self.added == self.newer and self.rows_after == expected
+        )
+        is_fresh = self.newest_merged_us >= self.newest_staged_us
+        counts = asdict(self)
+        return (
+            Audit("keys_unique", self.keys_after == self.rows_after, self.keys_after, self.rows_after, {}),
+            Audit("counts_reconciled", is_reconciled, expected, self.rows_after, counts),
+            Audit("freshness", is_fresh, self.newest_staged_us, self.newest_merged_us, {}),
+        )
+
+
+_FAULTS: Final[Mapping[AuditName, str]] = {
+    "keys_unique": "a key is there twice",
+    "counts_reconciled": "not every changed key is in a partition, or rows were lost or doubled",
+    "freshness": "the newest row that was staged is missing",
+}
+
+
+def check_audits(source: str, audits: Sequence[Audit]) -> None:
+    """Let nothing that does not add up be committed.
+
+    Raises:
+        AuditFailedError: one has failed; ``details["audits"]`` has all of them.
+    """
+    failed = [audit for audit in audits if not audit.is_passed]
+    if failed:
+        faults = "; ".join(
+            f"{_FAULTS[audit.name]} ({audit.name}: expected {audit.expected}, found {audit.found})"
+            for audit in failed
+        )
+        raise AuditFailedError(
+            f"The merge of {source} does not add up: {faults}. Nothing was committed.",
+            source=source,
+            audits=[audit.to_json() for audit in audits],
+        )
