@@ -25,9 +25,9 @@ from api.schemas_backfills import (
     BackfillPlanRequest,
     PlanOut,
 )
-from backfill.filter import MAX_FILTER_CHARACTERS
 from backfill.reader import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from backfill.request import BackfillRequest
+from jobs.filter import MAX_FILTER_CHARACTERS
 
 router: Final = APIRouter(tags=["backfills"])
 _RETRY_AFTER_SECONDS: Final = "1"

@@ -9,8 +9,8 @@ from fastapi.responses import StreamingResponse
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Stopping, problems
 from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
 from api.streams import read, render_event, stream_changes, stream_log
-from backfill.filter import parse_row_token, render_row_token
 from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE, MAX_TAIL_BYTES
+from jobs.filter import parse_row_token, render_row_token
 
 router: Final = APIRouter(tags=["backfills"])
 

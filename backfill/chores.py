@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import structlog
 
-from backfill.cleaning import clean_folders
+from jobs.cleaning import clean_folders
 from jobs.store import Job, JobStore
 
 KIND: Final = "backfill"

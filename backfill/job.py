@@ -1,16 +1,11 @@
 """The Spark job of a backfill: select once, publish every slice, say how it ended."""
 
-import json
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -23,14 +18,13 @@ from backfill.selection import Selection, read_selection, write_selection
 from backfill.tagging import Target
 from backfill.work import Chain, link_pieces, plan_work
 from connectors.lake.query import QueryLimits, open_query, read_snapshot
+from connectors.spark.session import starting_spark
+from jobs.driver import run_driver
 from jobs.folder import JobFolder, Outcome
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import (
-    CheckpointCorruptError,
     MessagesFailedError,
     QueryError,
-    QueryStoppedError,
-    RefeedError,
     RowsLeftError,
 )
 from model.job import JobState
@@ -40,9 +34,7 @@ from model.window import Window
 from sql.ordering import ORDERED_BY, render_in_key_order
 
 _LOG: Final = structlog.get_logger()
-_STOP_CHECK_SECONDS: Final = 0.2
 _ORDER_CHECK_SECONDS: Final = 0.1
-_STOP_GRACE_SECONDS: Final = 1.5
 
 
 def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 600.0) -> Outcome:
@@ -203,65 +195,13 @@ def check_end(selection: Selection, reached: Mapping[int, SliceCheckpoint]) -> N
         raise RowsLeftError(f"{left} of {selection.rows} rows have not been sent yet; a retry goes on with them.")
 
 
-@contextmanager
-def starting_spark(name: str) -> Iterator[Callable[[], Any]]:
-    """Start Spark while the caller does something else; what is given waits for the session and returns it."""
-    with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
-        opening = pool.submit(_open_spark, name)
-        try:
-            yield opening.result
-        finally:
-            if opening.exception() is None:
-                opening.result().stop()
-
-
-def _open_spark(name: str) -> Any:
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.appName(name).getOrCreate()
-
-
 def main(argument: str) -> int:
     """Run the attempt that ``argument`` ({"folder", "epoch"} as JSON) names; 0 when it ended as it should."""
-    job = json.loads(argument)
-    folder, epoch = JobFolder(Path(job["folder"])), int(job["epoch"])
-    structlog.contextvars.bind_contextvars(backfill_id=folder.path.name, epoch=epoch)
-    ended = threading.Event()
-    threading.Thread(target=_leave_when_told, args=(folder, epoch, ended), daemon=True).start()
-    try:
-        idle_seconds = read_settings(os.environ).pause_idle_seconds
-        outcome = run_backfill(folder, epoch, pause_idle_seconds=idle_seconds)
-    except QueryStoppedError:
-        outcome = Outcome(epoch, JobState.CANCELLED)
-    except RefeedError as exc:
-        _LOG.exception("failed")
-        outcome = Outcome(epoch, JobState.FAILED, {"code": exc.code, "message": exc.message})
-    except Exception as exc:  # noqa: BLE001 - whatever it was, people must learn of it
-        _LOG.exception("failed")
-        message = f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc).strip() else 'no message'}"
-        outcome = Outcome(epoch, JobState.FAILED, {"code": "driver_failed", "message": message[:500]})
-    ended.set()
-    folder.write_outcome(outcome)
-    _LOG.info("ended", state=outcome.state.value)
-    return 1 if outcome.state is JobState.FAILED else 0
 
+    def run(folder: JobFolder, epoch: int) -> Outcome:
+        return run_backfill(folder, epoch, pause_idle_seconds=read_settings(os.environ).pause_idle_seconds)
 
-def _leave_when_told(folder: JobFolder, epoch: int, ended: threading.Event) -> None:
-    """Show that the driver lives, and end it soon after the job's control says stop, also while Spark starts up.
-
-    Tasks see the same control and stop by themselves; the grace is theirs, to write how far they got.
-    """
-    is_wanted = True
-    while is_wanted:
-        # Storage that fails for once is no order, and no reason to fall silent.
-        with suppress(CheckpointCorruptError, OSError):
-            is_wanted = folder.may_go_on(epoch)
-            folder.beat(epoch)
-        if is_wanted and ended.wait(_STOP_CHECK_SECONDS):
-            return
-    if not ended.wait(_STOP_GRACE_SECONDS):
-        folder.write_outcome(Outcome(epoch, JobState.CANCELLED))
-        os._exit(0)
+    return run_driver(argument, run)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from typing import Final
 from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
 from backfill.chores import KIND
 from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
-from backfill.filter import parse_list_query, parse_page_token, render_page_token
 from backfill.overview import Overview
 from backfill.publish import unconfirmed_bound
 from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
+from jobs.filter import parse_list_query, parse_page_token, render_page_token
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder
 from jobs.store import Event, Job, JobStore, sort_key

@@ -3,7 +3,9 @@
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,3 +127,24 @@ def close_session(spark: Any) -> None:
     gateway.proc.stdin.close()
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the next session asks the dead one
+
+
+@contextmanager
+def starting_spark(name: str) -> Iterator[Callable[[], Any]]:
+    """Start the Spark of a launched driver while it does something else; what is given waits and returns it.
+
+    The launcher says by the environment where it is: on a Connect server, or in this process under spark-submit.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
+        opening = pool.submit(_open_launched, name)
+        try:
+            yield opening.result
+        finally:
+            if opening.exception() is None:
+                opening.result().stop()
+
+
+def _open_launched(name: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(name).getOrCreate()

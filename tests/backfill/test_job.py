@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backfill import job as module
 from backfill.dead_letters import list_dead_letters
 from backfill.job import run_backfill
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
+from jobs import driver
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.progress import CheckpointFolder
 from model.errors import (
@@ -67,7 +67,7 @@ class Threads:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> Threads:
     threads = Threads()
-    monkeypatch.setattr(module, "_open_spark", lambda _name: threads)
+    monkeypatch.setattr("connectors.spark.session._open_launched", lambda _name: threads)
     # Eight slices.
     monkeypatch.setattr("backfill.selection._SLICE_ROWS", 500)
     return threads
@@ -298,7 +298,7 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
         return may_go_on(folder, epoch)
 
     monkeypatch.setattr(JobFolder, "may_go_on", flaky)
-    background(lambda: module._leave_when_told(backfill.folder, 1, ended))
+    background(lambda: driver._leave_when_told(backfill.folder, 1, ended))
 
     wait_for(lambda: backfill.folder.read_heartbeat(1) is not None, "it is heard of")
     ended.set()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.filter import (
+from jobs.filter import (
     parse_list_query,
     parse_page_token,
     parse_row_token,

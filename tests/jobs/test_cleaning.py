@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill import cleaning
-from backfill.cleaning import clean_folders
+from jobs import cleaning
+from jobs.cleaning import clean_folders
 from jobs.folder import JobFolder
 from jobs.store import Job, JobStore
 from model.errors import SelectionGoneError

@@ -1,0 +1,65 @@
+"""What every driver does around its work: shows that it lives, ends when told to, says how it ended."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from jobs.folder import JobFolder, Outcome
+from model.errors import CheckpointCorruptError, QueryStoppedError, RefeedError
+from model.job import JobState
+
+_LOG: Final = structlog.get_logger()
+_STOP_CHECK_SECONDS: Final = 0.2
+_STOP_GRACE_SECONDS: Final = 1.5
+
+
+def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
+    """Run the attempt that ``argument`` ({"folder", "epoch"} as JSON) names; 0 when it ended as it should.
+
+    How ``run`` ended is written to the job's folder, whatever it raised. Told to stop, it has a moment to end by
+    itself; then the process leaves.
+    """
+    job = json.loads(argument)
+    folder, epoch = JobFolder(Path(job["folder"])), int(job["epoch"])
+    structlog.contextvars.bind_contextvars(job_id=folder.path.name, epoch=epoch)
+    ended = threading.Event()
+    threading.Thread(target=_leave_when_told, args=(folder, epoch, ended), daemon=True).start()
+    try:
+        outcome = run(folder, epoch)
+    except QueryStoppedError:
+        outcome = Outcome(epoch, JobState.CANCELLED)
+    except RefeedError as exc:
+        _LOG.exception("failed")
+        outcome = Outcome(epoch, JobState.FAILED, {"code": exc.code, "message": exc.message})
+    except Exception as exc:  # noqa: BLE001 - whatever it was, people must learn of it
+        _LOG.exception("failed")
+        message = f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc).strip() else 'no message'}"
+        outcome = Outcome(epoch, JobState.FAILED, {"code": "driver_failed", "message": message[:500]})
+    ended.set()
+    folder.write_outcome(outcome)
+    _LOG.info("ended", state=outcome.state.value)
+    return 1 if outcome.state is JobState.FAILED else 0
+
+
+def _leave_when_told(folder: JobFolder, epoch: int, ended: threading.Event) -> None:
+    """Show that the driver lives, and end it soon after the job's control says stop, also while Spark starts up.
+
+    Tasks see the same control and stop by themselves; the grace is theirs, to write how far they got.
+    """
+    is_wanted = True
+    while is_wanted:
+        # Storage that fails for once is no order, and no reason to fall silent.
+        with suppress(CheckpointCorruptError, OSError):
+            is_wanted = folder.may_go_on(epoch)
+            folder.beat(epoch)
+        if is_wanted and ended.wait(_STOP_CHECK_SECONDS):
+            return
+    if not ended.wait(_STOP_GRACE_SECONDS):
+        folder.write_outcome(Outcome(epoch, JobState.CANCELLED))
+        os._exit(0)
