@@ -1,43 +1,29 @@
 """The archive in BigQuery: commits that happen once, under a lease, over any crash."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import structlog
 
-from connectors.bigquery.append import StreamAppender
+from connectors.bigquery.attempts import Attempts
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.commit import Committer, document_of
-from connectors.bigquery.leases import BigQueryLeases, LeaseState
-from connectors.bigquery.notes import NOTED_IDS_SCHEMA, Note, Notes
+from connectors.bigquery.notes import Notes
 from connectors.bigquery.tables import ATTEMPTS, TableId, apply, archive_specs, check_tables, differences
 from connectors.bigquery.writer import BigQueryWriter, WrittenPart
-from model import failpoint
 from model.archive import Attempt, Change
-from model.errors import (
-    CommitOutcomeUnknownError,
-    LeaseLostError,
-    TableNotFoundError,
-    WarehouseError,
-    WarehouseUnavailableError,
-)
+from model.errors import WarehouseUnavailableError
 from model.settings import BigQuerySettings
 from model.table import Partitioning
 
 _log = structlog.get_logger(__name__)
 
-# How long a commit is driven before the stream ends; the next start goes on with it.
-COMMIT_SECONDS: Final = 300.0
-
 
 class BigQueryArchive:
     """The archive as an ingestion-time partitioned table; one object per thread.
 
-    A commit is two steps: a note through the lease's fence, then the commit itself. From the note on the
-    attempt is driven to its end by whoever comes across it, so that no crash leaves an outcome open; before it
-    nothing can be committed, and a stream whose lease was taken over can't note anything any more.
-    docs/decisions/0010-bigquery-append.md says why.
+    :mod:`connectors.bigquery.attempts` says how a commit happens once.
     """
 
     def __init__(
@@ -48,11 +34,8 @@ class BigQueryArchive:
         self.partitioning = partitioning
         self._settings = settings
         self._clients = Clients(Connection.of(project, settings))
-        self._notes = Notes(self._clients, self.table.companion(ATTEMPTS))
-        self._leases = BigQueryLeases(self._clients, self.table, self._notes)
-        self._committer = Committer(self._clients, self._notes)
-        self._fences: dict[str, tuple[LeaseState, StreamAppender]] = {}
-        self._found: Note | None = None
+        notes = Notes(self._clients, self.table.companion(ATTEMPTS))
+        self._attempts = Attempts(self._clients, self.table, notes, Committer(self._clients, notes))
 
     def another(self) -> "BigQueryArchive":
         """Return another object for the same table, for another thread."""
@@ -105,16 +88,11 @@ class BigQueryArchive:
             LeaseLostError: another one took it at the same moment.
             CommitOutcomeUnknownError: the attempt before can't be settled now.
         """
-        state = self._leases.take_lease(lease)
-        self._fences[lease] = (state, StreamAppender(self._clients, state.fence))
-        self._found = self._notes.newest(lease)
-        if self._found is not None and not self._settle(self._found):
-            self._found = None
-        return state.epoch
+        return self._attempts.take_lease(lease)
 
     def lease_epoch(self, lease: str) -> int:
         """Return how many times the lease has been taken."""
-        return self._leases.epoch(lease)
+        return self._attempts.leases.epoch(lease)
 
     def leases(self) -> "BigQueryArchive":
         """Return itself: taking a lease is also settling what its last holder left."""
@@ -122,32 +100,29 @@ class BigQueryArchive:
 
     def read_lease(self, name: str) -> bytes | None:
         """Return what the lease's holder wrote last, None when nobody did."""
-        return self._leases.read_lease(name)
+        return self._attempts.leases.read_lease(name)
 
     def write_lease(self, name: str, content: bytes) -> None:
         """Replace what the lease's holder wrote."""
-        self._leases.write_lease(name, content)
+        self._attempts.leases.write_lease(name, content)
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that was noted, 0 when there is none."""
-        return self._notes.last_attempt(stream)
+        return self._attempts.last_noted(stream)
 
     def settle(self, attempt: Attempt) -> bool:
         """Decide an attempt that a crash left open: say whether it is in the archive, for good.
 
         One that was noted is committed now if it was not; one that was not noted never will be.
         """
-        note = self._notes.find(attempt.stream, attempt.number)
-        return note is not None and self._settle(note)
+        return bool(self._attempts.settle(attempt))
 
     def inherited_ids(self, stream: str) -> pa.Table:
         """Return the ids of the attempt that another home's stream left when its lease was taken over.
 
         They are archived, but that stream may not have acknowledged them.
         """
-        if self._found is None or self._found.stream == stream:
-            return NOTED_IDS_SCHEMA.empty_table()
-        return self._notes.read_ids(self._found)
+        return self._attempts.inherited_ids(stream)
 
     def commit(self, parts: Sequence[WrittenPart], attempt: Attempt, ids: pa.Table | None = None) -> None:
         """Add ``parts``: all of them, however long it takes to find out, or nothing.
@@ -159,24 +134,8 @@ class BigQueryArchive:
             WarehouseError: nothing was added.
             CommitOutcomeUnknownError: it was noted and not yet seen to its end; :meth:`settle` goes on with it.
         """
-        state, _ = self._fences.get(attempt.lease, (LeaseState(), None))
-        if state.epoch != attempt.lease_epoch:
-            raise LeaseLostError(lease=attempt.lease)
-        failpoint.hit("commit.before")
-        note = Note(attempt.lease, attempt.lease_epoch, attempt.stream, attempt.number, document_of(parts))
-        self._add_note(note, ids)
-        failpoint.hit("bigquery.noted")
-        try:
-            is_in = self._committer.drive(note, seconds=COMMIT_SECONDS)
-        except CommitOutcomeUnknownError:
-            raise
-        except WarehouseError as exc:
-            # It is noted, so that it may still be committed: nobody may take it for undone.
-            raise CommitOutcomeUnknownError(f"Noted, but not committed: {exc.message}") from exc
-        if not is_in:
-            self._abandon(note)
+        if not self._attempts.commit(document_of(parts), attempt, ids):
             raise WarehouseUnavailableError("BigQuery dropped the batch's streams before they were committed.")
-        failpoint.hit("commit.after")
 
     def compact(self, *, max_small_files: int = 0) -> int:  # noqa: ARG002
         """Return 0: BigQuery looks after its own storage."""
@@ -200,33 +159,3 @@ class BigQueryArchive:
     def close(self) -> None:
         """End this object's connections."""
         self._clients.close()
-
-    def _add_note(self, note: Note, ids: pa.Table | None) -> None:
-        """Note the attempt; an error that may hide a note is an unknown outcome."""
-        state, appender = self._fences[note.lease]
-        before = appender.offset
-        try:
-            self._notes.add(appender, note, ids)
-        except WarehouseUnavailableError as exc:
-            raise CommitOutcomeUnknownError(f"Whether the attempt was noted is not known: {exc.message}") from exc
-        except WarehouseError as exc:
-            # Refused: closed behind us by whoever took over, or forgotten by BigQuery, as idle streams are.
-            if self._leases.epoch(note.lease) != state.epoch:
-                raise LeaseLostError(lease=note.lease) from exc
-            if not isinstance(exc, TableNotFoundError) or appender.offset != before:
-                raise
-            state = self._leases.replace_fence(note.lease)
-            fresh = StreamAppender(self._clients, state.fence)
-            self._fences[note.lease] = (state, fresh)
-            self._notes.add(fresh, note, ids)
-
-    def _settle(self, note: Note) -> bool:
-        is_in = self._committer.drive(note, seconds=COMMIT_SECONDS)
-        if not is_in:
-            self._abandon(note)
-        _log.info("attempt_settled", attempt=note.attempt, stream=note.stream, is_in=is_in)
-        return is_in
-
-    def _abandon(self, note: Note) -> None:
-        _, appender = self._fences[note.lease]
-        self._notes.abandon(appender, note)

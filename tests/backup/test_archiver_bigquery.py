@@ -80,7 +80,7 @@ def test_a_part_of_known_messages_alone_is_acknowledged_and_not_written_again(st
 def test_a_crash_after_the_note_is_finished_at_the_next_start(stream, pulled, monkeypatch, place):
     with monkeypatch.context() as patched:
         if place == "note":
-            patched.setattr(stream.archive._committer, "drive", crash)
+            patched.setattr(stream.archive._attempts._driver, "drive", crash)
         else:
             patched.setattr(stream.archiver, "_acknowledge", crash)
         with pytest.raises(KeyboardInterrupt):
@@ -109,7 +109,7 @@ def test_another_home_finishes_what_a_lost_one_had_noted_and_knows_its_messages(
     stream, pulled, monkeypatch, shared_standin, tmp_path
 ):
     with monkeypatch.context() as patched:
-        patched.setattr(stream.archive._committer, "drive", crash)
+        patched.setattr(stream.archive._attempts._driver, "drive", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"a", b"b")])
     other = BigQueryStream(stream.archive.another(), tmp_path / "other", shared_standin, stream_id="other")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from connectors.bigquery import archive as archive_module
+from connectors.bigquery import attempts as attempts_module
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.rows import encode_rows
 from model.archive import Attempt
@@ -86,7 +86,7 @@ def test_a_quota_that_is_used_up_for_a_moment_is_waited_for(world):
 
 
 def test_a_commit_whose_outcome_is_unknown_is_finished_by_the_next_start(world, monkeypatch):
-    monkeypatch.setattr(archive_module, "COMMIT_SECONDS", 0.2)
+    monkeypatch.setattr(attempts_module, "COMMIT_SECONDS", 0.2)
     world.standin.fault("BatchCommitWriteStreams", status="UNAVAILABLE", count=100)
     with pytest.raises(CommitOutcomeUnknownError):
         world.commit([world.write(b"a")], 1, "1")
@@ -100,7 +100,7 @@ def test_a_commit_whose_outcome_is_unknown_is_finished_by_the_next_start(world, 
 
 
 def test_a_commit_that_was_made_though_nobody_heard_of_it_is_not_made_again(world, monkeypatch):
-    monkeypatch.setattr(archive_module, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(attempts_module, "COMMIT_SECONDS", 0.0)
     world.standin.fault("BatchCommitWriteStreams", "drop", when="after")
     with pytest.raises(CommitOutcomeUnknownError):
         world.commit([world.write(b"a")], 1, "1")
@@ -114,14 +114,14 @@ def test_the_commit_of_a_stream_that_slept_adds_nothing_though_it_was_noted_in_t
     """Take over between the note and the commit: the successor commits it, the sleeper finds it committed."""
     sleeper, part = world.archive, world.write(b"a")
     successor = sleeper.another()
-    drive = sleeper._committer.drive
+    drive = sleeper._attempts._driver.drive
     taken: list[int] = []
 
     def take_over_first(note, *, seconds):
         taken.append(successor.take_lease("l"))
         return drive(note, seconds=seconds)
 
-    sleeper._committer.drive = take_over_first
+    sleeper._attempts._driver.drive = take_over_first
     world.commit([part], 1, "1")
     assert taken == [world.epoch + 1]
     assert world.ids() == Counter(["1"])
