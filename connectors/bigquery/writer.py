@@ -98,13 +98,13 @@ class BigQueryWriter:
         now = datetime.now(UTC)
         clients = process_clients(self.connection)
         archive = TableId.parse(self.table, self.connection.project)
-        part = _PartWriter(clients, archive, self.append_bytes)
+        part = PartWriter(clients, archive, self.append_bytes)
         part.write(archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts)
         tables, refusals = part.finish()
         if refusals:
             _log_refusals(refusals)
             dead = dead_letter_batch(refusals, now)
-            letters = _PartWriter(clients, archive.companion(DEAD_LETTERS), self.append_bytes)
+            letters = PartWriter(clients, archive.companion(DEAD_LETTERS), self.append_bytes)
             letters.write(dead.slice(row, 1) for row in range(dead.num_rows))
             dead_tables, still_refused = letters.finish()
             if still_refused:
@@ -124,7 +124,7 @@ class BigQueryWriter:
                 drop_staged(process_clients(self.connection), table.staged.table)
 
 
-class _PartWriter:
+class PartWriter:
     """One part for one table: a stream that takes rows while others still come, and a place for large rows."""
 
     def __init__(self, clients: Clients, table: TableId, append_bytes: int) -> None:
