@@ -29,7 +29,7 @@ from connectors.pubsub.channel import open_channel
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import decode_pull_response
-from connectors.pubsub.wire import bytes_field
+from connectors.wire import bytes_field
 from model.message import Message, replay_token
 from model.settings import Settings, read_settings
 

@@ -24,7 +24,7 @@ from connectors.bigquery.rows import ARCHIVE_SCHEMA, archive_batch
 from connectors.pubsub.acks import acknowledge
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.pull import decode_pull_response
-from connectors.pubsub.wire import bytes_field
+from connectors.wire import bytes_field
 from model.settings import Settings, read_settings
 from tests.standin.fixture import StandIn, run_standin
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.pubsub.errors import error_from, read_refused_ack_ids
-from connectors.pubsub.wire import bytes_field, varint
+from connectors.wire import bytes_field, varint
 
 # Pub/Sub "Quotas and limits": 512 KiB a request for Acknowledge and ModifyAckDeadline; the rest is head room
 # for the subscription's name.

@@ -17,7 +17,7 @@ from ptars import HandlerPool, PtarsConfig
 from connectors.pubsub.acks import extend_leases
 from connectors.pubsub.errors import error_from
 from connectors.pubsub.messages import find_message
-from connectors.pubsub.wire import bytes_field, varint
+from connectors.wire import bytes_field, varint
 from model.errors import PubSubError
 
 _PULL: Final = "/google.pubsub.v1.Subscriber/Pull"

@@ -16,11 +16,21 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
+def field_head(number: int, size_bytes: int) -> bytes:
+    r"""Return what stands before the ``size_bytes`` of a length-delimited field: string, bytes or message.
+
+    Example:
+        >>> field_head(1, 2) + b"ab"
+        b'\n\x02ab'
+    """
+    return varint(number << 3 | 2) + varint(size_bytes)
+
+
 def bytes_field(number: int, value: bytes) -> bytes:
-    r"""Return a length-delimited field: string, bytes or message.
+    r"""Return a length-delimited field, whole.
 
     Example:
         >>> bytes_field(1, b"ab")
         b'\n\x02ab'
     """
-    return varint(number << 3 | 2) + varint(len(value)) + value
+    return field_head(number, len(value)) + value
