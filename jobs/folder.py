@@ -71,6 +71,7 @@ class JobFolder:
         self.driver_log = path / "driver.log"
         self._control = path / "control.json"
         self._specification = path / "specification.json"
+        self._findings = path / "findings.json"
 
     def write_specification(self, specification: Mapping[str, Any]) -> None:
         """Make the folder and keep what the driver needs to know; readable by its owner only."""
@@ -188,6 +189,14 @@ class JobFolder:
             return self._heartbeat(epoch).read_text()
         except FileNotFoundError:
             return None
+
+    def write_findings(self, findings: Mapping[str, Any]) -> None:
+        """Keep what the job has found out so far, in the words of its kind; replaces what was kept before."""
+        write_json(self._findings, findings)
+
+    def read_findings(self) -> dict[str, Any]:
+        """Return what ``write_findings`` kept last, of any attempt; empty when nothing was."""
+        return _read_json(self._findings) if self._findings.exists() else {}
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Keep how the attempt ended, for a service that may be down at the moment."""
