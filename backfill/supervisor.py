@@ -2,7 +2,6 @@
 
 import time
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -62,5 +61,6 @@ class Figures:
             self._selected = None if selection is None else selection.rows
         progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic())
         if progress != self._latest:
-            self._latest = progress
             store.set_progress(job_id, progress)
+            # After the store has it: a figure that got lost on the way is written the next time.
+            self._latest = progress

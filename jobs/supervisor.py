@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.following import Followed, WriteFigures
 from jobs.launcher import Launch, Launcher
 from jobs.owner import Owner
+from jobs.renewal import Renewal
 from jobs.store import Job, JobError, JobStore
 from model.errors import (
     JobChangedError,
@@ -107,8 +109,8 @@ class JobSupervisor:
         self._max_running = max_running
         self._lease_seconds = lease_seconds
         self._owner = str(Owner.current())
+        self._renewal = Renewal(store, self._owner, lease_seconds)
         self._pool = ThreadPoolExecutor(max_workers=max_running, thread_name_prefix="launch")
-        self._renewed_at: float | None = None
         self._launching: set[str] = set()
         self._followed: dict[str, Followed] = {}
         self._cancelling_since: dict[str, float] = {}
@@ -119,6 +121,7 @@ class JobSupervisor:
 
     def start(self) -> None:
         """Supervise in a thread of its own until :meth:`stop`."""
+        self._renewal.start()
         self._thread = threading.Thread(target=self._run, name=f"{self._kind.name}-supervisor", daemon=True)
         self._thread.start()
 
@@ -135,6 +138,7 @@ class JobSupervisor:
         """Wait for launches under way after :meth:`stop`, then let other supervisors have the jobs."""
         self._pool.shutdown()
         self._chores.join()
+        self._renewal.stop()
         # If the store does not answer, the leases expire.
         with suppress(RefeedError):
             self._store.release_all(self._owner)
@@ -167,7 +171,7 @@ class JobSupervisor:
         held = self._store.held(self._kind.name, self._owner)
         for job in held:
             if job.state is not JobState.PENDING:
-                self._guarded(job, self._follow)
+                self._guarded(job.id, partial(self._follow, job))
         self._settle()
         claimed = self._store.claim(
             self._kind.name, self._owner, limit=self._max_running, lease_seconds=self._lease_seconds
@@ -175,7 +179,7 @@ class JobSupervisor:
         for job in [*(job for job in held if job.state is JobState.PENDING), *claimed]:
             if job.id not in self._launching:
                 self._launching.add(job.id)
-                self._pool.submit(self._guarded, job, self._launch)
+                self._pool.submit(self._guarded, job.id, partial(self._launch, job))
         self._chores.tick()
 
     def _run(self) -> None:
@@ -189,21 +193,18 @@ class JobSupervisor:
                 _LOG.exception("supervision failed; trying again")
             self._wake.wait(_TICK_SECONDS)
 
-    def _guarded(self, job: Job, do: Callable[[Job], None]) -> None:
+    def _guarded(self, job_id: str, do: Callable[[], None]) -> None:
         """Let one job's trouble be its own."""
         try:
-            do(job)
+            do()
         except _OVERTAKEN as exc:
-            _LOG.info("overtaken", job_id=job.id, why=exc.message)
+            _LOG.info("overtaken", job_id=job_id, why=exc.message)
         except Exception:  # noqa: BLE001 - see above
-            _LOG.exception("job failed to be supervised; trying again", job_id=job.id)
+            _LOG.exception("job failed to be supervised; trying again", job_id=job_id)
 
     def _take_over(self) -> None:
         """Renew what is held, and take what others have left."""
-        now = time.monotonic()
-        if self._renewed_at is None or now - self._renewed_at > self._lease_seconds / 4:
-            self._store.renew(self._owner, self._lease_seconds)
-            self._renewed_at = now
+        self._renewal.looked()
         for name in self._store.owners(self._kind.name):
             owner = Owner.parse(name)
             if owner is not None and owner.is_dead:
@@ -280,7 +281,10 @@ class JobSupervisor:
 
     def _end(self, job: Job, outcome: Outcome, folder: JobFolder) -> None:
         """Take the driver's word for how the attempt ended."""
-        if outcome.state is not JobState.PAUSED:
+        if outcome.state is JobState.CANCELLED and job.state is not JobState.CANCELLING:
+            # Its folder told it so, and nobody did: a replica that stood still in writing an order wakes up late.
+            self._bury(job, "The driver was told to stop, and nobody has cancelled the job.", folder)
+        elif outcome.state is not JobState.PAUSED:
             self._finish(job, outcome)
         elif job.state is JobState.CANCELLING:
             self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
@@ -383,7 +387,8 @@ class JobSupervisor:
 
     def _settle(self) -> None:
         for job_id, until in list(self._settling.items()):
-            self._write_progress(job_id)
+            # One whose files can't be read must not keep what waits from being launched.
+            self._guarded(job_id, partial(self._write_progress, job_id))
             if time.monotonic() > until:
                 del self._settling[job_id]
                 self._followed.pop(job_id, None)

@@ -16,8 +16,9 @@ from model.errors import RequestInvalidError, SettingsError, StoreError, StoreUn
 _BUSY_SECONDS: Final = 15.0
 _CONNECT_SECONDS: Final = 5
 _MIGRATE_SECONDS: Final = 120
-# A replica that is stopped in the middle of a transaction must not hold its locks for long.
-_IDLE_SECONDS: Final = 30
+# A replica that is stopped in the middle of a transaction loses it, and its locks, while others still wait for
+# them: were this longer than their wait, each of them would fail for as long as it lasts.
+_IDLE_SECONDS: Final = 5.0
 # Namespace of our advisory locks: "refe".
 _LOCKS: Final = 0x72656665
 _MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
@@ -169,7 +170,7 @@ def _on_postgresql_connect(connection: Any, _record: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"SET lock_timeout = '{_BUSY_SECONDS:.0f}s'")
         cursor.execute(f"SET statement_timeout = '{2 * _BUSY_SECONDS:.0f}s'")
-        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS * 1000:.0f}ms'")
         cursor.execute("SET timezone = 'UTC'")
     connection.commit()
 

@@ -1,0 +1,75 @@
+"""Keeps a supervisor's leases while it looks at its jobs, however long that takes."""
+
+import threading
+import time
+from typing import Final
+
+import structlog
+
+from jobs.store import JobStore
+from model.errors import RefeedError
+
+_LOG: Final = structlog.get_logger()
+# Renewed so many times while a lease lasts: one that fails or comes late costs nothing.
+_TIMES: Final = 4
+# A look that hangs for so many leases is taken for dead, and another supervisor gets the jobs.
+_STUCK_LEASES: Final = 10
+
+
+class Renewal:
+    """Renews an owner's leases from a thread of its own.
+
+    Were they renewed between two looks, one slow look (a full disk, a loaded database) would lose jobs that are
+    being launched; where that happens to two supervisors in turn, none of them ever gets a job launched.
+    A look must be reported by :meth:`looked`: leases of one that hangs are not kept for ever.
+    """
+
+    def __init__(self, store: JobStore, owner: str, lease_seconds: float) -> None:
+        self._store = store
+        self._owner = owner
+        self._lease_seconds = lease_seconds
+        self._every_seconds = lease_seconds / _TIMES
+        self._renewed_at: float | None = None
+        self._looked_at = time.monotonic()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Renew in the background until :meth:`stop`."""
+        self._looked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew no more; once this has returned nothing is written any more."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def looked(self) -> None:
+        """Note that a look begins, and renew when it is time.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        self._looked_at = time.monotonic()
+        self._renew_when_due()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every_seconds / 2):
+            silence = time.monotonic() - self._looked_at
+            if silence > _STUCK_LEASES * self._lease_seconds:
+                _LOG.error("supervision hangs; its jobs are left to others", seconds=round(silence))
+                continue
+            try:
+                self._renew_when_due()
+            except RefeedError as exc:
+                _LOG.warning("leases could not be renewed; trying again", problem=exc.message)
+
+    def _renew_when_due(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if self._renewed_at is None or now - self._renewed_at >= self._every_seconds:
+                self._store.renew(self._owner, self._lease_seconds)
+                self._renewed_at = now

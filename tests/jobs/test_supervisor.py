@@ -1,0 +1,169 @@
+"""What goes wrong around a supervisor: slow looks, files that can't be read, orders that come late."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.folder import JobFolder, Outcome
+from jobs.launcher import Launch
+from jobs.store import JobStore, open_store
+from jobs.supervisor import JobKind, JobSupervisor
+from model.errors import CheckpointCorruptError
+from model.job import JobState, new_job_id
+from model.process import Process
+
+KIND = "backfill"
+# One that is not here: its life is told by its heartbeat, and nothing is ever signalled.
+DRIVER = Process(1, 1, "another machine")
+
+
+class Drivers:
+    """A launcher of drivers that are never started."""
+
+    def __init__(self) -> None:
+        self.launched: list[Launch] = []
+
+    def prepare(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def kill(self, driver: Process) -> None: ...
+
+    def launch(self, launch: Launch) -> Process:
+        self.launched.append(launch)
+        return DRIVER
+
+    def exit_reason(self, driver: Process) -> str | None:
+        return None
+
+
+class NoChores:
+    def tick(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def join(self) -> None: ...
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def drivers() -> Drivers:
+    return Drivers()
+
+
+@pytest.fixture
+def supervise(store: JobStore, drivers: Drivers, tmp_path: Path) -> Iterator[Callable[..., JobSupervisor]]:
+    """Return what makes a supervisor whose figures are written by the function that is given."""
+    made: list[JobSupervisor] = []
+
+    def make(write_figures: Callable[[str], None] = lambda _: None, **options: Any) -> JobSupervisor:
+        kind = JobKind(KIND, "module", tmp_path, lambda _: lambda _store, job_id: write_figures(job_id))
+        supervisor = JobSupervisor(kind, store, drivers, NoChores(), max_running=4, **options)
+        made.append(supervisor)
+        return supervisor
+
+    yield make
+    for supervisor in made:
+        supervisor.stop()
+        supervisor.join()
+
+
+@pytest.fixture
+def create(store: JobStore, tmp_path: Path) -> Callable[[], str]:
+    def create() -> str:
+        job_id = new_job_id("bf")
+        JobFolder(tmp_path / job_id).write_specification({})
+        return store.insert(job_id, KIND, {}, actor="ann").id
+
+    return create
+
+
+def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
+        time.sleep(0.01)
+
+
+def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobState) -> None:
+    def has_it() -> bool:
+        supervisor.tick()
+        return store.get(job_id).state is state
+
+    wait_for(has_it, f"{job_id} is {state}")
+
+
+def test_a_slow_look_at_one_job_costs_no_lease(
+    store: JobStore, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
+) -> None:
+    """Else two loaded replicas take jobs from each other for ever, and none gets one launched."""
+    job_id = create()
+    looks, go_on = threading.Event(), threading.Event()
+
+    def look_slowly(_job_id: str) -> None:
+        looks.set()
+        assert go_on.wait(60)
+
+    supervisor = supervise(look_slowly, lease_seconds=1.0)
+    supervisor.start()
+    try:
+        assert looks.wait(30), "it looks at the job that it has launched"
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            assert store.take_over(KIND, "another", lease_seconds=60) == []
+            time.sleep(0.05)
+    finally:
+        go_on.set()
+    assert store.get(job_id).state is JobState.RUNNING
+
+
+def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(
+    store: JobStore, drivers: Drivers, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
+) -> None:
+    broken = create()
+    ended = False
+
+    def read(job_id: str) -> None:
+        if ended and job_id == broken:
+            raise CheckpointCorruptError
+
+    supervisor = supervise(read)
+    reach(supervisor, store, broken, JobState.RUNNING)
+    supervisor.folder(broken).write_outcome(Outcome(1, JobState.SUCCEEDED))
+    reach(supervisor, store, broken, JobState.SUCCEEDED)
+    ended = True
+
+    reach(supervisor, store, create(), JobState.RUNNING)
+    assert len(drivers.launched) == 2
+
+
+def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(
+    store: JobStore,
+    drivers: Drivers,
+    supervise: Callable[..., JobSupervisor],
+    create: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A replica that stood still in writing an order, and wakes up late, may fence the attempt of another one."""
+    monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0,))
+    job_id = create()
+    supervisor = supervise()
+    reach(supervisor, store, job_id, JobState.RUNNING)
+
+    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.CANCELLED))
+    reach(supervisor, store, job_id, JobState.PENDING)
+    reach(supervisor, store, job_id, JobState.RUNNING)
+    assert len(drivers.launched) == 2
+    job = store.get(job_id)
+    assert (job.epoch, job.restarts) == (2, 1)
+    assert "nobody has cancelled" in str([event.why for event in store.list_events(job_id)])
