@@ -10,9 +10,9 @@ import structlog
 from fastapi.concurrency import run_in_threadpool
 
 from backfill.reader import BackfillReader, Changes, LogPiece
-from backfill.resource import render_moment
 from jobs.store import Event
 from model.errors import RefeedError
+from model.moment import render_moment
 from model.principal import Principal
 
 _LOG: Final = structlog.get_logger()

@@ -1,14 +1,13 @@
 """What a supervisor does beside following jobs: verifying ended ones, and cleaning up after old ones."""
 
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from jobs.chores import CLEAN_SECONDS, Chore, ChoreThread
 from jobs.cleaning import clean_folders
 from jobs.store import Job, JobStore
 
@@ -19,7 +18,6 @@ _VERIFY_HOLD_SECONDS: Final = 600.0
 _VERIFY_FIRST_SECONDS: Final = 5.0
 # A merge runs every night: two of them have had their chance by then.
 _VERIFY_LAST_SECONDS: Final = 48 * 3600.0
-_CLEAN_SECONDS: Final = 3600.0
 _KEEP_PLANS: Final = timedelta(days=1)
 
 # Says what is proven of an ended job.
@@ -28,44 +26,16 @@ Verify = Callable[[Job], dict[str, Any]]
 _LOG: Final = structlog.get_logger()
 
 
-class Chores:
-    """Does one chore at a time in a thread of its own, because each may take minutes."""
+class Chores(ChoreThread):
+    """The chores of backfills; of these, whoever waits for a verdict comes first."""
 
     def __init__(self, store: JobStore, folders: Path, *, verify: Verify | None, keep: timedelta) -> None:
         self._store = store
         self._folders = folders
         self._verify = verify
         self._keep = keep
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chores")
-        self._chore: Future[None] | None = None
-        self._cleaned_at: float | None = None
-        self._verified_at: float | None = None
-
-    def tick(self) -> None:
-        """Begin a chore that is due, unless one is under way."""
-        if self._chore is not None and not self._chore.done():
-            return
-        now = time.monotonic()
-        if self._verify is not None and _is_due(self._verified_at, _VERIFY_TICK_SECONDS, now):
-            self._verified_at = now
-            self._chore = self._pool.submit(self._guarded, self._verify_ended)
-        elif _is_due(self._cleaned_at, _CLEAN_SECONDS, now):
-            self._cleaned_at = now
-            self._chore = self._pool.submit(self._guarded, self._clean)
-
-    def stop(self) -> None:
-        """Begin none any more; there must be no :meth:`tick` after this."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def join(self) -> None:
-        """Wait for the chore under way, after :meth:`stop`."""
-        self._pool.shutdown()
-
-    def _guarded(self, do: Callable[[], None]) -> None:
-        try:
-            do()
-        except Exception:  # noqa: BLE001 - it is done again
-            _LOG.exception("a chore failed; trying again")
+        verifying = [] if verify is None else [Chore(self._verify_ended, _VERIFY_TICK_SECONDS)]
+        super().__init__([*verifying, Chore(self._clean, CLEAN_SECONDS)])
 
     def _verify_ended(self) -> None:
         assert self._verify is not None
@@ -90,7 +60,3 @@ def verify_again_seconds(job: Job, verification: Mapping[str, Any]) -> float | N
     if state == "unknown" or landed is None or is_merged or age > _VERIFY_LAST_SECONDS:
         return None
     return max(_VERIFY_FIRST_SECONDS, age / 2)
-
-
-def _is_due(done_at: float | None, every_seconds: float, now: float) -> bool:
-    return done_at is None or now - done_at > every_seconds

@@ -6,7 +6,6 @@ from typing import Any
 
 from backfill.deployment import Deployment
 from backfill.request import BackfillRequest, ValidRequest
-from backfill.resource import render_moment
 from backfill.selection import read_selection
 from connectors.lake.query import ArchiveSnapshot, read_snapshot
 from connectors.pubsub.client import PubSub, SubscriptionInfo
@@ -32,6 +31,7 @@ from model.message import (
     replay_filter,
     replay_token,
 )
+from model.moment import render_moment
 from model.window import Window
 
 

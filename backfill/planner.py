@@ -20,13 +20,13 @@ from backfill.deployment import Deployment
 from backfill.plan import Plan, PlanTarget, make_plan
 from backfill.policy import GatePolicy
 from backfill.request import BackfillRequest, ValidRequest, validate_request
-from backfill.resource import render_moment
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
 from model.job import new_job_id
 from model.message import replay_token
+from model.moment import render_moment
 from sql.validate import Policy
 from sql.worker import GATE
 

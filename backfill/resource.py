@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Self
 
 from backfill.request import BackfillRequest
 from jobs.progress import Progress
 from jobs.store import Job, JobError
 from model.job import JobState
+from model.moment import render_moment
 
 # A request's fields that a backfill shows as they were asked for; the others may change while it lives.
 _FIXED: Final = (
@@ -110,16 +111,6 @@ def exceeds_approval(job: Job) -> bool:
         return False
     rows = max(approval.get("rows") or 0, job.progress.selected or 0)
     return rows > int(approval["above_rows"])
-
-
-def render_moment(moment: datetime | None) -> str | None:
-    """Return ``moment`` as RFC 3339 with Z.
-
-    Example:
-        >>> render_moment(datetime(2026, 1, 1, tzinfo=UTC))
-        '2026-01-01T00:00:00Z'
-    """
-    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _approval(job: Job) -> dict[str, Any] | None:

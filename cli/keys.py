@@ -10,6 +10,7 @@ import typer
 
 from cli.invocation import HomeGroup, command_settings
 from cli.terminal import err, out, print_json, print_table
+from model.moment import render_moment
 from model.principal import SCOPES
 
 if TYPE_CHECKING:
@@ -133,15 +134,11 @@ def _to_json(key: "ApiKey") -> dict[str, Any]:
         "state": _state(key),
         "scopes": list(key.scopes),
         "topics": None if key.topics is None else list(key.topics),
-        "created_at": _instant(key.created_at),
-        "expires_at": _instant(key.expires_at),
-        "revoked_at": _instant(key.revoked_at),
-        "last_used_at": _instant(key.last_used_at),
+        "created_at": render_moment(key.created_at),
+        "expires_at": render_moment(key.expires_at),
+        "revoked_at": render_moment(key.revoked_at),
+        "last_used_at": render_moment(key.last_used_at),
     }
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _day(moment: datetime | None) -> str:

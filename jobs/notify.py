@@ -13,6 +13,7 @@ import structlog
 
 from jobs.store import Job, JobStore
 from model.errors import RefeedError
+from model.moment import render_moment
 
 _LOG: Final = structlog.get_logger()
 _LOOK_SECONDS: Final = 2.0
@@ -86,7 +87,7 @@ def describe_end(job: Job) -> dict[str, Any]:
     """Return what is told of a job's end: no query, no parameters, and nothing of any message."""
     return {
         "type": f"{job.kind}.{job.state.value.lower()}",
-        "timestamp": _instant(job.finished_at),
+        "timestamp": render_moment(job.finished_at),
         "data": {
             "id": job.id,
             "state": job.state.value,
@@ -94,9 +95,9 @@ def describe_end(job: Job) -> dict[str, Any]:
             "description": job.options.get("description", job.request.get("description", "")),
             "labels": job.labels,
             "created_by": job.created_by,
-            "created_at": _instant(job.created_at),
-            "started_at": _instant(job.started_at),
-            "finished_at": _instant(job.finished_at),
+            "created_at": render_moment(job.created_at),
+            "started_at": render_moment(job.started_at),
+            "finished_at": render_moment(job.finished_at),
             "selected": job.progress.selected,
             "published": job.progress.published,
             "failed": job.progress.failed,
@@ -128,7 +129,3 @@ def _message_id(job: Job) -> str:
     """Return the id of one end: the same however often it is told, another one after a retry."""
     finished_at = job.finished_at or job.created_at
     return f"{job.id}.{int(finished_at.timestamp() * 1000)}"
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

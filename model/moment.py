@@ -1,0 +1,20 @@
+"""Times as people and programs read them."""
+
+from datetime import UTC, datetime
+from typing import overload
+
+
+@overload
+def render_moment(moment: datetime) -> str: ...
+@overload
+def render_moment(moment: None) -> None: ...
+@overload
+def render_moment(moment: datetime | None) -> str | None: ...
+def render_moment(moment: datetime | None) -> str | None:
+    """Return ``moment`` as RFC 3339 with Z.
+
+    Example:
+        >>> render_moment(datetime(2026, 1, 1, tzinfo=UTC))
+        '2026-01-01T00:00:00Z'
+    """
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
