@@ -1,5 +1,6 @@
 """What every route of a resource shares: the service, ids and etags of requests, documented answers."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
@@ -14,8 +15,8 @@ from model.errors import JobChangedError, JobNotFoundError
 from model.job import is_job_id
 from model.principal import Principal
 
-# The longest number that a version or an event can have.
-_MAX_DIGITS: Final = 18
+# One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
+_VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
 NO_SUCH_BACKFILL: Final = "There is no such backfill."
 CHANGED: Final = "It has changed since If-Match was read."
 INVALID: Final = "The request or its query is not valid; `errors` has every violation."
@@ -47,29 +48,39 @@ def checked_id(
     return backfill_id
 
 
-def expected_version(
+def expected_versions(
+    request: Request,
     if_match: Annotated[
-        str | None, Header(description="An etag; the call is refused when the backfill changed since.")
+        str | None,
+        Header(
+            description="An etag, or several with commas: the call is refused when none of them is its version."
+        ),
     ] = None,
-) -> int | None:
-    """Return the version that an If-Match names, None when it is absent or ``*``; a FastAPI dependency.
+) -> frozenset[int] | None:
+    """Return the versions that If-Match names, None when it is absent or ``*``; a FastAPI dependency.
+
+    As RFC 9110 has it: one of several is enough, and a weak etag (W/) matches nothing.
 
     Raises:
-        JobChangedError: it is not the etag of any version.
+        JobChangedError: it holds nothing that could be the etag of a version.
     """
-    if if_match is None or if_match.strip() == "*":
+    if if_match is None:
         return None
-    digits = if_match.strip().strip('"')
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
-        raise JobChangedError(f"{if_match[:40]!r} is not the etag of any version.")
-    return int(digits)
+    # The header may come in several lines.
+    given = ",".join(request.headers.getlist("if-match")).strip()
+    if given == "*":
+        return None
+    versions = frozenset(int(digits) for _, digits in _VERSION_TAG.findall(given))
+    if not versions:
+        raise JobChangedError(f"{given[:40]!r} is not the etag of any version.")
+    return versions
 
 
 Service = Annotated[BackfillService, Depends(backfill_service)]
 Caller = Annotated[Principal, Depends(current_principal)]
 BackfillId = Annotated[str, Depends(checked_id)]
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
-ExpectedVersion = Annotated[int | None, Depends(expected_version)]
+ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions)]
 
 
 def problems(**meanings: str) -> dict[int | str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from api.answers import (
     NO_SUCH_BACKFILL,
     BackfillId,
     Caller,
-    ExpectedVersion,
+    ExpectedVersions,
     Service,
     problems,
     shown,
@@ -33,10 +33,10 @@ def _responses(conflict: str, **more: str) -> dict[int | str, dict[str, Any]]:
     responses=_responses("It is at its end, or on its way there."),
 )
 def pause_backfill(
-    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, version: ExpectedVersion
+    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, versions: ExpectedVersions
 ) -> Any:
     """Let nothing new go out until :resume; `in_flight_at_most` says what still may."""
-    return shown(service.pause(backfill_id, principal=caller, expected_version=version), response)
+    return shown(service.pause(backfill_id, principal=caller, versions=versions), response)
 
 
 @router.post(
@@ -46,10 +46,10 @@ def pause_backfill(
     responses=_responses("It is at its end, on its way there, or waits for an approval."),
 )
 def resume_backfill(
-    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, version: ExpectedVersion
+    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, versions: ExpectedVersions
 ) -> Any:
     """Let a paused backfill go on; one that paused after its canary goes on to its end."""
-    return shown(service.resume(backfill_id, principal=caller, expected_version=version), response)
+    return shown(service.resume(backfill_id, principal=caller, versions=versions), response)
 
 
 @router.post(
@@ -59,10 +59,10 @@ def resume_backfill(
     responses=_responses("It is at its end."),
 )
 def cancel_backfill(
-    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, version: ExpectedVersion
+    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, versions: ExpectedVersions
 ) -> Any:
     """Stop a backfill: no new request starts; `in_flight_at_most` says what still goes out."""
-    return shown(service.cancel(backfill_id, principal=caller, expected_version=version), response)
+    return shown(service.cancel(backfill_id, principal=caller, versions=versions), response)
 
 
 @router.post(
@@ -80,13 +80,13 @@ def retry_backfill(
     response: Response,
     service: Service,
     caller: Caller,
-    version: ExpectedVersion,
+    versions: ExpectedVersions,
     *,
     body: BackfillRetry | None = None,
 ) -> Any:
     """Let a backfill that has ended go on where it stopped, on the same selection; without a body, with all."""
     only = "all" if body is None else body.only
-    return shown(service.retry(backfill_id, principal=caller, only=only, expected_version=version), response)
+    return shown(service.retry(backfill_id, principal=caller, only=only, versions=versions), response)
 
 
 @router.post(
@@ -96,10 +96,10 @@ def retry_backfill(
     responses=_responses("It does not wait for an approval."),
 )
 def approve_backfill(
-    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, version: ExpectedVersion
+    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, versions: ExpectedVersions
 ) -> Any:
     """Let a backfill go on that has many rows; its creator can't."""
-    return shown(service.approve(backfill_id, principal=caller, expected_version=version), response)
+    return shown(service.approve(backfill_id, principal=caller, versions=versions), response)
 
 
 @router.post(
@@ -112,7 +112,7 @@ def approve_backfill(
     ),
 )
 def revert_backfill(
-    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, version: ExpectedVersion
+    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, versions: ExpectedVersions
 ) -> Any:
     """Delete what a backfill brought into its target's staging table, as long as no merge has taken it."""
-    return shown(service.revert(backfill_id, principal=caller, expected_version=version), response)
+    return shown(service.revert(backfill_id, principal=caller, versions=versions), response)

@@ -12,7 +12,7 @@ from api.answers import (
     NO_SUCH_BACKFILL,
     BackfillId,
     Caller,
-    ExpectedVersion,
+    ExpectedVersions,
     Service,
     problems,
     shown,
@@ -174,11 +174,11 @@ def change_backfill(
     *,
     service: Service,
     caller: Caller,
-    version: ExpectedVersion,
+    versions: ExpectedVersions,
 ) -> Any:
     """Change the rate limit, also while it runs, the description or the labels."""
     changes = body.model_dump(exclude_unset=True)
-    return shown(service.change(backfill_id, changes, principal=caller, expected_version=version), response)
+    return shown(service.change(backfill_id, changes, principal=caller, versions=versions), response)
 
 
 def _request_of(body: BackfillPlanRequest) -> BackfillRequest:

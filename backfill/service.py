@@ -1,7 +1,7 @@
 """What can be done with backfills: one service for the API and the command line."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -45,18 +45,20 @@ from model.principal import APPROVE, PLAN, RUN, Principal
 
 _LOG: Final = structlog.get_logger()
 RETRIES: Final = ("all", "failed", "missing")
+# Those of a backfill that its caller has seen, one of which it must still be at; None is any.
+Versions = Collection[int] | None
 
 
 class BackfillService(BackfillReader):
     """Creates backfills, steers them and tells how they are; :meth:`start` begins to run what is created.
 
     Every call answers from the store within milliseconds, except :meth:`plan`, which runs the query. A call
-    that changes a backfill takes the version that its caller has seen, if it matters.
+    that changes a backfill takes the versions that its caller has seen, if they matter.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope, or may not publish to the topic.
         JobNotFoundError: any call that names a backfill that is not there.
-        JobChangedError: any call with an ``expected_version`` that the backfill is no longer at.
+        JobChangedError: any call with ``versions`` of which the backfill is at none.
     """
 
     def __init__(
@@ -161,7 +163,7 @@ class BackfillService(BackfillReader):
         changes: Mapping[str, Any],
         *,
         principal: Principal,
-        expected_version: int | None = None,
+        versions: Versions = None,
     ) -> Backfill:
         """Change the rate limit, the description or the labels, of a running backfill too.
 
@@ -170,19 +172,19 @@ class BackfillService(BackfillReader):
             JobStateError: the rate of one that is at its end.
         """
         valid = validate_changes(changes)
-        job = self._steerable(backfill_id, principal)
+        job = self._steerable(backfill_id, principal, versions)
         if "rate_limit_messages_per_second" in valid and job.state.is_final:
             raise JobStateError(f"{job.id} is {job.state}; nothing of it is published any more.")
         if not valid:
             return self._show(job)
         what = "changed " + ", ".join(sorted(valid))
         job = self._store.change(
-            job.id, actor=principal.name, what=what, options=valid, expected_version=expected_version
+            job.id, actor=principal.name, what=what, options=valid, expected_version=_expected(job, versions)
         )
         self._steering.steer(job)
         return self._show(job)
 
-    def pause(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+    def pause(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let nothing new go out until :meth:`resume`; ``in_flight_at_most`` says what still may.
 
         Pausing twice is one pause.
@@ -190,23 +192,27 @@ class BackfillService(BackfillReader):
         Raises:
             JobStateError: it is at its end or on its way there.
         """
-        job = self._steerable(backfill_id, principal)
+        job = self._steerable(backfill_id, principal, versions)
         if job.state is not JobState.PAUSED:
             job = self._store.move(
-                job.id, JobState.PAUSED, actor=principal.name, why="paused", expected_version=expected_version
+                job.id,
+                JobState.PAUSED,
+                actor=principal.name,
+                why="paused",
+                expected_version=_expected(job, versions),
             )
         self._steering.steer(job)
         self._supervisor.wake()
         return self._show(job)
 
-    def resume(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+    def resume(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let a paused backfill go on, without the canary that paused it; resuming twice is one resume.
 
         Raises:
             JobStateError: it is at its end or on its way there.
             ApprovalRequiredError: it has more rows than one person may decide about.
         """
-        job = self._steerable(backfill_id, principal)
+        job = self._steerable(backfill_id, principal, versions)
         if job.state in {JobState.PENDING, JobState.RUNNING}:
             return self._show(job)
         if job.state is JobState.PAUSED and exceeds_approval(job):
@@ -218,11 +224,13 @@ class BackfillService(BackfillReader):
         if _is_approved(job):
             # Whoever approved it may have died before its driver could learn of that.
             self._write_run(job)
-        job = self._steering.resume(job, actor=principal.name, why="resumed", expected_version=expected_version)
+        job = self._steering.resume(
+            job, actor=principal.name, why="resumed", expected_version=_expected(job, versions)
+        )
         self._supervisor.wake()
         return self._show(job)
 
-    def cancel(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+    def cancel(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Stop the backfill: no task starts another request after this returns, within the files' visibility.
 
         ``in_flight_at_most`` says what still goes out. Cancelling twice is one cancel.
@@ -230,20 +238,20 @@ class BackfillService(BackfillReader):
         Raises:
             JobStateError: it is at its end.
         """
-        job = self._steerable(backfill_id, principal)
+        job = self._steerable(backfill_id, principal, versions)
         if job.state is JobState.CANCELLING:
             return self._show(job)
         has_begun = job.state is not JobState.PENDING and job.driver is not None
         target = JobState.CANCELLING if has_begun else JobState.CANCELLED
         job = self._store.move(
-            job.id, target, actor=principal.name, why="cancelled", expected_version=expected_version
+            job.id, target, actor=principal.name, why="cancelled", expected_version=_expected(job, versions)
         )
         self._steering.steer(job)
         self._supervisor.wake()
         return self._show(job)
 
     def retry(
-        self, backfill_id: str, *, principal: Principal, only: str = "all", expected_version: int | None = None
+        self, backfill_id: str, *, principal: Principal, only: str = "all", versions: Versions = None
     ) -> Backfill:
         """Let a backfill that has ended go on, on the same selection.
 
@@ -260,7 +268,7 @@ class BackfillService(BackfillReader):
             raise RequestInvalidError(
                 message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
             )
-        job = self._steerable(backfill_id, principal)
+        job = self._steerable(backfill_id, principal, versions)
         self._check_retry(job, only)
         # What an earlier retry asked for is not asked for again.
         rows = self._verifier.missing_rows(job) if only == "missing" else []
@@ -279,13 +287,13 @@ class BackfillService(BackfillReader):
             JobState.PENDING,
             actor=principal.name,
             why=why,
-            expected_version=expected_version,
+            expected_version=_expected(job, versions),
             guard=guard,
         )
         self._supervisor.wake()
         return self._show(job)
 
-    def approve(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+    def approve(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let a backfill with many rows go on; a person other than its creator has looked at it.
 
         One that waited for nothing else starts or goes on at once; one that was to start paused, or that somebody
@@ -298,6 +306,7 @@ class BackfillService(BackfillReader):
         principal.require(APPROVE)
         job = self._get(backfill_id)
         principal.require_topic(job.request["topic"])
+        _check_version(job, versions)
         if principal.name == job.created_by:
             raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
         if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
@@ -312,7 +321,11 @@ class BackfillService(BackfillReader):
             "at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         }
         job = self._store.change(
-            job.id, actor=principal.name, what="approved", approval=approval, expected_version=expected_version
+            job.id,
+            actor=principal.name,
+            what="approved",
+            approval=approval,
+            expected_version=_expected(job, versions),
         )
         # After the store: nothing goes out that the history does not know of.
         self._write_run(job)
@@ -322,7 +335,7 @@ class BackfillService(BackfillReader):
         self._supervisor.wake()
         return self._show(job)
 
-    def revert(self, backfill_id: str, *, principal: Principal, expected_version: int | None = None) -> Backfill:
+    def revert(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Delete what the backfill brought into the target's staging table, as long as no merge has taken it.
 
         Raises:
@@ -330,11 +343,9 @@ class BackfillService(BackfillReader):
             StagingUnknownError: no staging table is known for its target.
             AlreadyMergedError: some of it is merged.
         """
-        job = self._steerable(backfill_id, principal)
+        job = self._steerable(backfill_id, principal, versions)
         if not job.state.is_final:
             raise JobStateError(f"{job.id} is {job.state}; cancel it first.", state=job.state.value)
-        if expected_version not in (None, job.version):
-            raise JobChangedError(f"{job.id} is at version {job.version}.", version=job.version)
         try:
             why = f"{self._verifier.delete_rows(job)} rows deleted from staging"
         except AlreadyMergedError as exc:
@@ -399,10 +410,11 @@ class BackfillService(BackfillReader):
         self._supervisor.wake()
         return self._show(job)
 
-    def _steerable(self, backfill_id: str, principal: Principal) -> Job:
+    def _steerable(self, backfill_id: str, principal: Principal, versions: Versions) -> Job:
         principal.require(RUN)
         job = self._get(backfill_id)
         principal.require_topic(job.request["topic"])
+        _check_version(job, versions)
         return job
 
     def _write_run(self, job: Job, **changes: Any) -> None:
@@ -419,6 +431,16 @@ class BackfillService(BackfillReader):
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
         if only == "failed" and job.progress.failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
+
+
+def _check_version(job: Job, versions: Versions) -> None:
+    if versions is not None and job.version not in versions:
+        raise JobChangedError(f"{job.id} is at version {job.version}.", version=job.version)
+
+
+def _expected(job: Job, versions: Versions) -> int | None:
+    """Return the version that the store is to find: the one that was read, where the caller named some."""
+    return None if versions is None else job.version
 
 
 def _is_approved(job: Job) -> bool:

@@ -186,6 +186,14 @@ def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -
         headers = {"If-Match": stale.encode()}
         assert_problem(client.patch(path, json={"description": "x"}, headers=headers), 412, "job_changed")
     assert client.patch(path, json={}, headers={"If-Match": "*"}).json()["description"] == "slower"
+    current = changed.json()["etag"]
+    for several in ('"1", ' + current, current + ',"99"', f'W/"1" ,{current}'):
+        assert client.patch(path, json={}, headers={"If-Match": several}).status_code == 200, several
+    lines = [("If-Match", '"1"'), ("If-Match", current)]
+    assert client.patch(path, json={}, headers=lines).status_code == 200
+    for none_of_them in ('"1", "99"', "W/" + current, f'"{current}"', f'"x,{current[1:]}'):
+        refused = client.patch(path, json={}, headers={"If-Match": none_of_them})
+        assert_problem(refused, 412, "job_changed")
     lifted = client.patch(path, json={"rate_limit_messages_per_second": None}).json()
     assert lifted["rate_limit_messages_per_second"] is None
     assert_problem(client.patch(path, json={"query": "x"}), 422, "request_invalid")

@@ -217,10 +217,10 @@ def test_a_change_of_something_else_than_was_read_is_refused(
 
     for call in (service.cancel, service.resume):
         with pytest.raises(JobChangedError):
-            call(made.id, principal=ANN, expected_version=99)
+            call(made.id, principal=ANN, versions={99})
     with pytest.raises(JobChangedError):
-        service.change(made.id, {"description": "x"}, principal=ANN, expected_version=99)
-    assert service.cancel(made.id, principal=ANN, expected_version=1).state is JobState.CANCELLED
+        service.change(made.id, {"description": "x"}, principal=ANN, versions={99})
+    assert service.cancel(made.id, principal=ANN, versions={7, 1}).state is JobState.CANCELLED
 
 
 def test_a_caller_without_the_scope_or_the_topic_steers_nothing(service: BackfillService, running: str) -> None:
@@ -260,7 +260,7 @@ def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(
     service._store.set_progress(job_id, type(job.progress)(selected=30, published=28, failed=2))
 
     with pytest.raises(JobChangedError):
-        service.retry(job_id, principal=ANN, only="failed", expected_version=job.version - 1)
+        service.retry(job_id, principal=ANN, only="failed", versions={job.version - 1})
 
     assert folder_of(job_id).read_specification()["run"]["only"] == "all"
 
@@ -443,7 +443,7 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(
     staging.rows = {job_id: [0, 1, 2], "bf_other": [7]}
 
     with pytest.raises(JobChangedError):
-        service.revert(job_id, principal=ANN, expected_version=1)
+        service.revert(job_id, principal=ANN, versions={7, 1})
     staging.merged = 2
     with pytest.raises(AlreadyMergedError, match="2 rows"):
         service.revert(job_id, principal=ANN)
