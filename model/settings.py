@@ -7,6 +7,7 @@ import secrets
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import time
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +77,7 @@ class Settings:
     spark_conf: Mapping[str, str]
     job_store: str
     keep_job_days: int
+    merge_at: time | None
     launcher: str
     connect_url: str | None
     max_running: int
@@ -196,6 +198,8 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         spark_conf=get("REFEED_SPARK_CONF", "{}", _texts),
         job_store=get("REFEED_JOB_STORE", f"sqlite:///{where.absolute() / 'jobs.db'}", _job_store),
         keep_job_days=get("REFEED_KEEP_JOB_DAYS", "30", _whole(3, 36500)),
+        # Set and empty is off, which to every other variable is not set.
+        merge_at=get("REFEED_MERGE_AT", "off" if env.get("REFEED_MERGE_AT") == "" else "00:15", _time_of_day),
         launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit")),
         connect_url=env.get("REFEED_CONNECT_URL") or None,
         max_running=get("REFEED_MAX_RUNNING", "4", _whole(1, 1000)),
@@ -252,6 +256,14 @@ def _number(low: float, high: float) -> Callable[[str], float]:
         return float(text)
 
     return parse
+
+
+def _time_of_day(text: str) -> time | None:
+    if text == "off":
+        return None
+    if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text):
+        raise ValueError("takes a time of day in UTC such as 00:15, or nothing for never")
+    return time.fromisoformat(text)
 
 
 def _texts(text: str) -> Mapping[str, str]:
