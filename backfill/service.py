@@ -87,6 +87,11 @@ class BackfillService(BackfillReader):
         self._planner.warm()
         self._supervisor.start()
 
+    @property
+    def launcher(self) -> Launcher:
+        """What starts drivers, for the other kinds of job in this process; closed with the service."""
+        return self._launcher
+
     def prepare(self) -> None:
         """Get the launcher ready, so that the first backfill starts as quickly as the second; takes seconds.
 
@@ -104,7 +109,8 @@ class BackfillService(BackfillReader):
         if interrupt:
             self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
         self._supervisor.stop()
-        if self._is_started and not any(job.driver is not None for job in self._store.list_active(KIND)):
+        # Jobs of another kind need the launcher too.
+        if self._is_started and not any(job.driver is not None for job in self._store.list_active()):
             # Also ends a start under way, which a launch may be waiting for.
             self._launcher.close()
         self._supervisor.join()
