@@ -154,8 +154,8 @@ class Jobs:
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query.order_by(*order_by(complete)).limit(limit))]
 
-    def list_active(self, kind: str) -> list[Job]:
-        """Return every job that is not at its end, oldest first."""
+    def list_active(self, kind: str | None = None) -> list[Job]:
+        """Return every job of a kind, or of all kinds, that is not at its end, oldest first."""
         with self._database.read() as connection:
             return _active(connection, kind)
 
@@ -357,7 +357,8 @@ def _find_created(
     return None
 
 
-def _active(connection: Connection, kind: str) -> list[Job]:
-    query = sa.select(JOBS).where(JOBS.c.kind == kind, JOBS.c.state.in_(_ACTIVE))
+def _active(connection: Connection, kind: str | None) -> list[Job]:
+    of_kind = [] if kind is None else [JOBS.c.kind == kind]
+    query = sa.select(JOBS).where(*of_kind, JOBS.c.state.in_(_ACTIVE))
     # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
     return sorted((job_of(row) for row in connection.execute(query)), key=lambda job: job.id)
