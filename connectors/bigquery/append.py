@@ -1,8 +1,7 @@
 """Appends to one write stream: every row once, at its own offset, whatever breaks on the way."""
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,24 +11,21 @@ from google.rpc import code_pb2
 
 from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.outbox import Outbox, Request
 from connectors.bigquery.rows import Refusal
 from connectors.bigquery.tables import TableId
+from connectors.wire import field_head
 from model.errors import WarehouseError, WarehouseUnavailableError
 
 PENDING: Final = types.WriteStream.Type.PENDING
 COMMITTED: Final = types.WriteStream.Type.COMMITTED
 # How long a task tries before its batch is given up; its messages come again then.
 APPEND_SECONDS: Final = 30.0
+# A connection takes new requests for so long; what it took is answered well within a call's time then.
+_TURN_SECONDS: Final = 20.0
 
-
-@dataclass(slots=True)
-class _Request:
-    """Rows of one append request, and where in the stream they belong."""
-
-    rows: pa.RecordBatch
-    offset: int = -1
-    is_sent: bool = False
-    is_sent_before: bool = False
+_AppendRowsRequest: Final = types.AppendRowsRequest.pb()
+_ArrowData: Final = types.AppendRowsRequest.ArrowData.pb()
 
 
 def create_stream(clients: Clients, table: TableId, kind: Any, *, seconds: float = APPEND_SECONDS) -> str:
@@ -89,58 +85,67 @@ class StreamAppender:
             WarehouseUnavailableError: it did not work within the time; some rows may be in the stream.
             WarehouseError: BigQuery refuses the stream or the request as a whole.
         """
-        waiting = [_Request(rows) for rows in batches]
-        ends_at = time.monotonic() + self._seconds
-        pause = 0.1
-        while waiting:
-            self._place(waiting)
-            before = len(waiting)
+        outbox = Outbox()
+        for rows in batches:
+            outbox.put(rows)
+        outbox.close()
+        self.drain(outbox)
+
+    def drain(self, outbox: Outbox) -> None:
+        """Append what comes through ``outbox`` until it is closed, and everything durable or in ``refusals``.
+
+        Raises:
+            WarehouseUnavailableError: nothing got through for its time; some rows may be in the stream.
+            WarehouseError: BigQuery refuses the stream or a request as a whole.
+        """
+        done, failing_since, pause = self._done(), 0.0, 0.0
+        while outbox.wait():
             try:
-                self._send(waiting)
+                self._send(outbox)
             except WarehouseUnavailableError as exc:
-                if time.monotonic() + pause > ends_at or exc.details.get("is_given_up"):
+                if not failing_since or self._done() != done:
+                    # A connection that breaks now and then is no outage.
+                    done, failing_since, pause = self._done(), time.monotonic(), 0.1
+                is_late = time.monotonic() + pause > failing_since + self._seconds
+                if is_late or exc.details.get("is_given_up"):
                     raise
                 time.sleep(pause)
-                # What got through counts as progress: a connection that breaks now and then is no outage.
-                pause = 0.1 if len(waiting) < before else min(pause * 2, 5.0)
+                pause = min(pause * 2, 5.0)
+            else:
+                failing_since = 0.0
 
-    def _place(self, waiting: list[_Request]) -> None:
-        offset = self.offset
-        for request in waiting:
-            # Sent before means: these very rows, to this very offset.
-            request.is_sent = request.is_sent_before = request.is_sent and request.offset == offset
-            request.offset = offset
-            offset += request.rows.num_rows
+    def _done(self) -> int:
+        return self.offset + len(self.refusals)
 
-    def _send(self, waiting: list[_Request]) -> None:
-        """Send ``waiting`` over one connection and leave in it what has to be sent again."""
+    def _send(self, outbox: Outbox) -> None:
+        """Send what comes over one connection, for as long as the connection may live."""
         what = f"appending to {self.stream}"
-        sent, is_refused = list(waiting), False
+        turn = outbox.begin_turn(self.offset, seconds=_TURN_SECONDS)
+        is_refused = False
         responses = None
         try:
-            responses = self._clients.write().append_rows(
-                self._requests(sent),
-                retry=None,
-                timeout=max(CALL_SECONDS, self._seconds),
-                # Google's own writer sends it: the routing header that the client can't make of a stream.
-                metadata=(("x-goog-request-params", f"write_stream={self.stream}"),),
+            responses = self._clients.append_rows(
+                (self._frame(request) for request in turn), stream=self.stream, seconds=CALL_SECONDS
             )
-            for request, response in zip(sent, responses, strict=False):
+            for response in responses:
+                request = turn.answered()
                 if response.row_errors:
                     is_refused = True
-                    self._leave_out(request, {int(e.index): str(e.message) for e in response.row_errors})
-                elif not is_refused:
+                    turn.keep(self._leave_out(request.rows, {e.index: e.message for e in response.row_errors}))
+                elif is_refused:
+                    turn.keep()
+                else:
                     self._take(request, response, what)
-                    waiting.remove(request)
-                # Behind refused rows nothing fits its offset: such requests are sent again with new ones, but
-                # only once the connection has answered them all, so that no old one can slip in between.
-                if request is sent[-1]:
-                    waiting[:] = [r for r in waiting if r.rows.num_rows]
+                    turn.confirm()
+                if turn.is_over():
                     return
+            if turn.is_over():
+                return
         except SDK_ERRORS as exc:
             raise self._broken(error_from(exc, what), is_refused=is_refused) from exc
         finally:
-            if responses is not None and waiting:
+            turn.stop()
+            if responses is not None and not turn.is_over():
                 responses.cancel()
         raise self._broken(
             WarehouseUnavailableError(f"{what}: the connection ended without an answer."), is_refused=is_refused
@@ -154,20 +159,23 @@ class StreamAppender:
             )
         return error
 
-    def _requests(self, waiting: Sequence[_Request]) -> Iterator[Any]:
-        for request in waiting:
-            rows = request.rows
-            data = types.AppendRowsRequest.ArrowData(
-                # With every request, though the first alone needs it: no request depends on another then.
-                writer_schema=types.ArrowSchema(serialized_schema=rows.schema.serialize().to_pybytes()),
-                rows=types.ArrowRecordBatch(serialized_record_batch=rows.serialize().to_pybytes()),
-            )
-            request.is_sent = True
-            yield types.AppendRowsRequest(
-                write_stream=self.stream, offset=request.offset, arrow_rows=data, trace_id="refeed"
-            )
+    def _frame(self, request: Request) -> bytes:
+        """Return an AppendRowsRequest as it goes over the wire.
 
-    def _take(self, request: _Request, response: Any, what: str) -> None:
+        Protobuf would copy the rows three times on the way, which cost more time than all else that is done
+        with them; so it makes the envelope, and the two heads around the rows are written by hand.
+        """
+        rows = request.rows.serialize()
+        batch = field_head(1, rows.size)  # ArrowRecordBatch.serialized_record_batch
+        # With every request, though the first alone needs it: no request depends on another then.
+        schema = _ArrowData(writer_schema={"serialized_schema": request.rows.schema.serialize().to_pybytes()})
+        data = schema.SerializeToString() + field_head(2, len(batch) + rows.size)  # ArrowData.rows
+        envelope = _AppendRowsRequest(write_stream=self.stream, trace_id="refeed")
+        envelope.offset.value = request.offset
+        arrow_rows = field_head(5, len(data) + len(batch) + rows.size)  # AppendRowsRequest.arrow_rows
+        return b"".join((envelope.SerializeToString(), arrow_rows, data, batch, rows))
+
+    def _take(self, request: Request, response: Any, what: str) -> None:
         code = response.error.code
         if not code:
             found = response.append_result.offset
@@ -177,10 +185,9 @@ class StreamAppender:
             raise self._error(response.error, what)
         self.offset = request.offset + request.rows.num_rows
 
-    def _leave_out(self, request: _Request, reasons: dict[int, str]) -> None:
-        rows = request.rows
+    def _leave_out(self, rows: pa.RecordBatch, reasons: dict[int, str]) -> pa.RecordBatch:
         self.refusals += [Refusal(rows.slice(index, 1), reason) for index, reason in sorted(reasons.items())]
-        request.rows = rows.filter(pa.array([index not in reasons for index in range(rows.num_rows)]))
+        return rows.filter(pa.array([index not in reasons for index in range(rows.num_rows)]))
 
     def _error(self, status: Any, what: str) -> WarehouseError:
         if status.code == code_pb2.OUT_OF_RANGE:

@@ -1,8 +1,7 @@
 """What a task does with its messages: append them where nobody sees them, and say what there is to commit."""
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
@@ -12,6 +11,7 @@ import structlog
 
 from connectors.bigquery.append import PENDING, StreamAppender, create_stream, finalize_stream
 from connectors.bigquery.client import Clients, Connection, process_clients
+from connectors.bigquery.outbox import Outbox
 from connectors.bigquery.rows import Refusal, archive_batch, cut, dead_letter_batch
 from connectors.bigquery.staged import StagedRows, drop_staged, stage_rows
 from connectors.bigquery.tables import DEAD_LETTERS, TableId
@@ -20,9 +20,10 @@ from model.errors import WarehouseError, WarehouseUnavailableError
 
 _log = structlog.get_logger(__name__)
 
-# Rows are sent in groups, a connection each: large enough for the round trip, small enough to begin early.
-_GROUP_BYTES: Final = 8 * 1024 * 1024
-_GROUPS_WAITING: Final = 4
+# Small batches wait for each other until a request is worth its round trip.
+_GROUP_BYTES: Final = 2 * 1024 * 1024
+# Rows that are kept until BigQuery has answered for them: some requests are on their way while others are made.
+_UNANSWERED_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +139,42 @@ class PartWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Append ``batches`` from a thread while this one waits for more of them."""
+        outbox = Outbox(_UNANSWERED_BYTES)
+        with ThreadPoolExecutor(1, thread_name_prefix="append") as pool:
+            sending = pool.submit(self._send, outbox)
+            try:
+                for group in self._groups(batches):
+                    fitting, large = cut(group, self._append_bytes)
+                    self._large += large
+                    for rows in fitting:
+                        outbox.put(rows)
+            finally:
+                outbox.close()
+            sending.result()
+
+    def _groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         waiting: list[pa.RecordBatch] = []
         waiting_bytes = 0
-        flying: deque[Future[None]] = deque()
-        with ThreadPoolExecutor(1, thread_name_prefix="append") as pool:
-            for batch in batches:
-                self.rows += batch.num_rows
-                self.size_bytes += batch.nbytes
-                waiting.append(batch)
-                waiting_bytes += batch.nbytes
-                if waiting_bytes >= _GROUP_BYTES:
-                    flying.append(pool.submit(self._append, waiting))
-                    waiting, waiting_bytes = [], 0
-                while flying and (flying[0].done() or len(flying) > _GROUPS_WAITING):
-                    flying.popleft().result()
-            flying.append(pool.submit(self._append, waiting))
-            for future in flying:
-                future.result()
+        for batch in batches:
+            self.rows += batch.num_rows
+            self.size_bytes += batch.nbytes
+            waiting.append(batch)
+            waiting_bytes += batch.nbytes
+            if waiting_bytes >= _GROUP_BYTES:
+                yield waiting
+                waiting, waiting_bytes = [], 0
+        yield waiting
+
+    def _send(self, outbox: Outbox) -> None:
+        """Append what comes through ``outbox`` to a stream, made when there is something for it."""
+        try:
+            if outbox.wait():
+                stream = create_stream(self._clients, self._table, PENDING)
+                self._appender = StreamAppender(self._clients, stream)
+                self._appender.drain(outbox)
+        except BaseException as exc:
+            outbox.fail(exc)
+            raise
 
     def finish(self) -> tuple[list[TablePart], list[Refusal]]:
         """Let nothing more in; return what there is to commit, and the rows that BigQuery refused."""
@@ -175,14 +195,6 @@ class PartWriter:
             failpoint.hit("bigquery.staged")
         is_empty = stream is None and staged is None
         return ([] if is_empty else [TablePart(str(self._table), stream, staged)]), refusals
-
-    def _append(self, batches: Sequence[pa.RecordBatch]) -> None:
-        fitting, large = cut(batches, self._append_bytes)
-        self._large += large
-        if fitting:
-            if self._appender is None:
-                self._appender = StreamAppender(self._clients, create_stream(self._clients, self._table, PENDING))
-            self._appender.append(fitting)
 
 
 def _log_refusals(refusals: Sequence[Refusal]) -> None:

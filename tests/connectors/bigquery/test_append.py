@@ -1,9 +1,14 @@
 """Every row once at its own offset, whatever the stand-in does with the connection."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from google.cloud.bigquery_storage_v1 import types
 
 from connectors.bigquery.append import COMMITTED, PENDING, StreamAppender, create_stream, finalize_stream
 from connectors.bigquery.client import Clients, Connection
+from connectors.bigquery.outbox import Outbox, Request
 from connectors.bigquery.rows import archive_batch
 from model.errors import (
     QuotaExceededError,
@@ -13,6 +18,7 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from tests.connectors.bigquery.conftest import NOW
+from tests.standin.fixture import wait_until
 
 
 @pytest.fixture
@@ -38,6 +44,50 @@ def test_all_rows_are_in_the_stream_in_order(appender, clients, batches):
     appender.append(batches[:1])
     assert finalize_stream(clients, appender.stream) == 12
     assert finalize_stream(clients, appender.stream) == 12
+
+
+def test_a_request_is_what_protobuf_makes_of_it(appender, batches):
+    rows = batches[3]
+    wanted = types.AppendRowsRequest(
+        write_stream=appender.stream,
+        offset=7,
+        trace_id="refeed",
+        arrow_rows={
+            "writer_schema": {"serialized_schema": rows.schema.serialize().to_pybytes()},
+            "rows": {"serialized_record_batch": rows.serialize().to_pybytes()},
+        },
+    )
+    assert types.AppendRowsRequest.deserialize(appender._frame(Request(rows, 7))) == wanted
+
+
+def test_rows_go_while_others_come(appender, clients, batches):
+    outbox = Outbox()
+    with ThreadPoolExecutor(1) as pool:
+        draining = pool.submit(appender.drain, outbox)
+        for number, rows in enumerate(batches):
+            outbox.put(rows)
+            wait_until(lambda n=number: appender.offset == 2 * n + 2, "durable before the next rows are there")
+        outbox.close()
+        draining.result(30)
+    assert finalize_stream(clients, appender.stream) == 10
+
+
+def test_a_failure_after_a_long_quiet_time_is_tried_again_like_any_other(
+    clients, archive, batches, shared_standin
+):
+    appender = StreamAppender(clients, create_stream(clients, archive.table, PENDING), seconds=0.5)
+    outbox = Outbox()
+    with ThreadPoolExecutor(1) as pool:
+        draining = pool.submit(appender.drain, outbox)
+        outbox.put(batches[0])
+        wait_until(lambda: appender.offset == 2, "the first rows are durable")
+        quiet_until = time.monotonic() + 0.6  # longer than it tries
+        wait_until(lambda: time.monotonic() > quiet_until, "some quiet")
+        shared_standin.fault("AppendRows", status="UNAVAILABLE")
+        outbox.put(batches[1])
+        outbox.close()
+        draining.result(30)
+    assert finalize_stream(clients, appender.stream) == 4
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
