@@ -12,7 +12,8 @@ from sql.datatypes import DATE, INT64, INTERVAL, STRING, UNKNOWN, SqlType, commo
 from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, PARTS, Function
 from sql.names import Scope
-from sql.syntax import Call, Expression, Lambda, NamedArgument, OrderItem, Path, WindowSpec
+from sql.sorting import order_item
+from sql.syntax import Call, Expression, Lambda, NamedArgument, OrderItem, Path
 from sql.values import (
     AGGREGATED_ITEMS,
     BROKEN,
@@ -24,6 +25,7 @@ from sql.values import (
     without_errors,
     without_strings,
 )
+from sql.windows import WindowBinding
 
 if TYPE_CHECKING:
     from sql.expression_binder import ExpressionBinder
@@ -41,6 +43,7 @@ _PREFIXES: Final = {
 }
 # Aggregates that take ORDER BY and LIMIT, or IGNORE NULLS, between their parentheses.
 _ORDERED: Final = {"ARRAY_AGG", "STRING_AGG", "ARRAY_CONCAT_AGG"}
+_NOT_DISTINCT: Final = {"CORR", "COVAR_POP", "COVAR_SAMP"}
 _NULLS: Final = {
     "ARRAY_AGG",
     "FIRST_VALUE",
@@ -65,6 +68,13 @@ _GROWING: Final[dict[str, int | None]] = {
     "RPAD": 1,
 }
 MAX_GROWTH: Final = 10_000
+# Arguments that say how a call works, known before it runs: the place, the least and the most.
+_SETTINGS: Final[dict[str, tuple[int, float | None, float | None]]] = {
+    "STRING_AGG": (1, None, None), "LAG": (1, None, None), "LEAD": (1, None, None),
+    "NTILE": (0, 1, None), "NTH_VALUE": (1, 1, None), "PERCENTILE_CONT": (1, 0, 1), "PERCENTILE_DISC": (1, 0, 1),
+    "HLL_COUNT.INIT": (1, 10, 24), "APPROX_QUANTILES": (1, 1, None), "APPROX_TOP_COUNT": (1, 1, None),
+    "APPROX_TOP_SUM": (2, 1, None),
+}  # fmt: skip
 # Where functions take a time zone.
 _ZONED: Final = {
     "DATE": 1, "DATETIME": 1, "TIMESTAMP": 1, "STRING": 1, "CURRENT_TIME": 0, "TIME": 1,
@@ -77,25 +87,6 @@ _CLASSES: Final = {
     "MOMENT": ("DATE", "DATETIME", "TIMESTAMP"),
     "WHEN": ("DATE", "DATETIME", "TIMESTAMP", "STRING"),
 }
-
-
-def order_item(binder: ExpressionBinder, item: OrderItem, scope: Scope) -> str:
-    """Return one sort key for the lake; GoogleSQL sorts NULL as the smallest value."""
-    value = binder.bind(item.key, scope)
-    if not value.type.is_orderable and value.type.is_known:
-        binder.fault(item, "type_mismatch", f"Values of {value.type} have no order.")
-    return value.lake + direction(item)
-
-
-def direction(item: OrderItem) -> str:
-    """Return how a sort key is sorted, NULLs said outright.
-
-    Example:
-        >>> direction(OrderItem(0, Expression(0), is_descending=True, nulls_first=None))
-        ' DESC NULLS LAST'
-    """
-    first = item.nulls_first if item.nulls_first is not None else not item.is_descending
-    return f" {'DESC' if item.is_descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
 
 class CallBinding:
@@ -198,6 +189,8 @@ class CallBinding:
                 "function_arguments",
                 f"{name} is no aggregate: DISTINCT, ORDER BY, LIMIT and OVER are not allowed.",
             )
+        if node.is_distinct and name in _NOT_DISTINCT:
+            self._fault("function_arguments", f"{name} takes no DISTINCT.")
         if (node.order_by or node.limit) and name not in _ORDERED:
             self._fault("function_arguments", f"{name} takes no ORDER BY and no LIMIT.")
         if node.nulls and name not in _NULLS:
@@ -236,7 +229,26 @@ class CallBinding:
         found = [value for value in values if value is not None]
         if function.name in _ZONED and len(found) > _ZONED[function.name]:
             self._binder.check_zone(node, found[_ZONED[function.name]])
+        self._check_settings(function, found)
+        if function.name == "STRING_AGG" and not fits(found[-1].type, found[0].type, is_literal=True):
+            self._fault("type_mismatch", f"STRING_AGG takes a separator of type {found[0].type}.")
         return self._unified(function, found)
+
+    def _check_settings(self, function: Function, values: list[Value]) -> None:
+        """Refuse a setting of a call (how many, how far) that is not written out, or is outside its range."""
+        place, low, high = _SETTINGS.get(function.name, (len(values), None, None))
+        if place >= len(values) or not values[place].type.is_known:
+            return
+        node = self._node.arguments[place]
+        number = literals.number_of(node, values[place])
+        is_outside = number is not None and (
+            (low is not None and number < low) or (high is not None and number > high)
+        )
+        what = f"Argument {place + 1} of {function.name}"
+        if not values[place].is_literal or values[place].constant is None:
+            self._fault("function_arguments", f"{what} is a literal or a parameter, and not NULL.")
+        elif is_outside:
+            self._fault("function_arguments", f"{what} is {number}, outside its range.")
 
     def _argument(self, function: Function, index: int, argument: object) -> Value | None:
         if isinstance(argument, Lambda):
@@ -259,6 +271,8 @@ class CallBinding:
             return value
         if wanted == "ARRAY":
             allowed = value.type.element is not None or value.type.name == "NULL"
+        elif wanted == "ITEM":
+            allowed = value.type.element is None
         elif wanted == "TEXTS":
             allowed = value.type.element is not None and value.type.element.name in {"STRING", "BYTES", "NULL"}
         elif wanted == "ORDERED":
@@ -281,6 +295,7 @@ class CallBinding:
                 "MOMENT": "a date or time",
                 "WHEN": "a date, a time or STRING",
                 "ORDERED": "a value with an order",
+                "ITEM": "a value that is no ARRAY",
             }.get(wanted, wanted)
             self._binder.fault(
                 argument,
@@ -393,7 +408,7 @@ class CallBinding:
         if node.order_by:
             inside = self._scope.in_aggregate
             self._scope.in_aggregate = True
-            order = " ORDER BY " + self.order_text(node.order_by)
+            order = " ORDER BY " + self._order_text(node.order_by, args)
             self._scope.in_aggregate = inside
         lake = lake.replace(DISTINCT, "DISTINCT " if node.is_distinct else "").replace(ORDER, order)
         lake = lake.replace(NULLS, " IGNORE NULLS" if node.nulls == "IGNORE" else "")
@@ -405,7 +420,7 @@ class CallBinding:
         if function.name == "ARRAY_AGG" and node.nulls == "IGNORE" and args:
             lake += f" FILTER (WHERE {args[0].lake} IS NOT NULL)"
         if node.over is not None:
-            lake = f"{lake} OVER ({self.window_text(node.over)})"
+            lake = f"{lake} OVER ({WindowBinding(self._binder, node, self._scope).bind(function, node.over)})"
         if function.name == "SUM" and args and args[0].type == INT64:
             # The engine sums integers into a wider type.
             lake = f"CAST({lake} AS BIGINT)"
@@ -419,32 +434,9 @@ class CallBinding:
                 self._binder.gap(node, f"{function.name} with LIMIT")
         return lake
 
-    def order_text(self, items: tuple[OrderItem, ...]) -> str:
+    def _order_text(self, items: tuple[OrderItem, ...], args: list[Value]) -> str:
         """Return sort keys for the lake."""
-        return ", ".join(order_item(self._binder, item, self._scope) for item in items)
-
-    def window_text(self, spec: WindowSpec) -> str:
-        """Return a window for the lake, named windows written out."""
-        spec = self._binder.window(spec, self._scope)
-        parts = []
-        if spec.partition_by:
-            keys = []
-            for key in spec.partition_by:
-                value = self._binder.bind(key, self._scope)
-                if value.type.is_known and not value.type.is_groupable:
-                    self._binder.fault(key, "type_mismatch", f"Values of {value.type} can't be compared.")
-                keys.append(value.lake)
-            parts.append("PARTITION BY " + ", ".join(keys))
-        if spec.order_by:
-            parts.append("ORDER BY " + self.order_text(spec.order_by))
-        if spec.frame and spec.low:
-            bounds = []
-            for bound in (spec.low, spec.high):
-                if bound is None:
-                    continue
-                amount = self._binder.bind(bound.amount, self._scope).lake if bound.amount is not None else None
-                bounds.append(bound.kind if amount is None else f"{amount} {bound.kind}")
-            parts.append(
-                f"{spec.frame} " + (f"BETWEEN {bounds[0]} AND {bounds[1]}" if len(bounds) > 1 else bounds[0])
-            )
-        return " ".join(parts)
+        keys = [order_item(self._binder, item, self._scope) for item in items]
+        if self._node.is_distinct and any(not key.startswith(f"{args[0].lake} ") for key in keys):
+            self._fault("function_arguments", "DISTINCT values can only be ordered by themselves.")
+        return ", ".join(keys)

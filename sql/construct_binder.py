@@ -22,6 +22,7 @@ from sql.datatypes import (
     common_type,
     is_castable,
     lake_type,
+    settled,
 )  # fmt: skip
 from sql.functions.registry import PARTS
 from sql.names import Scope
@@ -200,6 +201,8 @@ class ConstructBinder(Binder, ABC):
     def bind_struct(self, node: StructLiteral, scope: Scope) -> Value:
         """Bind a struct or a tuple."""
         values = [self.bind(item, scope) for item, _ in node.items]
+        if node.type is None:
+            values = [literals.bent(value, settled(value.type)) for value in values]
         if node.type is not None:
             kind = self.read_type(node.type)
             if len(kind.fields) != len(values):

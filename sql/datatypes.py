@@ -100,6 +100,16 @@ def array_of(element: SqlType) -> SqlType:
     return SqlType("ARRAY", element)
 
 
+def settled(kind: SqlType) -> SqlType:
+    """Return what a bare NULL's type becomes where nothing beside it says better: INT64, as in GoogleSQL.
+
+    Example:
+        >>> settled(array_of(NULL)) == array_of(INT64)
+        True
+    """
+    return INT64 if kind == NULL else array_of(INT64) if kind.element == NULL else kind
+
+
 def lake_type(kind: SqlType) -> str | None:
     """Return what the lake's engine calls ``kind``, or None when it has no such type.
 

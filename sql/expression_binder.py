@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from sql.datatypes import (
     array_of,
     common_type,
     lake_type,
+    settled,
 )  # fmt: skip
 from sql.names import AmbiguousNameError, Scope, find_path
 from sql.syntax import (
@@ -55,6 +57,7 @@ from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, quote_name, qu
 
 MAX_LAKE_TEXT: Final = 200_000
 _ARITHMETIC: Final = {"+", "-", "*", "/"}
+_SHIFTS: Final = {"<<", ">>"}
 
 
 class ExpressionBinder(ConstructBinder):
@@ -210,10 +213,19 @@ class ExpressionBinder(ConstructBinder):
         if node.operators[0] in {"AND", "OR"}:
             parts = [self.truth(operand, scope).lake for operand in node.operands]
             return Value(BOOL, "(" + f" {node.operators[0]} ".join(parts) + ")")
+        self._refuse_null(
+            node, [operator for operator in node.operators if operator not in _SHIFTS], node.operands
+        )
         value = self.bind(node.operands[0], scope)
         for operator, operand in zip(node.operators, node.operands[1:], strict=True):
             value = self._binary(node, operator, value, self.bind(operand, scope))
         return value
+
+    def _refuse_null(self, node: Expression, operators: Sequence[str], operands: Sequence[Expression]) -> None:
+        """Refuse a bare NULL beside an operator that GoogleSQL gives none: it says nothing, and has no type."""
+        if operators and any(isinstance(operand, Constant) and operand.type == "NULL" for operand in operands):
+            rewrite = "x IS NULL, or CAST(NULL AS STRING)"
+            self.fault(node, "literal_invalid", f"{operators[0]} does not take a bare NULL.", rewrite)
 
     def _binary(self, node: Expression, operator: str, left: Value, right: Value) -> Value:
         if not (left.type.is_known and right.type.is_known):
@@ -275,6 +287,8 @@ class ExpressionBinder(ConstructBinder):
         return None
 
     def _comparison(self, node: Comparison, scope: Scope) -> Value:
+        if "DISTINCT" not in node.operator:
+            self._refuse_null(node, [node.operator], [node.left, node.right])
         left, right = self.bind(node.left, scope), self.bind(node.right, scope)
         if not (left.type.is_known and right.type.is_known):
             return Value(BOOL, "NULL")
@@ -289,6 +303,8 @@ class ExpressionBinder(ConstructBinder):
             return Value(BOOL, f"({left.lake} {node.operator} {right.lake} ESCAPE '\\')")
         if left.type == JSON or (left.type.element is not None):
             return self.fault(node, "type_mismatch", f"Values of {left.type} can't be compared.")
+        if left.type.name == "STRUCT" and node.operator in {"<", "<=", ">", ">="}:
+            return self.fault(node, "type_mismatch", f"Values of {left.type} have no order.")
         return Value(BOOL, f"({left.lake} {node.operator} {right.lake})")
 
     def unify(self, node: Expression, values: list[Value], nodes: list[Expression]) -> list[Value]:
@@ -311,6 +327,7 @@ class ExpressionBinder(ConstructBinder):
         return out
 
     def _unary(self, node: Unary, scope: Scope) -> Value:
+        self._refuse_null(node, [node.operator], [node.operand])
         if node.operator == "NOT":
             return Value(BOOL, f"(NOT {self.truth(node.operand, scope).lake})")
         value = self.bind(node.operand, scope)
@@ -318,6 +335,8 @@ class ExpressionBinder(ConstructBinder):
             return value
         if not value.type.is_number and not (value.type == INTERVAL and node.operator == "-"):
             return self.fault(node, "type_mismatch", f"{node.operator}{value.type} has no meaning.")
+        if node.operator == "~" and value.type != INT64:
+            return self.fault(node, "type_mismatch", f"~{value.type} has no meaning.")
         constant = -value.constant if node.operator == "-" and isinstance(value.constant, int) else NOT_CONSTANT
         return Value(value.type, f"({node.operator}{value.lake})", constant=constant)
 
@@ -340,6 +359,7 @@ class ExpressionBinder(ConstructBinder):
             if len(relation.columns) != 1:
                 return self.fault(node.query, "subquery_columns", "A query after IN has exactly one column.")
             inner = relation.columns[0].value
+            value = literals.bent(value, settled(value.type))
             if common_type([(value.type, value.is_literal), (inner.type, False)]) is None:
                 return self.fault(node, "type_mismatch", f"{value.type} and {inner.type} do not go together.")
             return Value(BOOL, f"({literals.bent(value, inner.type).lake} {negation}IN ({relation.sql}))")

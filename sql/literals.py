@@ -290,3 +290,12 @@ def known_arguments(args: Sequence[Value]) -> list[Any] | None:
     """Return the constants of ``args`` when all are known."""
     constants = [arg.constant for arg in args]
     return None if any(c is NOT_CONSTANT for c in constants) else constants
+
+
+def number_of(node: object, value: Value) -> float | None:
+    """Return the number that is written at ``node`` or given by a parameter, None when it is none."""
+    if isinstance(value.constant, int | float):
+        return value.constant
+    if isinstance(node, Constant) and node.type in {"INT64", "FLOAT64"}:
+        return float(str(node.value))
+    return None

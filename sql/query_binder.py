@@ -8,11 +8,11 @@ from typing import Final
 
 from sql import amplification, literals
 from sql.binder import Scan
-from sql.calls import direction, order_item
-from sql.datatypes import UNKNOWN, SqlType, common_type
+from sql.datatypes import NULL, UNKNOWN, SqlType, common_type, settled
 from sql.expression_binder import ExpressionBinder
 from sql.from_binder import FromBinder
 from sql.names import Column, Item, Scope
+from sql.sorting import direction, order_item
 from sql.syntax import (
     Constant,
     Expression,
@@ -28,6 +28,10 @@ from sql.syntax import (
 from sql.values import AGGREGATED_ITEMS, MANY_ITEMS, Origin, Value, quote_name
 
 _RESERVED_PREFIXES: Final = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
+
+
+# Literals that may be grouped by, oddly.
+_TYPED_LITERALS: Final = {"DATE", "DATETIME", "TIME", "TIMESTAMP", "NUMERIC", "BIGNUMERIC", "INTERVAL", "JSON"}
 
 
 @dataclass(slots=True)
@@ -52,6 +56,12 @@ class Relation:
     factor: int = 1
     # How often it reads tables, when it is a CTE.
     readings: int = 0
+
+    def column_beside_others(self, index: int) -> Value:
+        """Return a column as a set operation sees it: a bare NULL takes the type of the parts beside it."""
+        if index < len(self.selected) and self.selected[index].type == NULL:
+            return replace(self.columns[index].value, type=NULL)
+        return self.columns[index].value
 
 
 MAX_HANDED_ON: Final = 50
@@ -133,7 +143,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         columns = []
         texts: list[list[str]] = [[] for _ in parts]
         for index, column in enumerate(first.columns):
-            values = [part.columns[index].value for part in parts]
+            values = [part.column_beside_others(index) for part in parts]
             kind = common_type([(value.type, value.is_literal) for value in values])
             if kind is None:
                 kinds = ", ".join(dict.fromkeys(str(value.type) for value in values))
@@ -191,7 +201,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
         is_limited = query is not None and query.limit is not None
         rows, factor = amplification.check(self, node, scope, is_limited=is_limited)
         grouped = self._bind_grouping(node, scope)
-        scope.clause, scope.allows_aggregates, scope.allows_windows = "SELECT", True, True
+        has_rows = node.source is not None
+        scope.clause = "SELECT" if has_rows else "a SELECT without FROM"
+        scope.allows_aggregates = scope.allows_windows = has_rows
         relation = self._bind_items(node, scope)
         self._tell_items(relation, None if grouped else rows or MANY_ITEMS)
         group, having, qualify = self._bind_tail(node, scope, relation, is_grouped=grouped)
@@ -255,6 +267,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 self.fault(key, "group_ordinal", f"There is no column {number} to group by.")
                 return None
             return node.items[number - 1].value  # type: ignore[return-value]
+        if isinstance(key, Constant) and key.type not in _TYPED_LITERALS:
+            self.fault(key, "group_ordinal", "GROUP BY a literal groups nothing.")
+            return None
         if isinstance(key, Path) and len(key.names) == 1:
             for item in plain:
                 if item.alias is not None and item.alias.key == key.names[0].key:
@@ -280,10 +295,21 @@ class QueryBinder(FromBinder, ExpressionBinder):
             having = f" HAVING {self.truth(node.having, scope).lake}"
             if not (is_grouped or scope.has_aggregates):
                 self.fault(node.having, "not_grouped", "HAVING needs GROUP BY or an aggregate.")
-        scope.allows_windows = True
+        scope.allows_windows = node.source is not None
         if node.qualify is not None:
             scope.clause = "QUALIFY"
+            if not (node.where or is_grouped or node.having):
+                self.fault(
+                    node.qualify,
+                    "clause_not_allowed",
+                    "QUALIFY needs WHERE, GROUP BY or HAVING.",
+                    "WHERE TRUE QUALIFY ...",
+                )
             qualify = f" QUALIFY {self.truth(node.qualify, scope).lake}"
+            if not scope.has_windows:
+                self.fault(
+                    node.qualify, "clause_not_allowed", "QUALIFY needs a window function: use WHERE or HAVING."
+                )
         return group, having, qualify
 
     def _check_grouped(self, scope: Scope, *, is_grouped: bool) -> None:
@@ -330,7 +356,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         return relation
 
     def _renamed(self, value: Value) -> Value:
-        return Value(value.type, self.fresh("o"), value.origin, value.partition, items=value.items)
+        return Value(settled(value.type), self.fresh("o"), value.origin, value.partition, items=value.items)
 
     def _tell_items(self, relation: Relation, items: int | None) -> None:
         """Tell the arrays that aggregates make how many rows these are over; groups give back what they took."""

@@ -43,3 +43,9 @@ SELECT NEW x.y(1 AS z) FROM backup.messages
 --- columns matched by name
 --: codes clause_not_allowed
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' UNION ALL BY NAME SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- qualify alone
+--: codes clause_not_allowed
+SELECT * FROM (SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01') QUALIFY ROW_NUMBER() OVER (PARTITION BY message_id ORDER BY publish_time) = 1
+--- qualify without a window
+--: codes clause_not_allowed
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' QUALIFY TRUE

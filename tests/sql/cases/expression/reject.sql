@@ -44,7 +44,7 @@ SELECT *, CAST(PARSE_JSON('1') AS INT64) AS n FROM backup.messages WHERE _PARTIT
 --: codes syntax
 SELECT * FROM (backup.messages) WHERE _PARTITIONDATE = '2024-01-01'
 --- a filter without a table
---: codes clause_not_allowed
+--: codes aggregate_not_allowed clause_not_allowed
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND publish_time = (SELECT MAX(publish_time) WHERE TRUE)
 --- a part of a text
 --: codes type_mismatch
@@ -70,3 +70,45 @@ SELECT *, EXTRACT(HOUR FROM publish_time AT TIME ZONE m) AS h FROM backup.messag
 --- a time zone for a date
 --: codes type_mismatch
 SELECT *, EXTRACT(DAY FROM DATE(publish_time) AT TIME ZONE 'UTC') AS d FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a comparison with a bare null
+--: codes literal_invalid
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic = NULL
+--- a bare null on the left
+--: codes literal_invalid
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND NULL <> topic
+--- a bare null in brackets
+--: codes literal_invalid
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND (NULL) = topic
+--- like a bare null
+--: codes literal_invalid
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic NOT LIKE NULL
+--- not a bare null
+--: codes literal_invalid
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND NOT NULL
+--- a sum with a bare null
+--: codes literal_invalid
+SELECT *, 1 + NULL AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a text and a bare null
+--: codes literal_invalid
+SELECT *, topic || NULL AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a null that a query makes a number
+--: codes type_mismatch
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic = (SELECT NULL)
+--- a null that a subquery makes a number
+--: codes type_mismatch
+SELECT * FROM (SELECT *, NULL AS x FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01') WHERE x = 'a'
+--- a text in numbers that were null
+--: codes type_mismatch
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND topic IN (SELECT NULL)
+--- a null in numbers and texts
+--: codes type_mismatch
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND NULL IN (SELECT 'a')
+--- a struct with a null beside one with a text
+--: codes type_mismatch
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND (topic, NULL) = (topic, 'a')
+--- structs in an order
+--: codes type_mismatch
+SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND STRUCT(1) < STRUCT(2)
+--- the complement of a fraction
+--: codes type_mismatch
+SELECT *, ~ 1.5 AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'

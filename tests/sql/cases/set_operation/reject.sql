@@ -13,3 +13,6 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' UNION SELECT *
 --- except all
 --: codes clause_not_allowed
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' EXCEPT ALL SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a null that has become a number beside a text
+--: codes set_operation_columns
+SELECT data, attributes, x AS message_id FROM (SELECT *, NULL AS x FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01') UNION ALL SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'

@@ -89,7 +89,7 @@ SELECT * FROM backup.messages WHERE _PARTITIONTIME >= (SELECT TIMESTAMP '2024-01
 --: codes window_missing
 SELECT * FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL CAST(RAND() * 1000 AS INT64) DAY)
 --- a bound by null
---: codes window_missing
+--: codes literal_invalid window_missing
 SELECT * FROM backup.messages WHERE _PARTITIONTIME >= NULL
 --- a bound by a parameter that is null
 --: codes window_missing
