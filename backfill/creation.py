@@ -140,14 +140,6 @@ def read_lake_snapshot(valid: ValidRequest, deployment: Deployment) -> ArchiveSn
     )
 
 
-def approval_of(rows: int | None, deployment: Deployment) -> dict[str, Any] | None:
-    """Return what the store keeps about an approval; rows that are not known yet are counted by the driver."""
-    if not deployment.approval_rows:
-        return None
-    is_above = rows is not None and rows > deployment.approval_rows
-    return {"required": is_above, "above_rows": deployment.approval_rows, "rows": rows, "by": None, "at": None}
-
-
 def overlap_guard(
     request: BackfillRequest,
     window: Window,

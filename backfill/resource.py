@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
+from backfill.approval import show_approval
 from backfill.request import BackfillRequest
 from jobs.progress import Progress
 from jobs.store import Job, JobError
@@ -84,7 +85,7 @@ class Backfill:
             progress=job.progress,
             restarts=job.restarts,
             in_flight_at_most=in_flight_at_most,
-            approval=_approval(job),
+            approval=show_approval(job),
             verification=job.verification or _unverified(job),
             error=job.error,
             etag=f'"{job.version}"',
@@ -99,31 +100,6 @@ class Backfill:
             "state": self.state.value,
             **{name: render_moment(getattr(self, name)) for name in _TIMES},
         }
-
-
-def exceeds_approval(job: Job) -> bool:
-    """Say whether the job has more rows than one person may decide about, and nobody else has approved it.
-
-    What is known counts: the plan's rows at first, those that were selected later.
-    """
-    approval = job.approval or {}
-    if approval.get("by") is not None or not approval.get("above_rows"):
-        return False
-    rows = max(approval.get("rows") or 0, job.progress.selected or 0)
-    return rows > int(approval["above_rows"])
-
-
-def _approval(job: Job) -> dict[str, Any] | None:
-    if job.approval is None:
-        return None
-    rows = job.progress.selected if job.progress.selected is not None else job.approval.get("rows")
-    return {
-        "required": exceeds_approval(job) or job.approval.get("by") is not None,
-        "above_rows": job.approval.get("above_rows"),
-        "rows": rows,
-        "by": job.approval.get("by"),
-        "at": job.approval.get("at"),
-    }
 
 
 def _unverified(job: Job) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
 
+from backfill.approval import allowed_rows, approval_of, approved, exceeds_approval, is_approved
 from backfill.chores import KIND, verify_again_seconds
 from backfill.creation import (
-    approval_of,
     check_rows,
     check_subscriptions,
     ensure_topic,
@@ -24,7 +23,7 @@ from backfill.overview import Overview
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
 from backfill.request import BackfillRequest, ValidRequest, validate_changes
-from backfill.resource import Backfill, exceeds_approval
+from backfill.resource import Backfill
 from backfill.steering import Steering
 from backfill.supervisor import Supervisor
 from backfill.verification import Verifier
@@ -223,11 +222,11 @@ class BackfillService(BackfillReader):
             return self._show(job)
         if job.state is JobState.PAUSED and exceeds_approval(job):
             raise ApprovalRequiredError(
-                f"{job.id} has more than {(job.approval or {})['above_rows']} rows: somebody other than "
-                f"{job.created_by} has to approve it.",
+                f"{job.id} has more than {allowed_rows(job)} rows: somebody other than {job.created_by} has to "
+                "approve it.",
                 id=job.id,
             )
-        if _is_approved(job):
+        if is_approved(job):
             # Whoever approved it may have died before its driver could learn of that.
             self._write_run(job)
         job = self._steering.resume(
@@ -300,8 +299,9 @@ class BackfillService(BackfillReader):
         return self._show(job)
 
     def approve(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
-        """Let a backfill with many rows go on; a person other than its creator has looked at it.
+        """Let a backfill with so many rows go on; a person other than its creator has looked at it.
 
+        It holds for the rows that are known by then: where more are selected later, another one is needed.
         One that waited for nothing else starts or goes on at once; one that was to start paused, or that somebody
         has paused, stays paused.
 
@@ -317,19 +317,12 @@ class BackfillService(BackfillReader):
             raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
         if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
             raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
-        approval = {
-            **(job.approval or {}),
-            "required": True,
-            "rows": job.progress.selected
-            if job.progress.selected is not None
-            else (job.approval or {}).get("rows"),
-            "by": principal.name,
-            "at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-        }
+        approval = approved(job, principal.name)
         job = self._store.change(
             job.id,
             actor=principal.name,
             what="approved",
+            why=f"{approval['rows']} rows",
             approval=approval,
             expected_version=_expected(job, versions),
         )
@@ -405,7 +398,7 @@ class BackfillService(BackfillReader):
                 state=JobState.PAUSED if request.start_paused else JobState.PENDING,
                 options=_options(request),
                 plan_id=request.plan_id,
-                approval=approval_of(rows, self._deployment),
+                approval=approval_of(rows, self._deployment.approval_rows),
                 guard=overlap_guard(request, valid.window, sources, self._folder_of),
             )
         finally:
@@ -424,10 +417,12 @@ class BackfillService(BackfillReader):
         return job
 
     def _write_run(self, job: Job, **changes: Any) -> None:
-        """Change how the job's next attempt runs; what is approved waits for no approval any more."""
+        """Change how the job's next attempt runs; so many rows as are approved wait for no approval any more."""
         folder = self._folder_of(job.id)
         specification = folder.read_specification()
-        run = {**specification.get("run", {}), **changes, **({"approval_rows": None} if _is_approved(job) else {})}
+        run = {**specification.get("run", {}), **changes}
+        if is_approved(job):
+            run["approval_rows"] = allowed_rows(job)
         folder.write_specification({**specification, "run": run})
 
     def _check_retry(self, job: Job, only: str) -> None:
@@ -447,10 +442,6 @@ def _check_version(job: Job, versions: Versions) -> None:
 def _expected(job: Job, versions: Versions) -> int | None:
     """Return the version that the store is to find: the one that was read, where the caller named some."""
     return None if versions is None else job.version
-
-
-def _is_approved(job: Job) -> bool:
-    return (job.approval or {}).get("by") is not None
 
 
 def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from backfill.job import hold
 from backfill.request import BackfillRequest
 from backfill.service import BackfillService
 from connectors.lake.archive import LakeArchive
@@ -320,7 +321,7 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
 
     assert approved.approval is not None
     assert (approved.approval["by"], approved.approval["required"]) == ("key:bob", True)
-    assert folder_of(made.id).read_specification()["run"]["approval_rows"] is None
+    assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
     service.start()
     wait_for(lambda: len(launcher.launched) == 1, "it is launched")
     with pytest.raises(JobStateError, match="does not wait"):
@@ -352,6 +353,43 @@ def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
 
     assert approved.state is JobState.RUNNING
     assert folder_of(made.id).may_publish(1)
+
+
+def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
+    open_service: Callable[..., BackfillService],
+    request_of: RequestOf,
+    archive: LakeArchive,
+    wait_for: Wait,
+    folder_of: FolderOf,
+    *,
+    publish: Callable[..., None],
+) -> None:
+    """The archive grows between the plan and the query; somebody has looked at 30 rows, and not at 31."""
+    service = open_service(approval_rows=29)
+    plan = service.plan(request_of(), principal=ANN)
+    made = service.create(request_of(plan_id=plan["plan_id"]), principal=ANN)
+    service.approve(made.id, principal=BOB)
+    service.start()
+    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    publish(made.id, 31, 0)
+    assert hold(folder_of(made.id), 1, 31)
+    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
+
+    waiting = service.get(made.id, principal=ANN)
+    assert waiting.approval == {"required": True, "above_rows": 29, "rows": 31, "by": None, "at": None}
+    said = service.list_events(made.id, principal=ANN)[-1]
+    assert (said.actor, said.what) == ("driver", "RUNNING -> PAUSED")
+    assert said.why == "31 rows are selected; above 30 somebody has to approve."
+    with pytest.raises(ApprovalRequiredError, match="more than 30 rows"):
+        service.resume(made.id, principal=ANN)
+    again = service.approve(made.id, principal=BOB)
+
+    assert again.state is JobState.RUNNING
+    assert not hold(folder_of(made.id), 1, 31)
+    assert [e.why for e in service.list_events(made.id, principal=ANN) if e.what == "approved"] == [
+        "30 rows",
+        "31 rows",
+    ]
 
 
 def test_an_approval_does_not_resume_what_somebody_has_paused(
@@ -391,7 +429,7 @@ def test_an_approval_reaches_the_driver_though_the_service_died_after_it(
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 1
 
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
-    assert folder_of(made.id).read_specification()["run"]["approval_rows"] is None
+    assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
 
 
 def test_a_small_backfill_needs_nobody_else(
