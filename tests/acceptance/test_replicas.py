@@ -93,9 +93,14 @@ class Replicas:
 
     def wait_until_all_succeeded(self) -> None:
         try:
-            self.wait(lambda: not self.unfinished(), "all have succeeded")
+            self.wait(self.have_all_ended, "all have succeeded")
         except AssertionError as exc:
             raise AssertionError(f"{exc}\nunfinished: {self.unfinished()}") from exc
+
+    def have_all_ended(self) -> bool:
+        unfinished = self.unfinished()
+        assert not any(job.state.is_final for job in unfinished), "some ended otherwise"
+        return not unfinished
 
     def unfinished(self) -> list[Job]:
         return [job for job in self.jobs() if job.state is not JobState.SUCCEEDED]
