@@ -12,6 +12,7 @@ import structlog
 
 from backup.source import PulledPart
 from backup.warehouse import Archive, Part
+from connectors.pubsub.source import collect_results
 from jobs.stream.hold import Hold, raise_reported, read_faults
 from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids
 from jobs.stream.status import StatusFile
@@ -87,7 +88,7 @@ class Archiver:
         The batch id is not used: a batch that Spark plans again holds other messages.
         """
         try:
-            self._archive_rows(results.collect())
+            self._archive_rows(collect_results(results))
         except RefeedError as exc:
             # Spark turns it into an exception of its own; the job wants this one.
             self.failure = exc

@@ -82,7 +82,7 @@ def _train(archive: str, base: str, scratch: str) -> None:
     query = (
         spark.readStream.format(_Ticker.name())
         .load()
-        .writeStream.foreachBatch(lambda rows, _: rows.collect())
+        .writeStream.foreachBatch(lambda rows, _: rows.toArrow())
         .option("checkpointLocation", f"{scratch}/checkpoint")
         .start()
     )

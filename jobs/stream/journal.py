@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
@@ -155,15 +156,24 @@ class Journal:
                 self.forget(entry)
 
     def find_known(self, ids: pa.Table) -> pa.BooleanArray:
-        """Say of each row whether its (topic, message_id) is in the journal, or stands in an earlier row."""
-        keys = _keys(ids)
-        known = _is_repeated(keys)
-        ends = pc.min_max(ids.column("publish_time"))
+        """Say of each row whether its (topic, message_id) is in the journal, or stands in an earlier row.
+
+        A message that comes again has the publish_time it had, so only rows within the span that a batch and an
+        entry have in common are compared.
+        """
+        known = _is_repeated(ids)
+        times = ids.column("publish_time")
+        ends = pc.min_max(times)
+        first, last = ends["min"].as_py(), ends["max"].as_py()
         for entry in self._entries.values():
-            if entry.last_publish_time < ends["min"].as_py() or ends["max"].as_py() < entry.first_publish_time:
+            if entry.last_publish_time < first or last < entry.first_publish_time:
                 continue
-            known = pc.or_(known, pc.is_in(keys, value_set=_keys(entry.read_ids())))
-        return known
+            is_near = _is_between(times, entry.first_publish_time, entry.last_publish_time)
+            theirs = entry.read_ids()
+            theirs = theirs.filter(_is_between(theirs.column("publish_time"), first, last))
+            places = np.flatnonzero(is_near.to_numpy())
+            known[places] |= pc.is_in(_keys(ids.filter(is_near)), value_set=_keys(theirs)).to_numpy()
+        return pa.array(known, pa.bool_())
 
     def _path(self, attempt: int, state: EntryState) -> Path:
         return self._folder / f"{attempt:015d}.{state}{_SUFFIX}"
@@ -189,16 +199,20 @@ def _keys(ids: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*columns, "\n")
 
 
-def _is_repeated(keys: pa.ChunkedArray) -> pa.BooleanArray:
-    """Say of each key whether it stands in an earlier row."""
-    if pc.count_distinct(keys).as_py() == len(keys):
-        return pa.repeat(pa.scalar(value=False), len(keys))
-    seen: set[str] = set()
-    flags = []
-    for key in keys.to_pylist():
-        flags.append(key in seen)
-        seen.add(key)
-    return pa.array(flags, pa.bool_())
+def _is_repeated(ids: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Say of each row whether its key stands in an earlier one."""
+    repeated = np.zeros(ids.num_rows, dtype=bool)
+    # Ids of one topic differ, and those of two nearly always do: then there are no keys to make.
+    if pc.count_distinct(ids.column("message_id")).as_py() < ids.num_rows:
+        seen: set[str] = set()
+        for place, key in enumerate(_keys(ids).to_pylist()):
+            repeated[place] = key in seen
+            seen.add(key)
+    return repeated
+
+
+def _is_between(times: pa.ChunkedArray, first: datetime, last: datetime) -> pa.ChunkedArray:
+    return pc.and_(pc.greater_equal(times, first), pc.less_equal(times, last))
 
 
 def _open_entry(path: Path, schema: pa.Schema) -> Entry:

@@ -4,6 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import grpc
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
@@ -11,10 +12,16 @@ from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
 from backup.archiver import Archiver
 from backup.source import ArchiveTask
 from connectors.lake.archive import LakeArchive
+from connectors.pubsub.source import TaskResult
 from jobs.stream import hold as hold_module
 from jobs.stream.journal import EntryState, Journal
 from jobs.stream.status import StatusFile
 from model.errors import LeaseLostError, PubSubUnavailableError, StorageFullError, WarehouseError
+
+# The stream's rows as Spark hands them over in Arrow.
+RESULTS = pa.schema(
+    [("slot", pa.int32()), ("result", pa.binary()), ("error", pa.string()), ("faults", pa.string())]
+)
 
 
 class Refused(grpc.RpcError):
@@ -88,13 +95,11 @@ class Stream:
 
     def batch(self, *slots, error: dict | None = None) -> None:
         """Run one batch: a slot is the pulled batches of one task."""
-        rows = [
-            SimpleNamespace(result=self.task(iter(batches)), error=None, faults="{}", slot=number)
-            for number, batches in enumerate(slots)
-        ]
+        rows = [TaskResult(number, self.task(iter(batches)), None, "{}") for number, batches in enumerate(slots)]
         if error is not None:
-            rows.append(SimpleNamespace(result=None, error=json.dumps(error), faults="{}", slot=len(rows)))
-        self.archiver.archive_batch(SimpleNamespace(collect=lambda: rows), 0)
+            rows.append(TaskResult(len(rows), None, json.dumps(error), "{}"))
+        table = pa.Table.from_pylist([row._asdict() for row in rows], schema=RESULTS)
+        self.archiver.archive_batch(SimpleNamespace(toArrow=lambda: table), 0)
 
     def archived(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()

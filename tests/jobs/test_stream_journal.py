@@ -51,6 +51,14 @@ def test_an_attempt_whose_publish_times_lie_elsewhere_is_not_even_opened(tmp_pat
         journal.find_known(ids("1"))
 
 
+def test_ids_are_found_where_only_a_part_of_the_batch_is_as_old_as_the_attempt(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    later, last = NOON + timedelta(seconds=1), NOON + timedelta(seconds=2)
+    journal.write(1, concat_ids([ids("1", "2"), ids("3", at=later)]))
+    batch = concat_ids([ids("4", at=last), ids("3", at=later), ids("5", at=later), ids("6", at=last)])
+    assert journal.find_known(batch).to_pylist() == [False, True, False, False]
+
+
 def test_a_new_process_knows_what_the_last_one_wrote(tmp_path):
     first = Journal(tmp_path, keep_seconds=600)
     first.move(first.write(7, ids("1")), EntryState.DONE)
