@@ -14,7 +14,7 @@ from backup.source import PulledPart
 from backup.warehouse import Archive, Part
 from connectors.pubsub.source import collect_results
 from jobs.stream.hold import Hold, raise_reported, read_faults
-from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids
+from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids, is_among, without_acks
 from jobs.stream.status import StatusFile
 from model import failpoint
 from model.archive import Attempt
@@ -78,7 +78,7 @@ class Archiver:
         inherited = self.archive.inherited_ids(self._stream)
         if inherited.num_rows:
             self._last_attempt += 1
-            entry = self._journal.write(self._last_attempt, _without_acks(inherited))
+            entry = self._journal.write(self._last_attempt, without_acks(inherited, IDS_SCHEMA))
             self._journal.move(entry, EntryState.RECOVERED)
             _log.info("ids_inherited", messages=inherited.num_rows)
 
@@ -168,6 +168,13 @@ class Archiver:
             if part is not None:
                 parts.append(part)
                 fresh.append(unknown)
+        if returned:
+            # A row may have been left out because of an earlier one, in a part that is not taken either.
+            again = pa.concat_tables(returned)
+            for one in written:
+                is_again = is_among(one.ids, again)
+                returned.append(one.ids.filter(is_again))
+                one.ids = one.ids.filter(pc.invert(is_again))
         return parts, fresh, returned
 
     def _commit(self, parts: list[Part], ids: pa.Table) -> None:
@@ -240,10 +247,3 @@ class _Pulled:
     def of(cls, archive: Archive, encoded: bytes) -> "_Pulled":
         found = PulledPart.decode(encoded)
         return cls(None if found.part is None else archive.parse_part(found.part), found.ids, found.replays)
-
-
-def _without_acks(ids: pa.Table) -> pa.Table:
-    """Return ids of another home's messages in the journal's columns: they can't be acknowledged from here."""
-    empty = pa.repeat(pa.scalar(""), ids.num_rows)
-    columns = {**{name: ids.column(name) for name in ids.column_names}, "subscription": empty, "ack_id": empty}
-    return pa.table([columns[name] for name in IDS_SCHEMA.names], names=IDS_SCHEMA.names).cast(IDS_SCHEMA)

@@ -191,6 +191,18 @@ def concat_ids(parts: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
 
 
+def without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return ids of another home's messages in the journal's ``schema``: they can't be acknowledged from here."""
+    empty = pa.repeat(pa.scalar(""), ids.num_rows)
+    columns = {**{name: ids.column(name) for name in ids.column_names}, "subscription": empty, "ack_id": empty}
+    return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
+
+
+def is_among(ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
+    """Say of each row of ``ids`` whether its message, for its table where there are several, is in ``others``."""
+    return pc.is_in(_keys(ids), value_set=_keys(others)).combine_chunks()
+
+
 def _keys(ids: pa.Table) -> pa.ChunkedArray:
     """Return topic, message_id, and the table where there are several, as one string; no id has a line break."""
     columns = [ids.column("topic").cast(pa.string()), ids.column("message_id")]

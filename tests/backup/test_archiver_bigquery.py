@@ -69,6 +69,18 @@ def test_new_messages_of_a_part_that_holds_known_ones_are_given_back_and_written
     assert "orders-3" in stream.channel.acked
 
 
+def test_a_message_that_comes_twice_in_one_batch_is_not_acknowledged_for_a_part_that_is_given_up(stream, pulled):
+    """The one is left out because of the other, whose part may not be taken either."""
+    stream.batch([pulled("orders", b"a"), pulled("orders", b"a")])
+    assert (stream.archived(), stream.channel.acked) == (Counter(), [])
+    stream.batch([pulled("orders", b"a")])
+    stream.batch([pulled("orders", b"a", b"b")], [pulled("orders", b"b", first=2)])
+    assert stream.archived() == Counter([("orders", "1")])
+    assert "orders-2" not in stream.channel.acked
+    stream.batch([pulled("orders", b"b", first=2)])
+    assert stream.archived() == Counter([("orders", "1"), ("orders", "2")])
+
+
 def test_a_part_of_known_messages_alone_is_acknowledged_and_not_written_again(stream, pulled):
     stream.batch([pulled("orders", b"a")])
     stream.batch([pulled("orders", b"a")])
@@ -95,7 +107,7 @@ def test_a_crash_after_the_note_is_finished_at_the_next_start(stream, pulled, mo
 
 def test_a_crash_before_the_note_leaves_nothing_and_the_message_is_new_again(stream, pulled, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(stream.archive, "_add_note", crash)
+        patched.setattr(stream.archive._attempts, "_add_note", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"a")])
     stream.start()
