@@ -87,6 +87,8 @@ class Binder:
         self.parameters = parameters
         self.used_parameters: dict[str, str] = {}
         self.faults: list[Fault] = []
+        # Those that were not noted once more are counted too: a part that failed has to know.
+        self.fault_count = 0
         self.gaps: list[Fault] = []
         self.scans: list[Scan] = []
         # The scans without an upper end, by what they are called on the lake: they end with the plan.
@@ -147,6 +149,7 @@ class Binder:
         """Note a violation and return what stands for the broken expression."""
         at = node if isinstance(node, int) else node.at
         fault = Fault(code, message, at, rewrite)
+        self.fault_count += 1
         # A person mends the first ones first; thousands would only be slow.
         if len(self.faults) < MAX_FAULTS and fault not in self.faults:
             self.faults.append(fault)

@@ -177,7 +177,7 @@ class CallBinding:
     def _check_shape(self, function: Function) -> bool:
         """Say whether the call has only what this kind of function may have."""
         node, name = self._node, function.name
-        before = len(self._binder.faults)
+        before = self._binder.fault_count
         if node.is_star and name != "COUNT":
             self._fault("function_arguments", f"{name}(*) has no meaning.")
         if not node.is_star and not function.takes(len(node.arguments) - self._count_named()):
@@ -208,7 +208,7 @@ class CallBinding:
             self._fault("aggregate_not_allowed", f"Aggregates are not allowed in {self._scope.clause}.")
         if function.kind == "aggregate" and node.over is None and self._scope.in_aggregate:
             self._fault("aggregate_not_allowed", "An aggregate can't stand inside another one.")
-        return len(self._binder.faults) == before
+        return self._binder.fault_count == before
 
     def _count_named(self) -> int:
         return sum(isinstance(argument, NamedArgument) for argument in self._node.arguments)

@@ -34,9 +34,9 @@ class WindowBinding:
 
     def bind(self, function: Function, written: WindowSpec) -> str:
         """Return the window for the lake, named windows written out."""
-        before = len(self._binder.faults)
+        before = self._binder.fault_count
         spec = self._binder.window(written, self._scope)
-        if len(self._binder.faults) == before:
+        if self._binder.fault_count == before:
             self._check_shape(function, spec)
         parts = []
         if spec.partition_by:

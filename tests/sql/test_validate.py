@@ -42,6 +42,14 @@ def test_every_violation_is_told_at_once_with_its_place() -> None:
     assert found == {"column_missing": (1, 1), "window_missing": (2, 6), "column_unknown": (3, 7)}
 
 
+def test_more_faults_than_are_told_still_end_in_a_refusal(policy: Policy) -> None:
+    calls = ", ".join(f"LENGTH() AS n{number}" for number in range(150))
+    query = f"SELECT *, {calls} FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'"
+    with pytest.raises(QueryRefusedError) as refused:
+        validate_query(query, {}, policy)
+    assert {violation.code for violation in refused.value.violations} == {"function_arguments"}
+
+
 def test_a_self_join_needs_a_window_on_both_sides() -> None:
     joined = "backup.messages a JOIN backup.messages b USING (message_id)"
     text = f"SELECT a.data, a.attributes, a.message_id FROM {joined} WHERE a."

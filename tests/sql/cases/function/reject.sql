@@ -69,3 +69,9 @@ SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >=
 --- a number that FLOAT64 can't hold
 --: codes literal_invalid
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02' AND 1e999 > 1
+--- the same fault where a key is looked at twice
+--: codes function_arguments
+SELECT *, COUNT(*) OVER (ORDER BY LENGTH() RANGE 1 PRECEDING) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- the same fault in a group and its alias
+--: codes function_arguments
+SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, ANY_VALUE(message_id) AS message_id, LENGTH() AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY n
