@@ -29,12 +29,12 @@ from backfill.supervisor import Supervisor
 from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
+from jobs.versions import Versions, check_version, expected_version
 from jobs.store import Idempotency, Job, JobStore
 from model.errors import (
     AlreadyMergedError,
     ApprovalRequiredError,
     ForbiddenError,
-    JobChangedError,
     JobStateError,
     RefeedError,
     RequestInvalidError,
@@ -44,8 +44,6 @@ from model.principal import APPROVE, PLAN, RUN, Principal
 
 _LOG: Final = structlog.get_logger()
 RETRIES: Final = ("all", "failed", "missing")
-# Those of a backfill that its caller has seen, one of which it must still be at; None is any.
-Versions = Collection[int] | None
 
 
 class BackfillService(BackfillReader):
@@ -184,7 +182,11 @@ class BackfillService(BackfillReader):
             return self._show(job)
         what = "changed " + ", ".join(sorted(valid))
         job = self._store.change(
-            job.id, actor=principal.name, what=what, options=valid, expected_version=_expected(job, versions)
+            job.id,
+            actor=principal.name,
+            what=what,
+            options=valid,
+            expected_version=expected_version(job, versions),
         )
         self._steering.steer(job)
         return self._show(job)
@@ -204,7 +206,7 @@ class BackfillService(BackfillReader):
                 JobState.PAUSED,
                 actor=principal.name,
                 why="paused",
-                expected_version=_expected(job, versions),
+                expected_version=expected_version(job, versions),
             )
         self._steering.steer(job)
         self._supervisor.wake()
@@ -230,7 +232,7 @@ class BackfillService(BackfillReader):
             # Whoever approved it may have died before its driver could learn of that.
             self._write_run(job)
         job = self._steering.resume(
-            job, actor=principal.name, why="resumed", expected_version=_expected(job, versions)
+            job, actor=principal.name, why="resumed", expected_version=expected_version(job, versions)
         )
         self._supervisor.wake()
         return self._show(job)
@@ -249,7 +251,7 @@ class BackfillService(BackfillReader):
         has_begun = job.state is not JobState.PENDING and job.driver is not None
         target = JobState.CANCELLING if has_begun else JobState.CANCELLED
         job = self._store.move(
-            job.id, target, actor=principal.name, why="cancelled", expected_version=_expected(job, versions)
+            job.id, target, actor=principal.name, why="cancelled", expected_version=expected_version(job, versions)
         )
         self._steering.steer(job)
         self._supervisor.wake()
@@ -292,7 +294,7 @@ class BackfillService(BackfillReader):
             JobState.PENDING,
             actor=principal.name,
             why=why,
-            expected_version=_expected(job, versions),
+            expected_version=expected_version(job, versions),
             guard=guard,
         )
         self._supervisor.wake()
@@ -312,7 +314,7 @@ class BackfillService(BackfillReader):
         principal.require(APPROVE)
         job = self._get(backfill_id)
         principal.require_topic(job.request["topic"])
-        _check_version(job, versions)
+        check_version(job, versions)
         if principal.name == job.created_by:
             raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
         if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
@@ -324,7 +326,7 @@ class BackfillService(BackfillReader):
             what="approved",
             why=f"{approval['rows']} rows",
             approval=approval,
-            expected_version=_expected(job, versions),
+            expected_version=expected_version(job, versions),
         )
         # After the store: nothing goes out that the history does not know of.
         self._write_run(job)
@@ -413,7 +415,7 @@ class BackfillService(BackfillReader):
         principal.require(RUN)
         job = self._get(backfill_id)
         principal.require_topic(job.request["topic"])
-        _check_version(job, versions)
+        check_version(job, versions)
         return job
 
     def _write_run(self, job: Job, **changes: Any) -> None:
@@ -432,16 +434,6 @@ class BackfillService(BackfillReader):
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
         if only == "failed" and job.progress.failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
-
-
-def _check_version(job: Job, versions: Versions) -> None:
-    if versions is not None and job.version not in versions:
-        raise JobChangedError(f"{job.id} is at version {job.version}.", version=job.version)
-
-
-def _expected(job: Job, versions: Versions) -> int | None:
-    """Return the version that the store is to find: the one that was read, where the caller named some."""
-    return None if versions is None else job.version
 
 
 def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:
