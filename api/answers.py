@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 from fastapi import Depends, Header, Path, Request, Response
 
 from api.auth import current_principal
 from api.errors import PROBLEM_TYPE
 from api.schemas_backfills import EXAMPLE_ID
-from backfill.resource import Backfill
 from backfill.service import BackfillService
 from model.errors import JobChangedError, JobNotFoundError
 from model.job import is_job_id
@@ -19,8 +18,14 @@ from model.principal import Principal
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
 NO_SUCH_BACKFILL: Final = "There is no such backfill."
 CHANGED: Final = "It has changed since If-Match was read."
-INVALID: Final = "The request or its query is not valid; `errors` has every violation."
 ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
+CREATED_HEADERS: Final = {
+    "Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "Seconds until asking is worth it.", "schema": {"type": "integer"}},
+    **ETAG_HEADER,
+}
+_RETRY_AFTER_SECONDS: Final = "1"
+INVALID: Final = "The request or its query is not valid; `errors` has every violation."
 
 
 def backfill_service(request: Request) -> BackfillService:
@@ -43,9 +48,18 @@ def checked_id(
     Raises:
         JobNotFoundError: it is no id, so there is no such job.
     """
-    if not is_job_id(backfill_id):
-        raise JobNotFoundError(f"There is no job {backfill_id[:80]!r}.", id=backfill_id[:80])
-    return backfill_id
+    return parse_id(backfill_id)
+
+
+def parse_id(text: str) -> str:
+    """Return the id of a job.
+
+    Raises:
+        JobNotFoundError: it is no id, so there is no such job.
+    """
+    if not is_job_id(text):
+        raise JobNotFoundError(f"There is no job {text[:80]!r}.", id=text[:80])
+    return text
 
 
 def expected_versions(
@@ -97,7 +111,27 @@ def problems(**meanings: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def shown(found: Backfill, response: Response) -> dict[str, Any]:
-    """Return the backfill as the answer's body, its version as the answer's ETag."""
+class Resource(Protocol):
+    """A job as people see it."""
+
+    @property
+    def etag(self) -> str:
+        """Its version, for If-Match."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        ...
+
+
+def shown(found: Resource, response: Response) -> dict[str, Any]:
+    """Return the resource as the answer's body, its version as the answer's ETag."""
     response.headers["ETag"] = found.etag
     return found.to_json()
+
+
+def created(found: Resource, location: str, response: Response) -> dict[str, Any]:
+    """Return a new resource as the answer's body, with where to ask how it is."""
+    response.headers["Location"] = location
+    response.headers["Retry-After"] = _RETRY_AFTER_SECONDS
+    return shown(found, response)

@@ -1,8 +1,9 @@
 """The HTTP service of one deployment."""
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Final
 
@@ -27,7 +28,9 @@ from jobs.notify import Notifier
 from jobs.store import open_store
 from model.errors import RefeedError
 from model.settings import Settings
+from pipeline.registry import Registry, Source, read_snapshot
 from pipeline.staged import StagedTopics
+from reporting.service import MergeService
 
 _LOG: Final = structlog.get_logger()
 _DESCRIPTION: Final = """\
@@ -49,18 +52,29 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ExitStack() as stack:
             backfills = service or open_backfills(settings, staging_of=StagedTopics(settings))
+            merges = MergeService(
+                settings,
+                store=open_store(settings.job_store),
+                launcher=backfills.launcher,
+                sources=partial(_read_sources, settings.registry),
+            )
+            # They run in the other order: the launcher ends behind all following, before launches are waited for.
+            stack.callback(merges.close)
             stack.callback(backfills.close, interrupt=interrupt_at_exit)
+            stack.callback(merges.stop, interrupt=interrupt_at_exit)
             app.state.service = backfills
+            app.state.merges = merges
             _open_doors(app, settings, stack)
             app.state.starting = {"spark": "Spark is starting."}
             backfills.start()
+            merges.start()
             threading.Thread(target=_prepare, args=(app, backfills), name="prepare", daemon=True).start()
             yield
 
     app = FastAPI(
         title="Refeed",
         version=version("refeed"),
-        summary="Backfills of raw Pub/Sub messages, by SQL.",
+        summary="Backfills of raw Pub/Sub messages, by SQL, and merges of what comes of them.",
         description=_DESCRIPTION,
         lifespan=lifespan,
         openapi_url="/openapi.json",
@@ -82,6 +96,16 @@ def create_app(
     app.include_router(audit)
     install_openapi(app)
     return app
+
+
+def _read_sources(registry: str) -> Sequence[Source]:
+    """Return the sources of the registry as it is now; of one that nobody has filled, none.
+
+    Raises:
+        RegistryError: it can't be read, or has faults.
+    """
+    files = Registry(registry).read_files()
+    return read_snapshot(files, registry).sources if files else ()
 
 
 def _open_doors(app: FastAPI, settings: Settings, stack: ExitStack) -> None:

@@ -11,6 +11,7 @@ from api.routes_actions import router as actions
 from api.routes_backfills import router as backfills
 from api.routes_catalog import router as catalog
 from api.routes_history import router as history
+from api.routes_merges import router as merges
 from api.schemas import Health
 
 router: Final = APIRouter()
@@ -44,5 +45,5 @@ def get_problem_page(code: str) -> PlainTextResponse:
 
 
 # In this order: a path with a verb behind the id is looked for before the one without.
-for part in (actions, history, backfills, catalog):
+for part in (actions, history, backfills, merges, catalog):
     router.include_router(part)

@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse
 
 from api.answers import (
     CHANGED,
+    CREATED_HEADERS,
     ETAG_HEADER,
     INVALID,
     NO_SUCH_BACKFILL,
@@ -14,9 +15,11 @@ from api.answers import (
     Caller,
     ExpectedVersions,
     Service,
+    created,
     problems,
     shown,
 )
+from api.listing import FilterText, ListToken, OrderBy, PageSize
 from api.schemas_backfills import (
     BackfillChange,
     BackfillCreate,
@@ -25,17 +28,10 @@ from api.schemas_backfills import (
     BackfillPlanRequest,
     PlanOut,
 )
-from backfill.reader import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from backfill.request import BackfillRequest
-from jobs.filter import MAX_FILTER_CHARACTERS
+from jobs.listing import DEFAULT_PAGE_SIZE
 
 router: Final = APIRouter(tags=["backfills"])
-_RETRY_AFTER_SECONDS: Final = "1"
-_CREATED_HEADERS: Final = {
-    "Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}},
-    "Retry-After": {"description": "Seconds until asking is worth it.", "schema": {"type": "integer"}},
-    **ETAG_HEADER,
-}
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
 _FULL: Final = "The disk is full."
 
@@ -69,7 +65,7 @@ def plan_backfill(
     response_model=BackfillOut,
     responses={
         200: {"model": PlanOut, "description": "With `validate_only`: the plan; nothing is created."},
-        202: {"headers": _CREATED_HEADERS},
+        202: {"headers": CREATED_HEADERS},
         **problems(
             s409="The plan has expired or is of something else; another backfill overlaps; the replay would be "
             "archived again; or the first call with this Idempotency-Key is under way.",
@@ -97,9 +93,7 @@ def create_backfill(
         plan = PlanOut.model_validate(service.plan(request, principal=caller))
         return JSONResponse(plan.model_dump(mode="json", by_alias=True))
     found = service.create(request, principal=caller, idempotency_key=idempotency_key)
-    response.headers["Location"] = f"/backfills/{found.id}"
-    response.headers["Retry-After"] = _RETRY_AFTER_SECONDS
-    return shown(found, response)
+    return created(found, f"/backfills/{found.id}", response)
 
 
 @router.get(
@@ -112,28 +106,10 @@ def list_backfills(
     service: Service,
     caller: Caller,
     *,
-    page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
-    page_token: Annotated[
-        str | None, Query(max_length=2000, description="next_page_token of a page with the same filter and order.")
-    ] = None,
-    filter_text: Annotated[
-        str,
-        Query(
-            alias="filter",
-            max_length=MAX_FILTER_CHARACTERS,
-            description="AIP-160: fields id, state, topic, created_by, created_at, started_at, finished_at and "
-            "labels.KEY; = != < <= > >=, labels.KEY:*, AND, NOT, brackets, and OR between values of one field.",
-            examples=['state = RUNNING AND topic = "orders"'],
-        ),
-    ] = "",
-    order_by: Annotated[
-        str,
-        Query(
-            max_length=200,
-            description="AIP-132: id, state, topic, created_by or created_at, each with desc or not, with commas.",
-            examples=["created_at desc"],
-        ),
-    ] = "",
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: ListToken = None,
+    filter_text: FilterText = "",
+    order_by: OrderBy = "",
 ) -> Any:
     """List backfills, the newest first unless an order is asked for."""
     page = service.list_backfills(

@@ -3,34 +3,20 @@
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Stopping, problems
+from api.listing import PageSize
 from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
-from api.streams import read, render_event, stream_changes, stream_log
-from backfill.reader import DEFAULT_PAGE_SIZE, DEFAULT_TAIL_BYTES, MAX_PAGE_SIZE, MAX_TAIL_BYTES
+from api.streams import read, render_event, stream_log
+from api.watching import WATCH_ANSWER, After, LastEventId, answer_changes
+from backfill.reader import DEFAULT_TAIL_BYTES, MAX_TAIL_BYTES
 from jobs.filter import parse_row_token, render_row_token
+from jobs.listing import DEFAULT_PAGE_SIZE
 
 router: Final = APIRouter(tags=["backfills"])
 
-_MAX_NUMBER: Final = 2**53
-# One event of the stream, as tools that read descriptions take it.
-_EVENT_SCHEMA: Final = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "description": "Number of the last line of the history; Last-Event-ID."},
-        "event": {"type": "string", "enum": ["history", "progress", "end", "problem"]},
-        "data": {"type": "string", "contentMediaType": "application/json"},
-    },
-    "required": ["event", "data"],
-}
-_STREAM_EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUNNING", ...}\n\n'
-
-After = Annotated[
-    int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of the history behind the one with this number.")
-]
-PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)]
 PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_token of the page before.")]
 
 
@@ -38,15 +24,7 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_
     "/backfills/{backfill_id}:watch",
     operation_id="watchBackfill",
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "Server-sent events: `history` for each line of its history, `progress` with the whole "
-            "backfill when something has changed, `end` with it at its end, where the stream ends; `problem` when "
-            "it can't go on. Comments keep the connection alive.",
-            "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _STREAM_EXAMPLE}},
-        },
-        **problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
-    },
+    responses={**WATCH_ANSWER, **problems(s404=NO_SUCH_BACKFILL, s422=INVALID)},
 )
 async def watch_backfill(
     backfill_id: BackfillId,
@@ -55,18 +33,10 @@ async def watch_backfill(
     stopping: Stopping,
     *,
     after: After = 0,
-    last_event_id: Annotated[
-        int | None,
-        Header(ge=0, le=_MAX_NUMBER, description="What a client sends that comes back; wins over after."),
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> StreamingResponse:
     """Follow a backfill live, from a line of its history on, until it ends."""
-    begin = after if last_event_id is None else last_event_id
-    # Before the answer begins: a backfill that is not there is a problem with a status.
-    first = await read(lambda: service.watch(backfill_id, principal=caller, after=begin))
-    events = stream_changes(service, backfill_id, first, caller, after=begin, is_stopping=stopping)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return await answer_changes(service, backfill_id, caller, stopping, after=after, last_event_id=last_event_id)
 
 
 @router.get(

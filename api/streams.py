@@ -1,17 +1,18 @@
-"""Answers that go on until a backfill ends: its progress as server-sent events, its log as text."""
+"""Answers that go on until a job ends: its progress as server-sent events, its log as text."""
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 from fastapi.concurrency import run_in_threadpool
 
-from backfill.reader import BackfillReader, Changes, LogPiece
+from backfill.reader import BackfillReader, LogPiece
 from jobs.store import Event
 from model.errors import RefeedError
+from model.job import JobState
 from model.moment import render_moment
 from model.principal import Principal
 
@@ -23,24 +24,59 @@ _HEARTBEAT_SECONDS: Final = 15.0
 Found = TypeVar("Found")
 
 
+class Shown(Protocol):
+    """A job as people see it."""
+
+    @property
+    def state(self) -> JobState:
+        """Where it stands."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        ...
+
+
+class Changes(Protocol):
+    """A job as it is now, and the lines of its history that are new."""
+
+    @property
+    def shown(self) -> Shown:
+        """The job."""
+        ...
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The lines."""
+        ...
+
+
+class Watched(Protocol):
+    """A service whose jobs can be watched."""
+
+    def watch(self, job_id: str, /, *, principal: Principal, after: int) -> Changes:
+        """Return a job and what happened to it behind line number ``after``."""
+        ...
+
+
 async def read(call: Callable[[], Found]) -> Found:
     """Return what ``call`` does, without keeping other requests waiting."""
     return await run_in_threadpool(call)
 
 
 async def stream_changes(
-    reader: BackfillReader,
-    backfill_id: str,
+    service: Watched,
+    job_id: str,
     first: Changes,
     principal: Principal,
     *,
     after: int,
     is_stopping: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events until the backfill has ended, beginning with ``first``.
+    """Yield server-sent events until the job has ended, beginning with ``first``.
 
-    ``history`` is a line of its history, ``progress`` the whole backfill whenever something of it has changed,
-    ``end`` the backfill at its end. Their id is the number of the latest line of history, so whoever comes back
+    ``history`` is a line of its history, ``progress`` the whole of it whenever something of it has changed,
+    ``end`` the same at its end. Their id is the number of the latest line of history, so whoever comes back
     with it misses no line. A comment says every 15 seconds that the connection lives. A service that stops ends
     the stream without an ``end``.
     """
@@ -49,8 +85,8 @@ async def stream_changes(
         for event in changes.events:
             latest = event.number
             yield _event("history", latest, json.dumps(render_event(event)))
-        shown = json.dumps(changes.backfill.to_json(), default=str)
-        has_ended = changes.backfill.state.is_final
+        shown = json.dumps(changes.shown.to_json(), default=str)
+        has_ended = changes.shown.state.is_final
         if shown != last_sent or has_ended:
             yield _event("end" if has_ended else "progress", latest, shown)
             last_sent, said_at = shown, time.monotonic()
@@ -62,10 +98,10 @@ async def stream_changes(
         await asyncio.sleep(_POLL_SECONDS)
         number = latest
         try:
-            changes = await read(lambda: reader.watch(backfill_id, principal=principal, after=number))  # noqa: B023
+            changes = await read(lambda: service.watch(job_id, principal=principal, after=number))  # noqa: B023
         except RefeedError as exc:
             # Too late for a status: whoever watches comes back with the last id, or gives up.
-            _LOG.warning("a watch ended early", backfill_id=backfill_id, code=exc.code)
+            _LOG.warning("a watch ended early", job_id=job_id, code=exc.code)
             yield _event("problem", latest, json.dumps({"code": exc.code, "detail": exc.message}))
             return
 

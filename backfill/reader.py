@@ -13,16 +13,14 @@ from backfill.publish import unconfirmed_bound
 from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
-from jobs.filter import parse_list_query, parse_page_token, render_page_token
 from jobs.folder import JobFolder
+from jobs.listing import DEFAULT_PAGE_SIZE, read_page
 from jobs.progress import CheckpointFolder
-from jobs.store import Event, Job, JobStore, sort_key
+from jobs.store import Event, Job, JobStore
 from model.errors import JobNotFoundError
 from model.job import JobState
 from model.principal import READ, Principal
 
-MAX_PAGE_SIZE: Final = 1000
-DEFAULT_PAGE_SIZE: Final = 50
 DEFAULT_TAIL_BYTES: Final = 100_000
 MAX_TAIL_BYTES: Final = 10_000_000
 _LOG_PIECE_BYTES: Final = 65_536
@@ -40,7 +38,7 @@ class Page:
 class Changes:
     """A backfill as it is now, and the lines of its history that are new."""
 
-    backfill: Backfill
+    shown: Backfill
     events: list[Event]
 
 
@@ -110,14 +108,15 @@ class BackfillReader:
             RequestInvalidError: filter, order or token is wrong, or the token is of another list.
         """
         principal.require(READ)
-        query = parse_list_query(filter_text, order_by)
-        size = max(1, min(page_size, MAX_PAGE_SIZE))
-        after = None if not page_token else parse_page_token(page_token, query)
-        jobs = self._store.list_jobs(
-            KIND, limit=size + 1, conditions=query.conditions, order=query.order, after=after
+        page = read_page(
+            self._store,
+            KIND,
+            page_size=page_size,
+            page_token=page_token,
+            filter_text=filter_text,
+            order_by=order_by,
         )
-        token = render_page_token(query, sort_key(jobs[size - 1], query.order)) if len(jobs) > size else None
-        return Page([self._show(job) for job in jobs[:size]], token)
+        return Page([self._show(job) for job in page.jobs], page.next_page_token)
 
     def list_events(self, backfill_id: str, *, principal: Principal, after: int = 0) -> list[Event]:
         """Return the backfill's history behind line number ``after``, oldest first."""

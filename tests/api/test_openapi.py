@@ -49,7 +49,7 @@ QUERY = (
     "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"
 )
 # What follows one that lives goes on for as long as that lives.
-FOLLOWERS = ("watchBackfill", "readBackfillLogs")
+FOLLOWERS = ("watchBackfill", "readBackfillLogs", "watchMerge")
 
 
 def operations() -> list[Any]:
@@ -72,6 +72,7 @@ OPERATIONS = operations()
 def api(start_api: Callable[..., Any]) -> Iterator[Any]:
     api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="0", REFEED_BODY_TIMEOUT_SECONDS="60")
     write_archive(api.home)
+    write_registry(api.home)
     yield api
     SESSION.close()
 
@@ -83,25 +84,35 @@ def keys(api: Any) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def jobs(api: Any, keys: dict[str, str]) -> dict[str, list[str]]:
-    """Ids of backfills: some that have ended, and some that live."""
+def jobs(api: Any, keys: dict[str, str]) -> dict[str, dict[str, list[str]]]:
+    """Ids of backfills and merges, by the name that they have in a path: some have ended, and some live."""
     with api.client(keys["admin"]) as client:
 
-        def make(**changes: Any) -> str:
-            body = {"query": QUERY, "parameters": PARAMETERS, "topic": "replay", "allow_overlap": True, **changes}
-            response = client.post("/backfills", json=body)
+        def make(path: str, body: dict[str, Any]) -> str:
+            response = client.post(path, json=body)
             assert response.status_code == 202, response.text
-            made: str = response.json()["id"]
-            return made
+            return str(response.json()["id"])
 
-        paused = make(start_paused=True)
-        ended = [make(), make(labels={"ticket": "42"})]
+        def backfill(**changes: Any) -> str:
+            body = {"query": QUERY, "parameters": PARAMETERS, "topic": "replay", "allow_overlap": True, **changes}
+            return make("/backfills", body)
+
+        paused = backfill(start_paused=True)
+        ended = [backfill(), backfill(labels={"ticket": "42"})]
+        merged = [make("/merges", {}), make("/merges", {"source": "orders", "dry_run": True})]
+        paths = [*(f"/backfills/{job_id}" for job_id in ended), *(f"/merges/{job_id}" for job_id in merged)]
         deadline = time.monotonic() + 30
-        for job_id in ended:
-            while client.get(f"/backfills/{job_id}").json()["state"] != "FAILED":
+        for path in paths:
+            while client.get(path).json()["state"] != "FAILED":
                 assert time.monotonic() < deadline, "it fails, because nothing launches it"
                 time.sleep(0.02)
-    return {"ended": ended, "living": [paused]}
+    return {"backfill_id": {"ended": ended, "living": [paused]}, "merge_id": {"ended": merged, "living": []}}
+
+
+def write_registry(home: Path) -> None:
+    (home / "registry").mkdir()
+    source = "{topic: orders, schema: inferred, key: number}"
+    (home / "registry" / "sources.yaml").write_text(f"sources: {{orders: {source}}}")
 
 
 def write_archive(home: Path) -> None:
@@ -123,13 +134,18 @@ def write_archive(home: Path) -> None:
     archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
 
 
-def cases_of(operation: Any, jobs: dict[str, list[str]]) -> st.SearchStrategy[Any]:
+def id_in(path: str) -> str | None:
+    """The name of the id that a path has, if it has one."""
+    return next((name for name in ("backfill_id", "merge_id") if f"{{{name}}}" in path), None)
+
+
+def cases_of(operation: Any, jobs: dict[str, dict[str, list[str]]]) -> st.SearchStrategy[Any]:
     """Good and bad requests: about ids of all kinds, and around a query that the gate lets through."""
     modes = [(mode, {}) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)]
-    if "{backfill_id}" in operation.path:
+    if name := id_in(operation.path):
         follows = operation.definition.raw["operationId"] in FOLLOWERS
-        ids = jobs["ended"] if follows else jobs["ended"] + jobs["living"]
-        modes += [(mode, {"path_parameters": {"backfill_id": job_id}}) for mode, _ in modes for job_id in ids]
+        ids = jobs[name]["ended"] + ([] if follows else jobs[name]["living"])
+        modes += [(mode, {"path_parameters": {name: job_id}}) for mode, _ in modes for job_id in ids]
     strategies = [operation.as_strategy(mode, **fixed) for mode, fixed in modes]
     return st.one_of([strategy for strategy in strategies if not strategy.is_empty])
 
@@ -161,7 +177,7 @@ def headers_of(key: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_every_answer_is_as_documented(
-    api: Any, keys: dict[str, str], jobs: dict[str, list[str]], operation: Any
+    api: Any, keys: dict[str, str], jobs: dict[str, dict[str, list[str]]], operation: Any
 ) -> None:
     def examine(case: Any) -> None:
         for key in (keys["admin"], keys["reader"]):
@@ -200,7 +216,7 @@ def test_every_answer_to_a_query_that_passes_is_as_documented(
     ids=lambda operation: operation.label,
 )
 def test_no_route_does_anything_for_a_key_without_its_scope(
-    api: Any, keys: dict[str, str], jobs: dict[str, list[str]], operation: Any
+    api: Any, keys: dict[str, str], jobs: dict[str, dict[str, list[str]]], operation: Any
 ) -> None:
     is_approval = operation.definition.raw["operationId"] == "approveBackfill"
     key = keys["reader" if is_approval else "approver"]
@@ -211,7 +227,8 @@ def test_no_route_does_anything_for_a_key_without_its_scope(
         case.headers.pop("If-Match", None)
         statuses.add(case.call(base_url=api.url, session=SESSION, headers=headers_of(key), timeout=30).status_code)
 
-    fixed = {"backfill_id": jobs["ended"][0]} if "{backfill_id}" in operation.path else None
+    name = id_in(operation.path)
+    fixed = {name: jobs[name]["ended"][0]} if name else None
     check(operation.as_strategy(GenerationMode.POSITIVE, path_parameters=fixed), examine)
 
     assert 403 in statuses
@@ -220,7 +237,9 @@ def test_no_route_does_anything_for_a_key_without_its_scope(
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_nobody_gets_further_without_a_key(api: Any, keys: dict[str, str], operation: Any) -> None:
-    path = operation.path.replace("{backfill_id}", "bf_00000000000000000000000000").replace("{topic}", "orders")
+    path = operation.path.replace("{topic}", "orders")
+    for name, prefix in (("backfill_id", "bf"), ("merge_id", "mg")):
+        path = path.replace(f"{{{name}}}", f"{prefix}_00000000000000000000000000")
     with api.client() as client:
         response = client.request(operation.method, path)
     if is_public(operation.path):

@@ -1,0 +1,208 @@
+"""Merges as a resource: created, listed, shown, watched, cancelled and retried."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, status
+from fastapi.responses import PlainTextResponse, StreamingResponse
+
+from api.answers import (
+    CHANGED,
+    CREATED_HEADERS,
+    ETAG_HEADER,
+    Caller,
+    ExpectedVersions,
+    Stopping,
+    created,
+    parse_id,
+    problems,
+    shown,
+)
+from api.listing import FilterText, ListToken, OrderBy, PageSize
+from api.schemas_backfills import BackfillEvents
+from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeOut, MergePage
+from api.streams import render_event
+from api.watching import WATCH_ANSWER, After, LastEventId, answer_changes
+from jobs.listing import DEFAULT_PAGE_SIZE
+from reporting.request import MergeRequest
+from reporting.service import MergeService
+
+router: Final = APIRouter(tags=["merges"])
+_NO_SUCH_MERGE: Final = "There is no such merge."
+_INVALID: Final = "The request is not valid; `errors` has every violation."
+_DEFAULT_TAIL_BYTES: Final = 100_000
+_MAX_TAIL_BYTES: Final = 10_000_000
+
+
+def merge_service(request: Request) -> MergeService:
+    """Return the service that the app was opened with; a FastAPI dependency."""
+    service: MergeService = request.app.state.merges
+    return service
+
+
+def checked_merge_id(
+    merge_id: Annotated[str, Path(description='"mg_" and a ULID.', examples=[EXAMPLE_ID])],
+) -> str:
+    """Return the id in a request's path; a FastAPI dependency.
+
+    Raises:
+        JobNotFoundError: it is no id, so there is no such merge.
+    """
+    return parse_id(merge_id)
+
+
+Merges = Annotated[MergeService, Depends(merge_service)]
+MergeId = Annotated[str, Depends(checked_merge_id)]
+
+
+@router.post(
+    "/merges",
+    operation_id="createMerge",
+    status_code=status.HTTP_202_ACCEPTED,
+    response_model=MergeOut,
+    responses={
+        202: {"headers": CREATED_HEADERS},
+        **problems(
+            s409="The first call with this Idempotency-Key is under way.",
+            s422=_INVALID,
+            s502="The registry can't be read, or has faults.",
+        ),
+    },
+)
+def create_merge(
+    body: MergeCreate,
+    response: Response,
+    service: Merges,
+    caller: Caller,
+    *,
+    idempotency_key: Annotated[
+        str | None,
+        Header(min_length=1, max_length=255, description="The same key and body give the same merge."),
+    ] = None,
+) -> Any:
+    """Merge what staging has since the last merge into reporting; it runs when no other merge does."""
+    request = MergeRequest.parse(body.source, since=body.since, day=body.date, is_dry_run=body.dry_run)
+    found = service.create(request, principal=caller, idempotency_key=idempotency_key)
+    return created(found, f"/merges/{found.id}", response)
+
+
+@router.get(
+    "/merges",
+    operation_id="listMerges",
+    response_model=MergePage,
+    responses=problems(s422="The filter, the order or the token is not valid; `errors` says where."),
+)
+def list_merges(
+    service: Merges,
+    caller: Caller,
+    *,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: ListToken = None,
+    filter_text: FilterText = "",
+    order_by: OrderBy = "",
+) -> Any:
+    """List merges, the newest first unless an order is asked for; a merge has neither topic nor labels."""
+    page = service.list_merges(
+        principal=caller, page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
+    )
+    return {"merges": [merge.to_json() for merge in page.merges], "next_page_token": page.next_page_token}
+
+
+@router.get(
+    "/merges/{merge_id}:watch",
+    operation_id="watchMerge",
+    response_class=StreamingResponse,
+    responses={**WATCH_ANSWER, **problems(s404=_NO_SUCH_MERGE, s422=_INVALID)},
+)
+async def watch_merge(
+    merge_id: MergeId,
+    service: Merges,
+    caller: Caller,
+    stopping: Stopping,
+    *,
+    after: After = 0,
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """Follow a merge live, from a line of its history on, until it ends."""
+    return await answer_changes(service, merge_id, caller, stopping, after=after, last_event_id=last_event_id)
+
+
+@router.post(
+    "/merges/{merge_id}:cancel",
+    operation_id="cancelMerge",
+    response_model=MergeOut,
+    responses={
+        200: {"headers": ETAG_HEADER},
+        **problems(s404=_NO_SUCH_MERGE, s409="It is at its end.", s412=CHANGED, s422=_INVALID),
+    },
+)
+def cancel_merge(
+    merge_id: MergeId, response: Response, service: Merges, caller: Caller, versions: ExpectedVersions
+) -> Any:
+    """Stop a merge: what is merged stays merged, the source in hand is merged whole or not at all."""
+    return shown(service.cancel(merge_id, principal=caller, versions=versions), response)
+
+
+@router.post(
+    "/merges/{merge_id}:retry",
+    operation_id="retryMerge",
+    response_model=MergeOut,
+    responses={
+        200: {"headers": ETAG_HEADER},
+        **problems(
+            s404=_NO_SUCH_MERGE,
+            s409="It has not ended, or it has merged everything.",
+            s412=CHANGED,
+            s422=_INVALID,
+        ),
+    },
+)
+def retry_merge(
+    merge_id: MergeId, response: Response, service: Merges, caller: Caller, versions: ExpectedVersions
+) -> Any:
+    """Let a merge that failed or was cancelled go on with the sources that are not merged."""
+    return shown(service.retry(merge_id, principal=caller, versions=versions), response)
+
+
+@router.get(
+    "/merges/{merge_id}/events",
+    operation_id="listMergeEvents",
+    response_model=BackfillEvents,
+    responses=problems(s404=_NO_SUCH_MERGE, s422=_INVALID),
+)
+def list_merge_events(merge_id: MergeId, service: Merges, caller: Caller, *, after: After = 0) -> Any:
+    """Tell what happened to a merge, who did it and why, oldest first."""
+    events = service.list_events(merge_id, principal=caller, after=after)
+    return {"events": [render_event(event) for event in events]}
+
+
+@router.get(
+    "/merges/{merge_id}/logs",
+    operation_id="readMergeLogs",
+    response_class=PlainTextResponse,
+    responses={
+        200: {"description": "Lines, as the driver wrote them; empty while there are none."},
+        **problems(s404=_NO_SUCH_MERGE, s422=_INVALID),
+    },
+)
+def read_merge_logs(
+    merge_id: MergeId,
+    service: Merges,
+    caller: Caller,
+    *,
+    tail: Annotated[
+        int, Query(ge=0, le=_MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")
+    ] = _DEFAULT_TAIL_BYTES,
+) -> PlainTextResponse:
+    """Show the end of the driver's log."""
+    return PlainTextResponse(service.read_log(merge_id, principal=caller, tail_bytes=tail))
+
+
+@router.get(
+    "/merges/{merge_id}",
+    operation_id="getMerge",
+    response_model=MergeOut,
+    responses={200: {"headers": ETAG_HEADER}, **problems(s404=_NO_SUCH_MERGE, s422=_INVALID)},
+)
+def get_merge(merge_id: MergeId, response: Response, service: Merges, caller: Caller) -> Any:
+    """Tell how a merge is, source by source, with the audits behind it."""
+    return shown(service.get(merge_id, principal=caller), response)

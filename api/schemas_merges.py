@@ -1,0 +1,139 @@
+"""The JSON shapes of merges, as OpenAPI shows them."""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model.job import JobState
+
+EXAMPLE_ID: Final = "mg_01K0ABCDEFGHJKMNPQRSTVWXYZ"
+_EXAMPLE_SOURCE: Final[dict[str, Any]] = {
+    "source": "orders",
+    "state": "merged",
+    "since": "2026-01-02T00:15:00Z",
+    "until": "2026-01-03T00:15:02Z",
+    "changed": 12_000,
+    "newer": 11_998,
+    "partitions": ["2026-01-01", "2026-01-02", None],
+    "rows_before": 80_000,
+    "rows_after": 91_000,
+    "audits": [{"name": "keys_unique", "is_passed": True, "expected": 91_000, "found": 91_000, "details": {}}],
+    "error": None,
+}
+_EXAMPLE_MERGE: Final[dict[str, Any]] = {
+    "id": EXAMPLE_ID,
+    "state": "SUCCEEDED",
+    "source": "orders",
+    "since": None,
+    "dry_run": False,
+    "created_by": "key:ann",
+    "created_at": "2026-01-03T00:15:00Z",
+    "started_at": "2026-01-03T00:15:01Z",
+    "finished_at": "2026-01-03T00:15:09Z",
+    "progress": {"sources": 1, "merged": 1, "failed": 0, "changed": 12_000, "newer": 11_998},
+    "sources": [_EXAMPLE_SOURCE],
+    "restarts": 0,
+    "error": None,
+    "etag": '"5"',
+}
+
+
+class MergeCreate(BaseModel):
+    """What to merge: by default every source that has a key, from where its last merge ended."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [{"source": "orders"}, {}]}
+    )
+
+    source: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description='A source of the registry; without it, or with "all", every one that has a key.',
+        examples=["orders"],
+    )
+    since: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Read staging again from this time on (RFC 3339, or a day); what was merged right stays.",
+        examples=["2026-01-01T00:00:00Z"],
+    )
+    date: str | None = Field(
+        default=None,
+        max_length=10,
+        description="The same from the beginning of a day on, in UTC; not together with since.",
+        examples=["2026-01-01"],
+    )
+    dry_run: bool = Field(default=False, description="Change nothing, say what would be merged.")
+
+
+class MergeAudit(BaseModel):
+    """One check of one source's merge, made before it was committed."""
+
+    name: str = Field(description="keys_unique, counts_reconciled or freshness.")
+    is_passed: bool = Field(description="Whether it holds; else reporting is as it was.")
+    expected: int
+    found: int
+    details: dict[str, Any]
+
+
+class MergeError(BaseModel):
+    """Why a merge failed."""
+
+    code: str
+    message: str
+
+
+class MergedSource(BaseModel):
+    """How far one source is, and what its merge came to."""
+
+    source: str
+    state: Literal["waiting", "merging", "merged", "failed"]
+    since: datetime | None = Field(description="From when on staging was read; null is from its beginning.")
+    until: datetime | None = Field(description="Up to when staging is in reporting.")
+    changed: int = Field(description="Keys that staging had.")
+    newer: int = Field(description="Those of them that changed reporting.")
+    partitions: list[str | None] = Field(description="Days that changed; null is that of entities without one.")
+    rows_before: int = Field(description="In these partitions.")
+    rows_after: int = Field(description="In these partitions.")
+    audits: list[MergeAudit]
+    error: MergeError | None
+
+
+class MergeProgress(BaseModel):
+    """How many of its sources a merge has done, and the sums of their reports."""
+
+    sources: int
+    merged: int
+    failed: int
+    changed: int
+    newer: int
+
+
+class MergeOut(BaseModel):
+    """One merge job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_MERGE]})
+
+    id: str
+    state: JobState
+    source: str | None = Field(description="Null is every source that had a key when the merge was made.")
+    since: datetime | None
+    dry_run: bool
+    created_by: str = Field(description="schedule made it when it is the nightly one.")
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    progress: MergeProgress
+    sources: list[MergedSource]
+    restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
+    error: MergeError | None
+    etag: str
+
+
+class MergePage(BaseModel):
+    """Some merges."""
+
+    merges: list[MergeOut]
+    next_page_token: str | None

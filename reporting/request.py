@@ -1,0 +1,101 @@
+"""What a merge is asked for, and what is wrong with it."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import Any, Final, Self
+
+from model.errors import RequestInvalidError
+
+ALL: Final = "all"
+# Before it there was no Pub/Sub to take messages from.
+_EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRequest:
+    """One merge that somebody wants; ``source`` None is every source that has a key.
+
+    ``since`` (aware UTC) reads staging again from an earlier moment than the last merge's end; None does not.
+    """
+
+    source: str | None = None
+    since: datetime | None = None
+    is_dry_run: bool = False
+
+    @classmethod
+    def parse(
+        cls,
+        source: str | None = None,
+        *,
+        since: str | None = None,
+        day: str | None = None,
+        is_dry_run: bool = False,
+        now: datetime | None = None,
+    ) -> Self:
+        """Return the request that somebody wrote; ``day`` begins where its day begins, in UTC.
+
+        Raises:
+            RequestInvalidError: ``since`` and ``day`` are no time, one too many, or of the future; every fault is
+                in the details.
+
+        Example:
+            >>> MergeRequest.parse("all", day="2026-01-02").since
+            datetime.datetime(2026, 1, 2, 0, 0, tzinfo=datetime.timezone.utc)
+        """
+        errors: list[dict[str, Any]] = []
+        found: datetime | None = None
+        if since is not None and day is not None:
+            errors.append(_fault("since and date are two ways to say the same; give one.", "date"))
+        elif since is not None or day is not None:
+            pointer = "date" if since is None else "since"
+            try:
+                found = _parse_since(since) if since is not None else _parse_day(day or "")
+            except ValueError as exc:
+                errors.append(_fault(f"{pointer} {exc}.", pointer))
+            else:
+                if found > (now or datetime.now(UTC)):
+                    errors.append(_fault(f"{pointer} lies in the future, where nothing has come yet.", pointer))
+                elif found < _EARLIEST:
+                    errors.append(_fault(f"{pointer} lies before {_EARLIEST:%Y}.", pointer))
+        if errors:
+            raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
+        return cls(None if source in {None, ALL} else source, found, is_dry_run)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a job keeps it."""
+        since = None if self.since is None else self.since.isoformat()
+        return {"source": self.source, "since": since, "dry_run": self.is_dry_run}
+
+    def fingerprint(self) -> str:
+        """Return a digest that is the same for the same request."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+
+def _parse_since(text: str) -> datetime:
+    """Return the moment of an RFC 3339 time, or the beginning of a day."""
+    if len(text) == len("2026-01-01"):
+        return _parse_day(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ValueError(f"{text[:40]!r} is no time such as 2026-01-01T00:00:00Z")
+    try:
+        return found.astimezone(UTC)
+    except OverflowError as exc:
+        raise ValueError(f"{text[:40]!r} lies outside of the calendar") from exc
+
+
+def _parse_day(text: str) -> datetime:
+    try:
+        found = date.fromisoformat(text)
+    except ValueError as exc:
+        raise ValueError(f"{text[:40]!r} is no day such as 2026-01-01") from exc
+    return datetime.combine(found, time(), UTC)
+
+
+def _fault(message: str, pointer: str) -> dict[str, Any]:
+    return {"code": "since_invalid", "message": message, "pointer": f"/{pointer}"}

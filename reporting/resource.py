@@ -1,0 +1,116 @@
+"""A merge job as people see it: one shape for the API and for ``--json``."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, Self
+
+from jobs.store import Job, JobError
+from model.job import JobState
+from model.moment import render_moment
+from reporting.merge import MergeReport
+
+SourceState = Literal["waiting", "merging", "merged", "failed"]
+_TIMES: Final = ("created_at", "started_at", "finished_at", "since")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """One merge job; times are aware UTC. ``sources`` say how far each of its sources is, in their order.
+
+    ``source`` is the one that was asked for, None for all that had a key when the job was made.
+    """
+
+    id: str
+    state: JobState
+    source: str | None
+    since: datetime | None
+    dry_run: bool
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    progress: Mapping[str, int]
+    sources: list[dict[str, Any]]
+    restarts: int
+    error: JobError | None
+    etag: str
+
+    @classmethod
+    def from_job(cls, job: Job) -> Self:
+        """Return the merge that a job of kind ``merge`` is."""
+        found = (job.verification or {}).get("sources", {})
+        sources = [{**_waiting(name), **found.get(name, {})} for name in job.request["sources"]]
+        states = [source["state"] for source in sources]
+        since = job.request["since"]
+        return cls(
+            id=job.id,
+            state=job.state,
+            source=job.request["source"],
+            since=None if since is None else datetime.fromisoformat(since),
+            dry_run=job.request["dry_run"],
+            created_by=job.created_by,
+            created_at=job.created_at,
+            started_at=job.started_at,
+            finished_at=job.finished_at,
+            progress={
+                "sources": len(sources),
+                "merged": states.count("merged"),
+                "failed": states.count("failed"),
+                "changed": sum(source["changed"] for source in sources),
+                "newer": sum(source["newer"] for source in sources),
+            },
+            sources=sources,
+            restarts=job.restarts,
+            error=job.error,
+            etag=f'"{job.version}"',
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        times = {name: render_moment(getattr(self, name)) for name in _TIMES}
+        return {**asdict(self), "state": self.state.value, **times}
+
+
+def describe_report(report: MergeReport) -> dict[str, Any]:
+    """Return what a source's merge came to, as a job's findings and the API have it."""
+    return {
+        "source": report.source,
+        "state": "merged",
+        "since": render_moment(report.since),
+        "until": render_moment(report.until),
+        "changed": report.changed,
+        "newer": report.newer,
+        "partitions": list(report.partitions),
+        "rows_before": report.rows_before,
+        "rows_after": report.rows_after,
+        "audits": [audit.to_json() for audit in report.audits],
+        "error": None,
+    }
+
+
+def describe_failure(source: str, code: str, message: str, audits: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return why a source was not merged, with the audits that say so if any do."""
+    error = {"code": code, "message": message}
+    return {**_waiting(source), "state": "failed", "audits": audits, "error": error}
+
+
+def describe_begun(source: str) -> dict[str, Any]:
+    """Return what is said of a source while it is merged."""
+    return {**_waiting(source), "state": "merging"}
+
+
+def _waiting(source: str) -> dict[str, Any]:
+    return {
+        "source": source,
+        "state": "waiting",
+        "since": None,
+        "until": None,
+        "changed": 0,
+        "newer": 0,
+        "partitions": [],
+        "rows_before": 0,
+        "rows_after": 0,
+        "audits": [],
+        "error": None,
+    }
