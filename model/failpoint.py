@@ -33,6 +33,7 @@ FAILPOINTS: Final = (
     "merge.committed",
     "compact.before",
     "compact.after",
+    "merge.noted",
     "backfill.selection.written",
     "backfill.piece.begun",
     "backfill.confirmed",
