@@ -11,6 +11,7 @@ import structlog
 
 from backfill.options import YieldTo
 from connectors.pubsub.backlog import Backlog, open_backlog
+from jobs.files import Files
 from jobs.progress import CheckpointFolder, CheckpointReader
 from model.errors import PubSubUnavailableError, RefeedError, SubscriptionNotFoundError
 
@@ -28,7 +29,7 @@ _LEAST_RATE: Final = 1.0
 class PublishedRate:
     """Messages a second that a job published since the last call, over all of its tasks."""
 
-    def __init__(self, progress: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, progress: Files | Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = CheckpointReader(CheckpointFolder(progress))
         self._clock = clock
         self._last: tuple[float, int] | None = None
@@ -142,7 +143,7 @@ def open_throttle(
     yield_to: YieldTo | None,
     topic_path: str,
     emulator_host: str | None,
-    progress: Path,
+    progress: Files | Path,
     *,
     on_gone: Callable[[RefeedError], None] | None = None,
 ) -> Iterator[BacklogThrottle | None]:

@@ -195,7 +195,7 @@ def _run(queries: BigQueryQueries, folder: JobFolder, epoch: int, query: Mapping
     if query["plan"] is not None:
         return queries.wait(query["plan"], is_told_to_stop)
     while True:
-        name = queries.open_run(folder.path.name)
+        name = queries.open_run(folder.name)
         queries.start(name, query["sql"], query["parameters"], maximum_bytes_billed=query["maximum_bytes_billed"])
         failpoint.hit("bigquery.selection.started")
         try:
@@ -225,12 +225,15 @@ def _write_by_key(
             raise
 
     try:
-        with open_rows_query(
-            pa.RecordBatchReader.from_batches(schema, remembered()),
-            render_in_key_order("SELECT * FROM refeed_rows"),
-            QueryLimits(memory, folder.path / "spill"),
-            should_stop=lambda: not folder.may_go_on(epoch),
-        ) as ordered:
+        with (
+            folder.scratch() as spill,
+            open_rows_query(
+                pa.RecordBatchReader.from_batches(schema, remembered()),
+                render_in_key_order("SELECT * FROM refeed_rows"),
+                QueryLimits(memory, spill),
+                should_stop=lambda: not folder.may_go_on(epoch),
+            ) as ordered,
+        ):
             return write_selection(ordered, folder.selection, by_key=True, max_rows=options.max_rows)
     except QueryError:
         if faults:

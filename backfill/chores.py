@@ -9,6 +9,7 @@ import structlog
 
 from jobs.chores import CLEAN_SECONDS, Chore, ChoreThread
 from jobs.cleaning import clean_folders
+from jobs.folder import JobFolders
 from jobs.store import Job, JobStore
 
 KIND: Final = "backfill"
@@ -29,7 +30,9 @@ _LOG: Final = structlog.get_logger()
 class Chores(ChoreThread):
     """The chores of backfills; of these, whoever waits for a verdict comes first."""
 
-    def __init__(self, store: JobStore, folders: Path, *, verify: Verify | None, keep: timedelta) -> None:
+    def __init__(
+        self, store: JobStore, folders: JobFolders | Path, *, verify: Verify | None, keep: timedelta
+    ) -> None:
         self._store = store
         self._folders = folders
         self._verify = verify

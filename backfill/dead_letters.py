@@ -5,12 +5,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from backfill.selection import Selection, SelectionSlice, read_selection, render_time
+from jobs.files import Files
 from jobs.folder import JobFolder
 
 # A page of messages of 10 MB each is a small one.
@@ -64,11 +64,12 @@ class DeadLetterWriter:
 
     def __init__(self, folder: JobFolder, epoch: int, part: SelectionSlice) -> None:
         self._part = part
-        self._path = folder.dead_letters / f"{part.number:06d}.{epoch}.ndjson"
+        self._files = folder.dead_letters
+        self._log = f"{part.number:06d}.{epoch}.ndjson"
 
     def forget_from(self, row: int) -> None:
         """Take back what was said of rows from ``row`` on: a task that died may not have written down the rest."""
-        if any(_files(self._path.parent, self._part.number)):
+        if _logs(self._files, self._part.number):
             self._append([{"forget_from": row}])
 
     def write(self, rows: pa.RecordBatch, refused: Iterable[tuple[int, str]]) -> None:
@@ -83,11 +84,9 @@ class DeadLetterWriter:
 
     def _append(self, lines: list[dict[str, Any]]) -> None:
         if lines:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-            # In one write: the task that sends rows of the slice again writes beside the one that goes on with it.
-            with self._path.open("ab", buffering=0) as file:
-                file.write(text.encode())
+            # In one piece: the task that sends rows of the slice again writes beside the one that goes on with it.
+            self._files.append(self._log, text.encode())
 
 
 def list_dead_letters(folder: JobFolder, *, limit: int, after: int = -1) -> DeadLetterPage:
@@ -110,9 +109,7 @@ def failed_rows(folder: JobFolder, number: int) -> list[int]:
 
 def slices_with_letters(folder: JobFolder, epoch: int | None = None) -> list[int]:
     """Return the numbers of the slices about which some attempt, or attempt ``epoch``, wrote something."""
-    if not folder.dead_letters.exists():
-        return []
-    names = (path.name.split(".") for path in folder.dead_letters.glob("[0-9]*.*.ndjson"))
+    names = (name.split(".") for name in folder.dead_letters.list())
     return sorted({int(name[0]) for name in names if epoch is None or int(name[1]) == epoch})
 
 
@@ -127,28 +124,28 @@ def _letters(folder: JobFolder, selection: Selection | None, after: int) -> Iter
         yield from (DeadLetter.from_json(letters[row]) for row in sorted(letters) if row > after)
 
 
-def _fold(folder: Path, number: int) -> dict[int, dict[str, Any]]:
+def _fold(files: Files, number: int) -> dict[int, dict[str, Any]]:
     """Return the lines of the rows of one slice that have failed and have not been published since."""
     letters: dict[int, dict[str, Any]] = {}
-    for path in _files(folder, number):
-        with path.open() as file:
-            for text in file:
-                line = _parse(text)
-                if "row" in line:
-                    letters[line["row"]] = line
-                for row in line.get("published", ()):
-                    letters.pop(row, None)
-                if "forget_from" in line:
-                    letters = {row: kept for row, kept in letters.items() if row < line["forget_from"]}
+    for log in _logs(files, number):
+        for text in files.read_log(log).splitlines():
+            line = _parse(text)
+            if "row" in line:
+                letters[line["row"]] = line
+            for row in line.get("published", ()):
+                letters.pop(row, None)
+            if "forget_from" in line:
+                letters = {row: kept for row, kept in letters.items() if row < line["forget_from"]}
     return letters
 
 
-def _files(folder: Path, number: int) -> list[Path]:
-    """Return the files of a slice, those of earlier attempts first."""
-    return sorted(folder.glob(f"{number:06d}.*.ndjson"), key=lambda path: int(path.name.split(".")[1]))
+def _logs(files: Files, number: int) -> list[str]:
+    """Return the logs of a slice, those of earlier attempts first."""
+    found = [name for name in files.list() if name.startswith(f"{number:06d}.")]
+    return sorted(found, key=lambda name: int(name.split(".")[1]))
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parse(text: bytes) -> dict[str, Any]:
     """Return the line, or nothing of one that a killed process or a power cut left unfinished."""
     try:
         line = json.loads(text)

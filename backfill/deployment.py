@@ -13,7 +13,7 @@ class Deployment:
     """What every backfill of one deployment has in common.
 
     Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never. With ``bigquery`` the
-    archive is there and not in ``lake``.
+    archive is there and not in ``lake``. Folders of backfills are in ``jobs_folder``, without one in the home.
     """
 
     home: Path
@@ -30,6 +30,7 @@ class Deployment:
     price_usd_per_tib: float | None = None
     approval_rows: int = 0
     bigquery: Connection | None = None
+    jobs_folder: str | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Deployment":
@@ -51,4 +52,5 @@ class Deployment:
             bigquery=Connection.of(settings.project, settings.bigquery)
             if settings.warehouse == "bigquery"
             else None,
+            jobs_folder=settings.jobs_folder,
         )

@@ -48,7 +48,7 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
     options = RunOptions.from_specification(specification)
     target = Target(**specification["target"], attributes=tuple(options.attributes.items()), by_key=options.by_key)
     with (
-        starting_spark(folder.path.name) as spark,
+        starting_spark(folder.name) as spark,
         open_throttle(
             options.yield_to,
             target.topic_path,
@@ -110,14 +110,18 @@ def _select_from_lake(
             for read in query.get("extra_reads", ())
         ],
     )
-    limits = QueryLimits(query["memory"], folder.path / "spill")
     _LOG.info("selecting", files=len(snapshot.files), bytes=snapshot.size_bytes)
 
     def should_stop() -> bool:
         return not folder.may_go_on(epoch)
 
     sql = render_in_key_order(query["sql"]) if options.by_key else query["sql"]
-    with open_query(snapshot, sql, query["parameters"], limits, should_stop=should_stop) as batches:
+    with (
+        folder.scratch() as spill,
+        open_query(
+            snapshot, sql, query["parameters"], QueryLimits(query["memory"], spill), should_stop=should_stop
+        ) as batches,
+    ):
         return write_selection(batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows)
 
 
@@ -133,7 +137,7 @@ def wait_for_order(folder: JobFolder, epoch: int, rows: int, pause_idle_seconds:
             return None
         if time.monotonic() > until:
             return JobState.PAUSED
-        time.sleep(_ORDER_CHECK_SECONDS)
+        time.sleep(max(_ORDER_CHECK_SECONDS, folder.sight_seconds / 2))
     return JobState.CANCELLED
 
 
@@ -160,7 +164,7 @@ def publish(  # noqa: PLR0917
 ) -> None:
     """Publish the chains as tasks of one Spark job; tasks that are told to stop leave the rest of theirs."""
     work = partial(
-        publish_chains, folder=str(folder.path), epoch=epoch, target=target, chains=chains, max_failed=max_failed
+        publish_chains, folder=folder.location, epoch=epoch, target=target, chains=chains, max_failed=max_failed
     )
     ends = spark().range(0, len(chains), 1, len(chains)).mapInArrow(work, CHECKPOINT_DDL).collect()
     _LOG.info("published", pieces=sum(end.done for end in ends), messages=sum(end.published for end in ends))

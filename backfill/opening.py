@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from backfill.deployment import Deployment
 from backfill.planner import Planner
 from backfill.service import BackfillService
-from backfill.supervisor import Supervisor
+from backfill.supervisor import Supervisor, backfill_folders
 from backfill.verification import StagingTable, Verifier
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer, find_spark_submit
 from connectors.spark.session import network_conf, spark_environment
-from jobs.folder import JobFolder
 from jobs.launcher import ConnectLauncher, Launcher, SparkSubmitLauncher
 from jobs.store import JobStore
 from model.settings import Settings
@@ -58,7 +56,8 @@ def assemble_backfills(
     staging_of: StagingOf = _no_staging,
 ) -> BackfillService:
     """Return the service of its parts; ``staging_of`` knows the staging table that a topic's pipeline writes."""
-    verifier = Verifier(lambda job_id: JobFolder(backfill_folder(deployment.home, job_id)), staging_of)
+    folders = backfill_folders(deployment.home, deployment.jobs_folder)
+    verifier = Verifier(folders.of, staging_of)
     return BackfillService(
         deployment,
         store=store,
@@ -71,15 +70,11 @@ def assemble_backfills(
             max_running=max_running,
             verify=verifier.verify,
             keep_job_days=keep_job_days,
+            folders=folders,
         ),
         planner=Planner(deployment, store, pubsub),
         verifier=verifier,
     )
-
-
-def backfill_folder(home: Path, job_id: str) -> Path:
-    """Return where a home keeps the folder of a backfill."""
-    return home / "backfills" / job_id
 
 
 def open_launcher(settings: Settings) -> Launcher:

@@ -1,18 +1,18 @@
 """How fast an attempt publishes: its driver gives out how far each task may go, tasks go no further."""
 
 import heapq
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import structlog
 
 from backfill.dead_letters import slices_with_letters
-from jobs.folder import Control, JobFolder, Order, write_json
+from jobs.files import find_json, write_json
+from jobs.folder import Control, JobFolder, Order
 from jobs.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from model.errors import CheckpointCorruptError
 from model.message import MAX_PUBLISH_REQUEST_MESSAGES
@@ -25,6 +25,8 @@ SILENT_SECONDS: Final = 10.0
 # What may be given out and not be used yet, in seconds of the rate: a task that stood still catches that much up.
 _BURST_SECONDS: Final = 1.0
 _IDLE_SECONDS: Final = 0.2
+# One until the driver looks, one until the task does, one to send.
+_SIGHTS_AHEAD: Final = 3
 _LEAST_BURST_MESSAGES: Final = 2
 _COUNT_SECONDS: Final = 0.5
 # A task that waits for its turn lets others have its place in Spark after so long.
@@ -43,20 +45,21 @@ class Pace:
     until: Mapping[int, int] | None = None
 
 
-def _path(folder: JobFolder, epoch: int) -> Path:
-    return folder.path / f"pace-{epoch}.json"
+def _name(epoch: int) -> str:
+    return f"pace-{epoch}.json"
 
 
 def write_pace(folder: JobFolder, epoch: int, pace: Pace) -> None:
     """Tell the tasks of attempt ``epoch`` how far they may go."""
-    write_json(_path(folder, epoch), {"beat": pace.beat, "go": pace.go, "until": pace.until})
+    write_json(folder.files, _name(epoch), {"beat": pace.beat, "go": pace.go, "until": pace.until})
 
 
 def read_pace(folder: JobFolder, epoch: int) -> Pace | None:
     """Return the pace of attempt ``epoch``, or None when its driver has said nothing yet."""
-    try:
-        found = json.loads(_path(folder, epoch).read_text())
-    except (FileNotFoundError, ValueError):
+    found: dict[str, Any] | None = None
+    with suppress(CheckpointCorruptError):
+        found = find_json(folder.files, _name(epoch))
+    if found is None:
         return None
     until = found["until"]
     return Pace(found["beat"], found["go"], None if until is None else {int(k): v for k, v in until.items()})
@@ -74,6 +77,7 @@ class Turn:
         self._clock = clock
         self._began = self._heard = self._saw = clock()
         self._beat = -1
+        self._orders: tuple[Control, Pace | None] | None = None
 
     def room(self, offset: int) -> int | None:
         """Return how many rows from ``offset`` on may go out: 0 not yet, None nothing more by this task.
@@ -85,15 +89,16 @@ class Turn:
             CheckpointCorruptError: the control could not be read for 10 seconds; nothing goes out meanwhile.
         """
         now = self._clock()
-        try:
-            control = self._folder.read_control()
-        except CheckpointCorruptError:
-            # A network file system may fail for once.
-            if now - self._saw > SILENT_SECONDS:
-                raise
-            return 0
-        self._saw = now
-        pace = read_pace(self._folder, self._epoch)
+        if self._orders is None or now - self._saw >= self._folder.sight_seconds:
+            try:
+                self._orders = self._folder.read_control(), read_pace(self._folder, self._epoch)
+            except CheckpointCorruptError:
+                # A network file system may fail for once.
+                if now - self._saw > SILENT_SECONDS:
+                    raise
+                return 0
+            self._saw = now
+        control, pace = self._orders
         if pace is not None and pace.beat != self._beat:
             self._beat, self._heard = pace.beat, now
         is_wanted = control.epoch == self._epoch and control.order is Order.RUN
@@ -127,8 +132,9 @@ class Pacer:
     """Keeps an attempt to its control: rate, pause, canary, error budget; in a thread of its own.
 
     It gives out rows, not messages a second: per piece an end up to which its task may send. What is given out
-    and not confirmed yet is a second's worth at most, so the rate holds over all tasks together, and a task that
-    never hears of it again, because this process died, stops there. ``is_halted`` says that the attempt is to end.
+    and not confirmed yet is a second's worth at most, three in a bucket, so the rate holds over all tasks
+    together, and a task that never hears of it again, because this process died, stops there. ``is_halted`` says
+    that the attempt is to end.
     """
 
     def __init__(
@@ -145,6 +151,10 @@ class Pacer:
         self._max_failed = max_failed
         self._throttle = throttle
         self._clock = clock
+        # Where a look costs a request, tasks look less often: they get as much more at a time.
+        self._tick_seconds = max(_TICK_SECONDS, folder.sight_seconds)
+        self._burst_seconds = max(_BURST_SECONDS, _SIGHTS_AHEAD * folder.sight_seconds)
+        self._beat_seconds = max(_BEAT_SECONDS, folder.sight_seconds)
         self._checkpoints = CheckpointFolder(folder.progress)
         self._reader = CheckpointReader(self._checkpoints)
         self._rows: Mapping[int, int] = {}
@@ -184,7 +194,7 @@ class Pacer:
         self.tick()
 
     def tick(self) -> None:
-        """Look once and say what may go out; ten times a second."""
+        """Look once and say what may go out; ten times a second, in a bucket once."""
         with self._lock:
             control, now = self._folder.read_control(), self._clock()
             self._count_failed(now)
@@ -202,7 +212,7 @@ class Pacer:
                 self._say(now, go=go, until=self._until)
 
     def _run(self) -> None:
-        while not self._ended.wait(_TICK_SECONDS):
+        while not self._ended.wait(self._tick_seconds):
             try:
                 self.tick()
                 self._is_failing = False
@@ -263,7 +273,7 @@ class Pacer:
     def _earn(self, now: float, rate: float, held: dict[int, int], *, may_take_back: bool) -> float:
         """Return what may be given out now; all that is out and unused is a second's worth at most."""
         # While nobody works little is saved up: a pass that begins is no burst.
-        burst = rate * (_BURST_SECONDS if held else _IDLE_SECONDS)
+        burst = rate * (self._burst_seconds if held else max(_IDLE_SECONDS, self._folder.sight_seconds))
         burst = max(_LEAST_BURST_MESSAGES, burst) if rate > 0 else 0
         if may_take_back and sum(held.values()) > burst:
             # The rate was lowered: what was given out at the old one would be a burst at the new one.
@@ -288,7 +298,7 @@ class Pacer:
 
     def _say(self, now: float, *, go: bool, until: Mapping[int, int] | None) -> None:
         said = (go, None if until is None else dict(until))
-        if said == self._written and now - self._beat_at < _BEAT_SECONDS:
+        if said == self._written and now - self._beat_at < self._beat_seconds:
             return
         self._beat += 1
         self._beat_at = now

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Pu
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model import failpoint
-from model.errors import RefeedError
+from model.errors import FolderUnavailableError, RefeedError
 
 CHECKPOINT_SCHEMA: Final = pa.schema(
     [("slice", pa.int64()), ("published", pa.int64()), ("failed", pa.int64()), ("done", pa.bool_())]
@@ -52,13 +51,16 @@ def publish_chains(
     chain ends with the first piece that is not done. What no other try of the task would mend is written down as
     the attempt's fault, for its driver.
     """
-    job_folder = JobFolder(Path(folder))
+    job_folder = JobFolder(folder)
     with open_channel(target.emulator_host) as channel:
         publisher = Publisher(channel, target.topic_path)
         for batch in batches:
             for place in batch.column("id").to_pylist():
                 try:
                     ends = list(_publish_chain(publisher, job_folder, epoch, target, chains[place], max_failed))
+                except FolderUnavailableError:
+                    # Another try of the task may find it well again.
+                    raise
                 except RefeedError as exc:
                     job_folder.write_fault(epoch, exc.code, exc.message)
                     return

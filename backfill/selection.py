@@ -1,9 +1,9 @@
 """The immutable result of a backfill's query: made once, read by slices in parallel."""
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.files import Files, open_files
 from model import failpoint
-from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError
+from model.errors import CheckpointCorruptError, QueryError, QueryStoppedError, SelectionTooLargeError
 
 SELECTION_SCHEMA: Final = pa.schema(
     [
@@ -64,34 +65,43 @@ class Selection:
 
 
 def write_selection(
-    batches: Iterable[pa.RecordBatch], folder: Path, *, by_key: bool = False, max_rows: int | None = None
+    batches: Iterable[pa.RecordBatch], folder: Files | Path, *, by_key: bool = False, max_rows: int | None = None
 ) -> Selection:
     """Write a query's rows to ``folder``, all or nothing, numbered from 0 in their order.
 
-    The folder appears under its name only when every row is in it. With ``by_key`` the rows come sorted by
+    The folder appears only when every row is in it. With ``by_key`` the rows come sorted by
     ordering key, and a slice ends where a key does, unless the key is larger than a slice.
 
     Raises:
         QueryError: a column has a type that no message has.
         SelectionTooLargeError: there are more than ``max_rows``.
+        QueryStoppedError: another attempt has made the selection meanwhile; that one counts.
     """
-    temporary = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    files = open_files(folder)
+    try:
+        with files.making() as made:
+            numbered = _numbered(batches, max_rows)
+            parts = _slices_by_key(numbered) if by_key else _slices(numbered)
+            selection = _write_slices(parts, made, by_key=by_key)
+            failpoint.hit("backfill.selection.written")
+            made.complete(_MANIFEST, json.dumps(asdict(selection)).encode())
+    except FileExistsError as exc:
+        raise QueryStoppedError(f"Another attempt has made the selection {files}.") from exc
+    return selection
+
+
+def _write_slices(parts: Iterator[pa.Table], made: Files, *, by_key: bool) -> Selection:
+    """Write the slices, 40 a file."""
     slices: list[SelectionSlice] = []
     totals = _Totals()
-    writer: pq.ParquetWriter | None = None
-    try:
-        numbered = _numbered(batches, max_rows)
-        last_key = ""
-        for rows in _slices_by_key(numbered) if by_key else _slices(numbered):
+    last_key = ""
+    with ExitStack() as files:
+        writer: pq.ParquetWriter | None = None
+        for rows in parts:
             if writer is None or len(slices) % _FILE_SLICES == 0:
-                if writer is not None:
-                    writer.close()
-                name = f"{len(slices) // _FILE_SLICES:05d}.parquet"
-                writer = pq.ParquetWriter(
-                    temporary / name, SELECTION_SCHEMA, compression="lz4", use_dictionary=["topic"]
-                )
+                files.close()
+                name = made.own_name(f"{len(slices) // _FILE_SLICES:05d}.parquet")
+                writer = files.enter_context(_open_writer(files.enter_context(made.writer(name))))
             writer.write_table(rows, row_group_size=rows.num_rows)
             first_key, ending_key = _outer_keys(rows) if by_key else ("", "")
             continues = bool(first_key) and first_key == last_key
@@ -99,48 +109,48 @@ def write_selection(
             slices.append(SelectionSlice(len(slices), name, place, totals.rows, rows.num_rows, continues))
             totals.add(rows)
             last_key = ending_key
-    finally:
-        if writer is not None:
-            writer.close()
-    selection = totals.selection(tuple(slices))
-    (temporary / _MANIFEST).write_text(json.dumps(asdict(selection)))
-    failpoint.hit("backfill.selection.written")
-    temporary.rename(folder)
-    return selection
+    return totals.selection(tuple(slices))
 
 
-def read_selection(folder: Path) -> Selection | None:
+def _open_writer(where: Any) -> pq.ParquetWriter:
+    return pq.ParquetWriter(where, SELECTION_SCHEMA, compression="lz4", use_dictionary=["topic"])
+
+
+def read_selection(folder: Files | Path) -> Selection | None:
     """Return the selection in ``folder``, or None when it has not been made.
 
     Raises:
         CheckpointCorruptError: its manifest can't be read.
     """
-    if not folder.exists():
+    files = open_files(folder)
+    if not files.is_made(_MANIFEST):
         return None
     try:
-        found = json.loads((folder / _MANIFEST).read_text())
+        found = json.loads(files.read(_MANIFEST))
         slices = tuple(SelectionSlice(**fields) for fields in found.pop("slices"))
         return Selection(slices=slices, **found)
     except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise CheckpointCorruptError(f"The selection {folder} can't be read: {exc}", path=str(folder)) from exc
+        raise CheckpointCorruptError(f"The selection {files} can't be read: {exc}", path=str(files)) from exc
 
 
-def read_slice(folder: Path, part: SelectionSlice, offset: int = 0) -> pa.RecordBatch:
+def read_slice(folder: Files | Path, part: SelectionSlice, offset: int = 0) -> pa.RecordBatch:
     """Return the slice's rows from ``offset`` on (SELECTION_SCHEMA).
 
     Raises:
         CheckpointCorruptError: the file is gone, damaged, or holds another number of rows.
     """
-    path = folder / part.file
+    files = open_files(folder)
+    path = f"{files}/{part.file}"
     try:
-        with pq.ParquetFile(path) as file:
+        # Buffered ahead: one range a row group, where each range is a request.
+        with pq.ParquetFile(files.source(part.file), pre_buffer=True) as file:
             table = file.read_row_group(part.row_group)
     except (OSError, pa.ArrowException) as exc:
-        raise CheckpointCorruptError(f"The selection's file {path} can't be read: {exc}", path=str(path)) from exc
+        raise CheckpointCorruptError(f"The selection's file {path} can't be read: {exc}", path=path) from exc
     if table.num_rows != part.rows:
         raise CheckpointCorruptError(
             f"The selection's file {path} holds {table.num_rows} rows where {part.rows} were written.",
-            path=str(path),
+            path=path,
         )
     (rows,) = table.combine_chunks().to_batches()
     return rows.slice(offset)

@@ -7,7 +7,8 @@ from typing import Final
 
 from backfill.chores import KIND, Chores, Verify
 from backfill.selection import read_selection
-from jobs.folder import JobFolder
+from jobs.files import open_files
+from jobs.folder import JobFolder, JobFolders
 from jobs.launcher import Launcher
 from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
 from jobs.store import JobStore
@@ -19,7 +20,8 @@ _MODULE: Final = "backfill.job"
 class Supervisor(JobSupervisor):
     """Drives the backfills of a job store.
 
-    ``verify`` says what is proven of an ended job. Folders go ``keep_job_days`` after their job has ended.
+    ``verify`` says what is proven of an ended job. Folders, in the home or in ``folders``, go ``keep_job_days``
+    after their job has ended.
     """
 
     def __init__(
@@ -32,16 +34,22 @@ class Supervisor(JobSupervisor):
         verify: Verify | None = None,
         keep_job_days: int = 30,
         lease_seconds: float = LEASE_SECONDS,
+        folders: JobFolders | None = None,
     ) -> None:
-        folders = home / "backfills"
+        places = folders or backfill_folders(home)
         super().__init__(
-            JobKind(KIND, _MODULE, folders, Figures),
+            JobKind(KIND, _MODULE, places, Figures),
             store,
             launcher,
-            Chores(store, folders, verify=verify, keep=timedelta(days=keep_job_days)),
+            Chores(store, places, verify=verify, keep=timedelta(days=keep_job_days)),
             max_running=max_running,
             lease_seconds=lease_seconds,
         )
+
+
+def backfill_folders(home: Path, jobs_folder: str | None = None) -> JobFolders:
+    """Return where backfills have their folders: in the home, or in what REFEED_JOBS_FOLDER names."""
+    return JobFolders(open_files(jobs_folder or home).folder("backfills"), logs=home / "logs" / "backfills")
 
 
 class Figures:

@@ -92,7 +92,7 @@ class Verifier:
         folder = self._folder_of(job.id)
         selected, published = job.progress.selected, job.progress.published
         # The files of one that ended long ago are removed; its figures stay.
-        if folder.path.exists():
+        if folder.exists():
             selection = read_selection(folder.selection)
             selected = None if selection is None else selection.rows
             published = sum(c.published for c in CheckpointFolder(folder.progress).read_all())

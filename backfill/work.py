@@ -1,6 +1,5 @@
 """What an attempt has to publish: the slices of the selection, and rows that are sent once more."""
 
-import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,12 +12,15 @@ import pyarrow as pa
 from backfill.dead_letters import failed_rows, slices_with_letters
 from backfill.options import RunOptions
 from backfill.selection import Selection, SelectionSlice, read_slice
-from jobs.folder import JobFolder, write_json
+from jobs.files import read_json, write_json
+from jobs.folder import JobFolder
 from jobs.progress import SliceCheckpoint
 from model.job import JobState
 
 Kind = Literal["selected", "failed", "missing"]
 _REPLAYS: Final = "replays"
+# Places are kept one behind the other, so that a piece reads its own alone.
+_PLACE: Final = np.dtype("<i8")
 Checkpoints = Mapping[int, SliceCheckpoint]
 _Rows = tuple[SelectionSlice, Kind, list[int]]
 
@@ -56,8 +58,9 @@ class Piece:
 
     def places(self, folder: JobFolder) -> Any:
         """Return where in its slice the rows of a "failed" or "missing" piece are, ascending."""
-        rows = np.load(folder.path / _REPLAYS / f"{self.replay:04d}.npy", mmap_mode="r")
-        return np.array(rows[self.first : self.first + self.rows])
+        with folder.files.folder(_REPLAYS).reader(f"{self.replay:04d}.i64") as file:
+            file.seek(self.first * _PLACE.itemsize)
+            return np.frombuffer(file.read(self.rows * _PLACE.itemsize), _PLACE)
 
 
 Chain = tuple[Piece, ...]
@@ -190,20 +193,21 @@ def _write_replay(
         number = following + len(replay.pieces)
         replay.pieces.append(Piece(number, part, len(rows), kind, replay.number, len(places)))
         places += [row - part.first_row for row in rows]
-    path = folder.path / _REPLAYS
-    path.mkdir(parents=True, exist_ok=True)
-    np.save(path / f"{replay.number:04d}.npy", np.array(places, np.int64))
+    files = folder.files.folder(_REPLAYS)
+    files.make()
+    files.write(f"{replay.number:04d}.i64", np.array(places, _PLACE).tobytes())
     # The rows first: a replay is there once its list is.
     pieces = [{**asdict(piece), "part": piece.part.number} for piece in replay.pieces]
     listed = {"epoch": replay.epoch, "asked": replay.asked, "pieces": pieces}
-    write_json(path / f"{replay.number:04d}.json", listed)
+    write_json(files, f"{replay.number:04d}.json", listed)
     return replay
 
 
 def _read_replays(folder: JobFolder, selection: Selection) -> list[_Replay]:
     found: list[_Replay] = []
-    for path in sorted((folder.path / _REPLAYS).glob("[0-9]*.json")):
-        replay = json.loads(path.read_text())
+    files = folder.files.folder(_REPLAYS)
+    for name in (name for name in files.list() if name.endswith(".json")):
+        replay = read_json(files, name)
         pieces = [Piece(**{**piece, "part": selection.slices[piece["part"]]}) for piece in replay["pieces"]]
         found.append(_Replay(len(found), replay["epoch"], pieces, replay["asked"]))
     return found

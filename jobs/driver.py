@@ -3,9 +3,9 @@
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -26,11 +26,13 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
     itself; then the process leaves.
     """
     job = json.loads(argument)
-    folder, epoch = JobFolder(Path(job["folder"])), int(job["epoch"])
-    structlog.contextvars.bind_contextvars(job_id=folder.path.name, epoch=epoch)
+    folder, epoch = JobFolder(job["folder"]), int(job["epoch"])
+    structlog.contextvars.bind_contextvars(job_id=folder.name, epoch=epoch)
     ended = threading.Event()
     threading.Thread(target=_leave_when_told, args=(folder, epoch, ended), daemon=True).start()
     try:
+        # Tasks of an attempt before this one may not have seen yet that theirs is over.
+        time.sleep(folder.sight_seconds)
         outcome = run(folder, epoch)
     except QueryStoppedError:
         outcome = Outcome(epoch, JobState.CANCELLED)
@@ -52,13 +54,14 @@ def _leave_when_told(folder: JobFolder, epoch: int, ended: threading.Event) -> N
 
     Tasks see the same control and stop by themselves; the grace is theirs, to write how far they got.
     """
+    check_seconds = max(_STOP_CHECK_SECONDS, folder.sight_seconds)
     is_wanted = True
     while is_wanted:
         # Storage that fails for once is no order, and no reason to fall silent.
         with suppress(CheckpointCorruptError, OSError):
             is_wanted = folder.may_go_on(epoch)
             folder.beat(epoch)
-        if is_wanted and ended.wait(_STOP_CHECK_SECONDS):
+        if is_wanted and ended.wait(check_seconds):
             return
     if not ended.wait(_STOP_GRACE_SECONDS):
         folder.write_outcome(Outcome(epoch, JobState.CANCELLED))

@@ -1,23 +1,22 @@
 """A job's folder: what its driver, its tasks and the service tell each other, file by file."""
 
-import fcntl
-import json
 import os
-import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from jobs.files import Files, find_json, open_files, parse_json, read_json, render_json, write_json
 from model.errors import CheckpointCorruptError, SelectionGoneError
 from model.job import JobState
 
-# A writer that was stopped with the lock in its hands must not stop everybody else.
-_LOCK_SECONDS: Final = 1.0
-_LOCK_RETRY_SECONDS: Final = 0.01
+_CONTROL: Final = "control.json"
+_SPECIFICATION: Final = "specification.json"
+_FINDINGS: Final = "findings.json"
 
 
 class Order(StrEnum):
@@ -55,29 +54,86 @@ class Outcome:
     error: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JobFolders:
+    """Where jobs of one kind have their folders; ``logs`` is for drivers that run here while folders do not."""
+
+    files: Files
+    logs: Path | None = None
+
+    @classmethod
+    def at(cls, place: "JobFolders | Files | Path | str") -> "JobFolders":
+        """Return the folders in ``place``."""
+        return place if isinstance(place, JobFolders) else cls(open_files(place))
+
+    def of(self, job_id: str) -> "JobFolder":
+        """Return the folder of a job, whether it is there or not."""
+        return JobFolder(self.files.folder(job_id), logs=self.logs)
+
+    def remove(self, job_id: str, is_wanted: Callable[[], bool] = lambda: False) -> bool:
+        """Remove the folder of a job in one step for everybody else, unless ``is_wanted`` at the last moment."""
+        return self.files.take_away(job_id, is_wanted)
+
+
 class JobFolder:
     """The files of one job: specification, control, outcome, log and the folders of its kind.
 
-    A folder on storage that every task reaches is all that driver, tasks and service share, so each goes on
-    while the others are dead. Every file is replaced atomically: a reader sees the old or the new one.
+    A folder on storage that every task reaches, a disk or a bucket, is all that driver, tasks and service share,
+    so each goes on while the others are dead. Every file is replaced atomically: a reader sees the old or the
+    new one.
+
+    ``driver_log`` is where a launcher on this machine writes, also when the folder itself is in a bucket: then it
+    is under ``logs``, and other machines don't see it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.progress = path / "progress"
-        self.selection = path / "selection"
-        self.dead_letters = path / "dead-letters"
-        self.running = path / "running"
-        self.driver_log = path / "driver.log"
-        self._control = path / "control.json"
-        self._specification = path / "specification.json"
-        self._findings = path / "findings.json"
+    def __init__(self, place: Files | Path | str, *, logs: Path | None = None) -> None:
+        self.files = open_files(place)
+        self.progress = self.files.folder("progress")
+        self.selection = self.files.folder("selection")
+        self.dead_letters = self.files.folder("dead-letters")
+        self.running = self.files.folder("running")
+        self._seen: Control | None = None
+        self._seen_at = 0.0
+        own = self.files.path
+        self.driver_log = (logs or Path()) / f"{self.name}.log" if own is None else own / "driver.log"
+
+    @property
+    def name(self) -> str:
+        """The job's id."""
+        return self.files.name
+
+    @property
+    def location(self) -> str:
+        """What another process opens it by."""
+        return str(self.files)
+
+    @property
+    def path(self) -> Path | None:
+        """Where it lies on this machine's disk, None in a bucket."""
+        return self.files.path
+
+    @property
+    def sight_seconds(self) -> float:
+        """How long tasks and drivers may go on with the order that they have read; 0 on a disk."""
+        return self.files.sight_seconds
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give a place on this machine's disk for what only this process reads, such as a query's spill."""
+        if self.path is not None:
+            yield self.path / "spill"
+            return
+        with TemporaryDirectory(prefix="refeed-") as folder:
+            yield Path(folder) / "spill"
+
+    def exists(self) -> bool:
+        """Say whether it is there; those of jobs that ended long ago are removed."""
+        return self.files.exists()
 
     def write_specification(self, specification: Mapping[str, Any]) -> None:
         """Make the folder and keep what the driver needs to know; readable by its owner only."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.path.chmod(0o700)
-        write_json(self._specification, specification)
+        self.files.make()
+        write_json(self.files, _SPECIFICATION, specification)
 
     def read_specification(self) -> dict[str, Any]:
         """Return what ``write_specification`` kept.
@@ -86,32 +142,33 @@ class JobFolder:
             SelectionGoneError: the whole folder was removed, as those of jobs that ended long ago are.
             CheckpointCorruptError: it is not there or can't be read.
         """
-        if not self.path.exists():
+        if not self.exists():
             raise SelectionGoneError(
-                f"The files of {self.path.name} were removed, its selection among them: make a new one.",
-                id=self.path.name,
+                f"The files of {self.name} were removed, its selection among them: make a new one.", id=self.name
             )
-        return _read_json(self._specification)
+        return read_json(self.files, _SPECIFICATION)
 
     def write_control(self, control: Control) -> bool:
         """Tell every task of this job, wherever it runs, which attempt counts and what to do.
 
-        Tasks look before each request that they send: what a fenced task still has under way is all that
-        goes out after this returns. An order to RUN takes back the attempt's own pause (``read_pause``), so a
-        resume writes it before it says anywhere else that the job runs.
+        Tasks look before each request that they send, in a bucket once in ``sight_seconds``: what a fenced task
+        still has under way is all that goes out after that. An order to RUN takes back the attempt's own pause
+        (``read_pause``), so a resume writes it before it says anywhere else that the job runs.
 
         A control of a later attempt stays, and False is returned: a service that was stopped and wakes up late
         can't take the job back from the one that took over.
         """
-        with self._locked():
+
+        def overwrite(found: bytes | None) -> bytes | None:
             # One that can't be read says nothing; a power cut may leave an empty file.
             with suppress(CheckpointCorruptError):
-                if self.read_control().epoch > control.epoch:
-                    return False
+                if found is not None and int(parse_json(found, _CONTROL)["epoch"]) > control.epoch:
+                    return None
             if control.order is Order.RUN:
-                self._pause(control.epoch).unlink(missing_ok=True)
-            write_json(self._control, asdict(control))
-            return True
+                self.files.remove(_pause(control.epoch))
+            return render_json(asdict(control))
+
+        return self.files.change(_CONTROL, overwrite)
 
     def read_control(self) -> Control:
         """Return the latest control.
@@ -119,7 +176,7 @@ class JobFolder:
         Raises:
             CheckpointCorruptError: there is none; a task that can't see it must not publish.
         """
-        found = _read_json(self._control)
+        found = read_json(self.files, _CONTROL)
         return Control(
             int(found["epoch"]),
             Order(found["order"]),
@@ -127,57 +184,63 @@ class JobFolder:
             found.get("canary_messages"),
         )
 
+    def see_control(self) -> Control:
+        """Return the control as it was ``sight_seconds`` ago at most, for those that look again and again.
+
+        Raises:
+            CheckpointCorruptError: as ``read_control``.
+        """
+        now = time.monotonic()
+        if self._seen is None or now - self._seen_at >= self.sight_seconds:
+            self._seen = None
+            self._seen = self.read_control()
+            self._seen_at = now
+        return self._seen
+
     def may_go_on(self, epoch: int) -> bool:
         """Say whether attempt ``epoch`` is the one that counts and is not told to stop; a paused one lives on."""
-        control = self.read_control()
+        control = self.see_control()
         return control.epoch == epoch and control.order is not Order.STOP
 
     def may_publish(self, epoch: int) -> bool:
         """Say whether attempt ``epoch`` is the one that counts and is to run, now."""
-        control = self.read_control()
+        control = self.see_control()
         return control.epoch == epoch and control.order is Order.RUN
 
     def write_pause(self, epoch: int, why: str) -> None:
         """Say that attempt ``epoch`` publishes nothing until it is told to RUN, by its driver's own decision."""
-        write_json(self._pause(epoch), {"epoch": epoch, "why": why})
+        write_json(self.files, _pause(epoch), {"epoch": epoch, "why": why})
 
     def read_pause(self, epoch: int) -> str | None:
         """Return why attempt ``epoch`` paused by itself, or None; a RUN that was written later takes it back."""
-        try:
-            found = json.loads(self._pause(epoch).read_text())
-        except FileNotFoundError:
-            # Not asked for first: a RUN may take it back in between.
-            return None
-        return str(found["why"])
+        found = find_json(self.files, _pause(epoch))
+        return None if found is None else str(found["why"])
 
     def write_fault(self, epoch: int, code: str, message: str) -> None:
         """Say, as a task of attempt ``epoch``, why the attempt can't succeed; its driver ends it."""
-        write_json(self._fault(epoch), {"code": code, "message": message})
+        write_json(self.files, f"fault-{epoch}.json", {"code": code, "message": message})
 
     def read_fault(self, epoch: int) -> dict[str, Any] | None:
         """Return the code and the message of what a task of attempt ``epoch`` found, or None."""
-        path = self._fault(epoch)
-        return _read_json(path) if path.exists() else None
+        return find_json(self.files, f"fault-{epoch}.json")
 
     def enter_slice(self, number: int, epoch: int) -> None:
         """Say that a task of attempt ``epoch`` works on slice ``number``."""
-        self.running.mkdir(parents=True, exist_ok=True)
-        (self.running / f"{number}.{epoch}").touch()
+        self.running.make()
+        self.running.write(f"{number}.{epoch}", b"")
 
     def leave_slice(self, number: int, epoch: int) -> None:
         """Say that the task is done with the slice for now; one that was killed never says so."""
-        (self.running / f"{number}.{epoch}").unlink(missing_ok=True)
+        self.running.remove(f"{number}.{epoch}")
 
     def running_slices(self, epoch: int) -> list[int]:
         """Return the numbers of the slices that tasks of attempt ``epoch`` work on, in order."""
-        if not self.running.exists():
-            return []
-        pairs = (path.name.split(".") for path in self.running.iterdir())
+        pairs = (name.split(".") for name in self.running.list())
         return sorted(int(number) for number, attempt in pairs if int(attempt) == epoch)
 
     def beat(self, epoch: int) -> None:
         """Say that the driver of attempt ``epoch`` lives, for a service on another machine that can't see it."""
-        self._heartbeat(epoch).write_text(str(time.time_ns()))
+        self.files.write(f"heartbeat-{epoch}", str(time.time_ns()).encode())
 
     def read_heartbeat(self, epoch: int) -> str | None:
         """Return what changes for as long as the driver of attempt ``epoch`` lives, None when it never said so.
@@ -185,29 +248,27 @@ class JobFolder:
         It is no time to compare with one's own: machines' clocks differ.
         """
         try:
-            # Opened, not looked at: a network file system asks its server anew.
-            return self._heartbeat(epoch).read_text()
+            return self.files.read(f"heartbeat-{epoch}").decode()
         except FileNotFoundError:
             return None
 
     def write_findings(self, findings: Mapping[str, Any]) -> None:
         """Keep what the job has found out so far, in the words of its kind; replaces what was kept before."""
-        write_json(self._findings, findings)
+        write_json(self.files, _FINDINGS, findings)
 
     def read_findings(self) -> dict[str, Any]:
         """Return what ``write_findings`` kept last, of any attempt; empty when nothing was."""
-        return _read_json(self._findings) if self._findings.exists() else {}
+        return find_json(self.files, _FINDINGS) or {}
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Keep how the attempt ended, for a service that may be down at the moment."""
-        write_json(self._outcome(outcome.epoch), asdict(outcome))
+        write_json(self.files, f"outcome-{outcome.epoch}.json", asdict(outcome))
 
     def read_outcome(self, epoch: int) -> Outcome | None:
         """Return how attempt ``epoch`` ended, or None while its driver has said nothing."""
-        path = self._outcome(epoch)
-        if not path.exists():
+        found = find_json(self.files, f"outcome-{epoch}.json")
+        if found is None:
             return None
-        found = _read_json(path)
         return Outcome(int(found["epoch"]), JobState(found["state"]), found["error"])
 
     def read_log_tail(self, max_bytes: int = 2000) -> str:
@@ -221,51 +282,6 @@ class JobFolder:
         lines = tail.decode(errors="replace").splitlines()
         return "\n".join(lines[1:] if size > max_bytes else lines)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with (self.path / "control.lock").open("a") as file:
-            deadline = time.monotonic() + _LOCK_SECONDS
-            while not _try_lock(file.fileno()) and time.monotonic() < deadline:
-                time.sleep(_LOCK_RETRY_SECONDS)
-            yield
 
-    def _heartbeat(self, epoch: int) -> Path:
-        return self.path / f"heartbeat-{epoch}"
-
-    def _outcome(self, epoch: int) -> Path:
-        return self.path / f"outcome-{epoch}.json"
-
-    def _fault(self, epoch: int) -> Path:
-        return self.path / f"fault-{epoch}.json"
-
-    def _pause(self, epoch: int) -> Path:
-        return self.path / f"pause-{epoch}.json"
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace ``path`` atomically.
-
-    Written without fsync: a killed process loses nothing, a machine that loses power may come back with an
-    older file, which costs repeated messages and never lost ones.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    temporary.write_text(json.dumps(value, separators=(",", ":")))
-    temporary.replace(path)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as exc:
-        raise CheckpointCorruptError(f"{path} can't be read: {exc}", path=str(path)) from exc
-    if not isinstance(found, dict):
-        raise CheckpointCorruptError(f"{path} does not hold a JSON object.", path=str(path))
-    return found
+def _pause(epoch: int) -> str:
+    return f"pause-{epoch}.json"

@@ -11,23 +11,27 @@ from pathlib import Path
 from typing import Protocol
 
 from model.errors import LaunchError
-from model.process import Process
+from model.process import Driver, Process
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What is to be started: a module that takes one JSON argument, and the file its output goes to."""
+    """What is to be started: a module that takes one JSON argument, and the file its output goes to.
+
+    ``name`` is the job's and ``attempt`` its number: launched again, an attempt may be the one that runs.
+    """
 
     name: str
     module: str
     argument: str
     log: Path
+    attempt: int = 1
 
 
 class Launcher(Protocol):
     """Starts drivers that outlive the process that started them, and tells whether they live.
 
-    A driver leads a process group of its own: a Ctrl-C for the service is none for the driver.
+    Any launcher may be asked about any driver: a service may start again with another one.
     """
 
     def prepare(self) -> None:
@@ -38,7 +42,7 @@ class Launcher(Protocol):
         """
         ...
 
-    def launch(self, launch: Launch) -> Process:
+    def launch(self, launch: Launch) -> Driver:
         """Start a driver and return; prepares first when that has not been done.
 
         Raises:
@@ -50,18 +54,21 @@ class Launcher(Protocol):
         """Let go of what ``prepare`` got ready; drivers that still run may fail."""
         ...
 
-    def exit_reason(self, driver: Process) -> str | None:
+    def exit_reason(self, driver: Driver) -> str | None:
         """Return None while the driver lives, else what is known of its end, as a sentence."""
         ...
 
-    def kill(self, driver: Process) -> None:
+    def kill(self, driver: Driver) -> None:
         """End the driver and its children now; one that is gone already is no error."""
         ...
 
 
 @dataclass(slots=True)
 class _Processes:
-    """Drivers as local processes; remembers those it started, to say how they ended."""
+    """Drivers as local processes; remembers those it started, to say how they ended.
+
+    Each leads a process group of its own: a Ctrl-C for the service is none for the driver.
+    """
 
     _started: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -86,7 +93,9 @@ class _Processes:
             raise LaunchError(f"{command[0]} ended at once with code {process.wait()}; see {log}.", log=str(log))
         return driver
 
-    def exit_reason(self, driver: Process) -> str | None:
+    def exit_reason(self, driver: Driver) -> str | None:
+        if not isinstance(driver, Process):
+            return f"The driver ({driver}) is not this launcher's; REFEED_LAUNCHER has changed."
         if driver.is_alive:
             return None
         process = self._started.get(driver.pid)
@@ -97,7 +106,9 @@ class _Processes:
             return f"The driver (process {driver.pid}) was ended by signal {signal.Signals(-code).name}."
         return f"The driver (process {driver.pid}) ended with code {code}."
 
-    def kill(self, driver: Process) -> None:
+    def kill(self, driver: Driver) -> None:
+        if not isinstance(driver, Process):
+            return
         driver.signal_group(signal.SIGKILL)
         process = self._started.get(driver.pid)
         if process is not None:
@@ -141,11 +152,11 @@ class ConnectLauncher:
         command = [sys.executable, "-m", launch.module, launch.argument]
         return self._processes.start(command, environment, launch.log)
 
-    def exit_reason(self, driver: Process) -> str | None:
+    def exit_reason(self, driver: Driver) -> str | None:
         """Return None while the driver lives, else what is known of its end."""
         return self._processes.exit_reason(driver)
 
-    def kill(self, driver: Process) -> None:
+    def kill(self, driver: Driver) -> None:
         """End the driver; its tasks on the server stop by their own look at the job's control."""
         self._processes.kill(driver)
 
@@ -185,10 +196,10 @@ class SparkSubmitLauncher:
         command = [*self._command, "--name", launch.name, found.origin, launch.argument]
         return self._processes.start(command, self._environment, launch.log)
 
-    def exit_reason(self, driver: Process) -> str | None:
+    def exit_reason(self, driver: Driver) -> str | None:
         """Return None while the driver lives, else what is known of its end."""
         return self._processes.exit_reason(driver)
 
-    def kill(self, driver: Process) -> None:
+    def kill(self, driver: Driver) -> None:
         """End the driver, its JVM and its workers."""
         self._processes.kill(driver)

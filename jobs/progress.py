@@ -1,17 +1,15 @@
 """How far a job is: one checkpoint file a slice, summed up for people."""
 
 import json
-import os
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from jobs.files import Files, open_files
+
 _RATE_OVER_SECONDS: Final = 15.0
-# Holds ten checkpoints at least.
-_TAIL_BYTES: Final = 4096
-_MAX_FILE_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +45,33 @@ class CheckpointFolder:
     successor has reached.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, place: Files | Path) -> None:
+        self.files = open_files(place)
 
     def create(self) -> None:
         """Make the folder; one that exists is left as it is."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.files.make()
 
     def write(self, checkpoint: SliceCheckpoint) -> None:
-        """Append to this attempt's checkpoints of the slice; cheap enough for every request (0.05 ms).
+        """Append to this attempt's checkpoints of the slice; a reader takes the last whole one.
 
-        A file that is replaced by rename is flushed by ext4, which takes a millisecond; a line that is appended is
-        not, and a reader takes the last whole one. A killed process loses nothing; a machine that loses power may
-        forget some lines, which costs repeated messages and never lost ones.
+        Cheap enough for every request on a disk, and one write in a bucket. A killed process loses nothing; a
+        machine whose disk loses power may forget some, which costs repeated messages and never lost ones.
         """
         line = (json.dumps(asdict(checkpoint), separators=(",", ":")) + "\n").encode()
-        path = self._file(checkpoint.slice, checkpoint.epoch)
-        with path.open("ab", buffering=0) as file:
-            file.write(line)
-            is_long = file.tell() > _MAX_FILE_BYTES
-        if is_long:
-            # Requests of one message, by a small limit or by ordering keys, would make it as large as its slice.
-            temporary = path.with_name(f".{path.name}")
-            temporary.write_bytes(line)
-            temporary.replace(path)
+        self.files.append_latest(_log(checkpoint.slice, checkpoint.epoch), line)
 
     def read(self, number: int) -> SliceCheckpoint | None:
         """Return the latest attempt's checkpoint of slice ``number``, or None when none ever started."""
-        found = [_read(path) for path in self.path.glob(f"{number:06d}.*.ndjson")]
+        found = [_parse(end) for _, end in self.files.latest(f"{number:06d}.")]
         return max((c for c in found if c is not None), key=lambda c: c.epoch, default=None)
 
     def read_attempt(self, number: int, epoch: int) -> SliceCheckpoint | None:
         """Return what attempt ``epoch`` reached of slice ``number``, or None when it never started it."""
-        return _read(self._file(number, epoch))
-
-    def _file(self, number: int, epoch: int) -> Path:
-        return self.path / f"{number:06d}.{epoch}.ndjson"
+        try:
+            return _parse(self.files.read_latest(_log(number, epoch)))
+        except FileNotFoundError:
+            return None
 
     def read_all(self) -> list[SliceCheckpoint]:
         """Return the latest attempt's checkpoint of every slice that ever started."""
@@ -99,10 +88,8 @@ class CheckpointReader:
     def read(self) -> Iterable[SliceCheckpoint]:
         """Return the latest attempt's checkpoint of every slice that ever started."""
         latest = dict(self._done)
-        for path in self._folder.path.glob("[0-9]*.ndjson"):
-            if int(path.name.split(".", 1)[0]) in self._done:
-                continue
-            checkpoint = _read(path)
+        for _, end in self._folder.files.latest("", self._is_wanted):
+            checkpoint = _parse(end)
             if checkpoint is None:
                 continue
             before = latest.get(checkpoint.slice)
@@ -110,6 +97,10 @@ class CheckpointReader:
                 latest[checkpoint.slice] = checkpoint
         self._done = {number: c for number, c in latest.items() if c.done}
         return latest.values()
+
+    def _is_wanted(self, name: str) -> bool:
+        number = name.split(".", 1)[0]
+        return number.isdecimal() and int(number) not in self._done
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +160,16 @@ class ProgressMeter:
         )
 
 
-def _read(path: Path) -> SliceCheckpoint | None:
-    """Return the last whole checkpoint of a file, or None when a power cut left none.
+def _log(number: int, epoch: int) -> str:
+    return f"{number:06d}.{epoch}.ndjson"
+
+
+def _parse(end: bytes) -> SliceCheckpoint | None:
+    """Return the last whole checkpoint of a log's end, or None when a power cut left none.
 
     What can't be read counts as never written: its rows are published again, which is safe.
     """
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return None
-    for line in reversed(lines):
+    for line in reversed(end.split(b"\n")):
         try:
             return SliceCheckpoint(**json.loads(line))
         except (ValueError, TypeError):

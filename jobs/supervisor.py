@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from jobs.folder import Control, JobFolder, Order, Outcome
+from jobs.folder import Control, JobFolder, JobFolders, Order, Outcome
 from jobs.following import Followed, WriteFigures
 from jobs.launcher import Launch, Launcher
 from jobs.owner import Owner
@@ -61,7 +61,7 @@ class JobKind:
 
     name: str
     module: str
-    folders: Path
+    folders: JobFolders | Path
     figures: Callable[[JobFolder], WriteFigures]
 
 
@@ -103,6 +103,7 @@ class JobSupervisor:
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._kind = kind
+        self.folders = JobFolders.at(kind.folders)
         self._store = store
         self._launcher = launcher
         self._chores = chores
@@ -149,7 +150,7 @@ class JobSupervisor:
 
     def folder(self, job_id: str) -> JobFolder:
         """Return the folder of a job."""
-        return JobFolder(self._kind.folders / job_id)
+        return self.folders.of(job_id)
 
     def interrupt(self, why: str) -> None:
         """Stop every job that runs and is not another one's; each is FAILED as interrupted, and can be retried.
@@ -241,9 +242,11 @@ class JobSupervisor:
         if not folder.write_control(_control_of(attempt, Order.RUN)):
             # Another supervisor took over and began a later attempt.
             return
-        argument = json.dumps({"folder": str(folder.path), "epoch": attempt.epoch})
+        argument = json.dumps({"folder": folder.location, "epoch": attempt.epoch})
         try:
-            driver = self._launcher.launch(Launch(attempt.id, self._kind.module, argument, folder.driver_log))
+            driver = self._launcher.launch(
+                Launch(attempt.id, self._kind.module, argument, folder.driver_log, attempt.epoch)
+            )
         except RefeedError as exc:
             self._finish(attempt, _failure(attempt, exc))
             return
@@ -261,7 +264,7 @@ class JobSupervisor:
             folder.write_control(Control(attempt.epoch, Order.STOP))
             self._launcher.kill(driver)
             raise
-        _LOG.info("launched", job_id=attempt.id, epoch=attempt.epoch, pid=driver.pid)
+        _LOG.info("launched", job_id=attempt.id, epoch=attempt.epoch, driver=str(driver))
 
     def _follow(self, job: Job) -> None:
         if job.state is JobState.PAUSED and job.driver is None:
@@ -381,7 +384,7 @@ class JobSupervisor:
         """See that nothing of this attempt publishes on: on a Connect server, tasks outlive a driver."""
         folder = self.folder(job.id)
         # Somebody may have removed it, and with it all that there was to publish.
-        if folder.path.exists():
+        if folder.exists():
             folder.write_control(_control_of(job, Order.STOP))
             self._write_progress(job.id)
 

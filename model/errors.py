@@ -181,6 +181,12 @@ class CheckpointCorruptError(RefeedError):
     code = "checkpoint_corrupt"
 
 
+class FolderUnavailableError(RefeedError, OSError):
+    """The storage that holds the jobs' folders does not answer, or refuses; REFEED_JOBS_FOLDER names it."""
+
+    code = "folder_unavailable"
+
+
 class QueryError(RefeedError):
     """The query failed while it ran."""
 

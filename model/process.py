@@ -1,11 +1,12 @@
-"""Which process it is, and whether that very one still lives."""
+"""Which driver it is: a process, and whether that very one still lives, or a batch at Dataproc."""
 
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PID_SPACE: Final = Path("/proc/self/ns/pid")
@@ -37,11 +38,54 @@ class Process:
         """Whether this very process runs; of one that is not here nothing can be said but no."""
         return self.is_here and _start_ticks(self.pid) == self.start_ticks
 
+    def __str__(self) -> str:
+        return f"process {self.pid}"
+
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to a process that leads a group, and to its children, if it still lives."""
         if self.is_alive:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A driver that Dataproc runs: ``projects/P/locations/REGION/batches/ID``. No later batch has its name."""
+
+    name: str
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be seen and ended from here: from everywhere."""
+        return True
+
+    @property
+    def log_url(self) -> str:
+        """Where its log is, for people.
+
+        Example:
+            >>> Batch("projects/shop/locations/europe-west1/batches/bf-1").log_url
+            'https://console.cloud.google.com/dataproc/batches/europe-west1/bf-1/summary?project=shop'
+        """
+        _, project, _, region, _, batch_id = self.name.split("/")
+        return f"https://console.cloud.google.com/dataproc/batches/{region}/{batch_id}/summary?project={project}"
+
+    def __str__(self) -> str:
+        return f"batch {self.name}"
+
+
+# What a job's attempt runs in, on this machine or elsewhere.
+Driver = Process | Batch
+
+
+def parse_driver(fields: Mapping[str, Any]) -> Driver:
+    """Return the driver whose fields these are.
+
+    Example:
+        >>> parse_driver({"name": "projects/p/locations/r/batches/b"})
+        Batch(name='projects/p/locations/r/batches/b')
+    """
+    return Batch(**fields) if "name" in fields else Process(**fields)
 
 
 def _start_ticks(pid: int) -> int | None:

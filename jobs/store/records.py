@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs.progress import Progress
 from model.job import JobState
-from model.process import Process
+from model.process import Driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Job:
     progress: Progress
     error: JobError | None
     epoch: int
-    driver: Process | None
+    driver: Driver | None
     version: int
     options: dict[str, Any] = field(default_factory=dict)
     restarts: int = 0

@@ -12,7 +12,7 @@ from jobs.store.records import Job, JobError
 from jobs.store.tables import EVENTS, JOBS
 from model.errors import JobNotFoundError
 from model.job import JobState
-from model.process import Process
+from model.process import Driver, parse_driver
 
 
 def get_job(connection: Connection, job_id: str, *, for_update: bool = False) -> Job:
@@ -54,7 +54,7 @@ def job_of(row: Row[Any]) -> Job:
         progress=Progress.from_json(row.progress),
         error=None if row.error is None else JobError(**row.error),
         epoch=row.epoch,
-        driver=None if row.driver is None else Process(**row.driver),
+        driver=None if row.driver is None else parse_driver(row.driver),
         version=row.version,
         options=row.options,
         restarts=row.restarts,
@@ -66,6 +66,6 @@ def job_of(row: Row[Any]) -> Job:
     )
 
 
-def document_of(value: JobError | Process | None) -> dict[str, Any] | None:
+def document_of(value: JobError | Driver | None) -> dict[str, Any] | None:
     """Return what a column keeps of an error or a driver."""
     return None if value is None else asdict(value)

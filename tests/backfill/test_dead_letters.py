@@ -119,7 +119,7 @@ def test_a_line_that_a_killed_task_left_unfinished_is_no_dead_letter(
     folder: JobFolder, selection: Selection
 ) -> None:
     fail(folder, selection, 4)
-    with (folder.dead_letters / "000000.1.ndjson").open("a") as file:
+    with (folder.dead_letters.path / "000000.1.ndjson").open("a") as file:
         file.write('{"row": 5, "top')
 
     assert listed(folder) == [4]

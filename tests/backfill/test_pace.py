@@ -233,8 +233,8 @@ def test_the_slower_of_limit_and_throttle_holds_and_a_throttle_stops(stage: Stag
 def test_more_failures_than_allowed_halt_the_attempt(stage: Stage) -> None:
     stage.order()
     stage.start(0, 1)
-    stage.folder.dead_letters.mkdir()
-    (stage.folder.dead_letters / "000000.1.ndjson").write_text("{}\n")
+    stage.folder.dead_letters.make()
+    stage.folder.dead_letters.write("000000.1.ndjson", b"{}\n")
     stage.confirm(0, 5, failed=2)
     stage.run(1, send=lambda _number, _room: 0)
     assert not stage.pacer.is_halted

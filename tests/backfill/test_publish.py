@@ -291,8 +291,8 @@ def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(
     publish_piece(publisher, folder, 1, crowding, whole(part), max_failed=10)
     assert letters_of(folder) == {4: "no_room_for_tags"}
     # The dead letter is written, the checkpoint that counts it is not.
-    for path in folder.progress.iterdir():
-        path.unlink()
+    for name in folder.progress.list():
+        folder.progress.remove(name)
 
     let_go(folder, 2)
     end = publish_piece(publisher, folder, 2, TARGET, whole(part))

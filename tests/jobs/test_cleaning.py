@@ -34,8 +34,8 @@ def create(store: JobStore, folders: Path) -> str:
     job_id = new_job_id("bf")
     folder = JobFolder(folders / job_id)
     folder.write_specification({})
-    folder.selection.mkdir()
-    (folder.selection / "rows.parquet").write_bytes(b"PAR1")
+    folder.selection.make()
+    folder.selection.write("rows.parquet", b"PAR1")
     return store.insert(job_id, "backfill", {}, actor="ann").id
 
 

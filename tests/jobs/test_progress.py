@@ -41,7 +41,7 @@ def test_a_slice_of_many_small_requests_keeps_a_short_file_and_its_last_checkpoi
 
     assert checkpoints.read(4) == SliceCheckpoint(4, epoch=1, offset=999)
     assert [c.offset for c in checkpoints.read_all()] == [999]
-    assert sum(path.stat().st_size for path in checkpoints.path.iterdir()) < 70_000
+    assert sum(path.stat().st_size for path in checkpoints.files.path.iterdir()) < 70_000
 
 
 def test_what_an_attempt_reached_can_be_asked_for(checkpoints: CheckpointFolder) -> None:
@@ -61,7 +61,7 @@ def test_a_checkpoint_that_a_power_cut_damaged_falls_back_to_the_one_before(
     checkpoints: CheckpointFolder, damage: str
 ) -> None:
     checkpoints.write(SliceCheckpoint(1, epoch=1, offset=10))
-    (checkpoints.path / "000001.2.ndjson").write_text(damage)
+    (checkpoints.files.path / "000001.2.ndjson").write_text(damage)
 
     assert checkpoints.read(1) == SliceCheckpoint(1, epoch=1, offset=10)
     assert checkpoints.read_all() == [SliceCheckpoint(1, epoch=1, offset=10)]
@@ -70,7 +70,7 @@ def test_a_checkpoint_that_a_power_cut_damaged_falls_back_to_the_one_before(
 def test_half_a_line_is_no_checkpoint(checkpoints: CheckpointFolder) -> None:
     for offset in range(200):
         checkpoints.write(SliceCheckpoint(1, epoch=1, offset=offset))
-    with (checkpoints.path / "000001.1.ndjson").open("a") as file:
+    with (checkpoints.files.path / "000001.1.ndjson").open("a") as file:
         file.write('{"slice":1,"epoch":1,"offset":5')
 
     assert checkpoints.read(1) == SliceCheckpoint(1, epoch=1, offset=199)

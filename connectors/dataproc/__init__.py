@@ -1,0 +1,1 @@
+"""Dataproc Serverless: drivers as batches of Google's own Spark."""

@@ -1,0 +1,259 @@
+"""A test double of Cloud Storage's JSON API: objects with generations, in memory, over HTTP on loopback.
+
+It takes what Google's client sends with STORAGE_EMULATOR_HOST: uploads in one piece and in several, ranges, lists,
+deletes, and ``ifGenerationMatch`` ("Request preconditions"). :attr:`GcsServer.faults` are answers to give instead.
+"""
+
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.parser import BytesParser
+from email.policy import HTTP
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+@dataclass
+class StoredObject:
+    content: bytes
+    generation: int
+    updated: str
+
+
+@dataclass
+class Fault:
+    """Answers ``status`` to the next ``times`` requests that ``method`` and ``path`` match.
+
+    With ``is_done`` the request is carried out and only its answer is lost.
+    """
+
+    method: str
+    path: str
+    status: int
+    times: int = 1
+    is_done: bool = False
+    reason: str = "backendError"
+
+
+@dataclass
+class GcsServer:
+    buckets: dict[str, dict[str, StoredObject]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    requests: Counter[str] = field(default_factory=Counter)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    uploads: dict[str, tuple[str, str, str | None, bytearray]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    url: str = ""
+
+    def put(self, bucket: str, name: str, content: bytes, if_generation: str | None) -> dict[str, object] | None:
+        """Return the object's resource, or None when it is of another generation."""
+        with self.lock:
+            objects = self.buckets[bucket]
+            before = objects.get(name)
+            if if_generation is not None and int(if_generation) != (before.generation if before else 0):
+                return None
+            objects[name] = StoredObject(content, next(self.numbers), datetime.now(UTC).isoformat())
+            return self.resource(bucket, name)
+
+    def resource(self, bucket: str, name: str) -> dict[str, object]:
+        found = self.buckets[bucket][name]
+        return {
+            "kind": "storage#object",
+            "name": name,
+            "bucket": bucket,
+            "generation": str(found.generation),
+            "metageneration": "1",
+            "size": str(len(found.content)),
+            "updated": found.updated,
+        }
+
+    def names(self, bucket: str) -> list[str]:
+        with self.lock:
+            return sorted(self.buckets[bucket])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    gcs: GcsServer
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        with self.gcs.lock:
+            self.gcs.requests[self.command] += 1
+            fault = next(
+                (
+                    f
+                    for f in self.gcs.faults
+                    if f.times and f.method == self.command and re.search(f.path, self.path)
+                ),
+                None,
+            )
+            if fault is not None:
+                fault.times -= 1
+        if fault is not None and not fault.is_done:
+            self._send_fault(fault.status, fault.reason)
+            return
+        status, content, headers = self._serve(parts.path, query, body)
+        if fault is not None:
+            self._send_fault(fault.status, fault.reason)
+            return
+        self._send(status, content, headers)
+
+    def _serve(self, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        if "upload_id" in query:
+            return self._resume(query["upload_id"], body)
+        found = re.fullmatch(r"(?:/upload|/download)?/storage/v1/b/([^/]+)/o(?:/(.+))?", path)
+        if found is None:
+            return _error(404, f"no route {path}")
+        bucket, name = unquote(found[1]), unquote(found[2] or "")
+        if bucket not in self.gcs.buckets:
+            return _error(404, "The specified bucket does not exist.")
+        if path.startswith("/upload"):
+            return self._upload(bucket, query, body)
+        if not name:
+            return self._list(bucket, query)
+        with self.gcs.lock:
+            stored = self.gcs.buckets[bucket].get(name)
+            if stored is None:
+                return _error(404, f"No such object: {bucket}/{name}")
+            if query.get("ifGenerationMatch", str(stored.generation)) != str(stored.generation):
+                return _error(412, "conditionNotMet")
+            if self.command == "DELETE":
+                del self.gcs.buckets[bucket][name]
+                return 204, b"", {}
+            if query.get("alt") == "media":
+                return self._media(stored)
+            return _json(self.gcs.resource(bucket, name))
+
+    def _media(self, stored: StoredObject) -> tuple[int, bytes, dict[str, str]]:
+        headers = {"X-Goog-Generation": str(stored.generation), "Content-Type": "application/octet-stream"}
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if asked is None:
+            return 200, stored.content, headers
+        start, size = int(asked[1]), len(stored.content)
+        end = min(int(asked[2] or size - 1), size - 1)
+        if start >= size:
+            return _error(416, "requested range not satisfiable")
+        return 206, stored.content[start : end + 1], headers | {"Content-Range": f"bytes {start}-{end}/{size}"}
+
+    def _upload(self, bucket: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        if query["uploadType"] == "resumable":
+            with self.gcs.lock:
+                upload_id = f"u{next(self.gcs.numbers)}"
+                name = json.loads(body)["name"]
+                self.gcs.uploads[upload_id] = (bucket, name, query.get("ifGenerationMatch"), bytearray())
+            location = f"{self.gcs.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={upload_id}"
+            return 200, b"", {"Location": location}
+        kind = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        about, media = BytesParser(policy=HTTP).parsebytes(kind + body).iter_parts()
+        # The parser may mend line ends; the bytes themselves stand between the second part's head and the boundary.
+        boundary = re.search(r'boundary="?([^";]+)', self.headers["Content-Type"])[1].encode()
+        content = body.split(b"--" + boundary)[2].partition(b"\r\n\r\n")[2][:-2]
+        assert media is not None
+        name = json.loads(about.get_content() if about.get_content_type() == "text/plain" else about.get_payload())
+        return self._put(bucket, name["name"], content, query.get("ifGenerationMatch"))
+
+    def _resume(self, upload_id: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        with self.gcs.lock:
+            if upload_id not in self.gcs.uploads:
+                return _error(410, "the upload is over")
+            bucket, name, if_generation, held = self.gcs.uploads[upload_id]
+            if self.command == "DELETE":
+                del self.gcs.uploads[upload_id]
+                return 499, b"", {}
+            span = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", self.headers["Content-Range"])
+            assert span is not None
+            if span[1] is not None and int(span[1]) == len(held):
+                held += body
+            if span[3] == "*" or int(span[3]) > len(held):
+                headers = {"Range": f"bytes=0-{len(held) - 1}"} if held else {}
+                return 308, b"", headers
+            del self.gcs.uploads[upload_id]
+        return self._put(bucket, name, bytes(held), if_generation)
+
+    def _put(
+        self, bucket: str, name: str, content: bytes, if_generation: str | None
+    ) -> tuple[int, bytes, dict[str, str]]:
+        made = self.gcs.put(bucket, name, content, if_generation)
+        return _error(412, "conditionNotMet") if made is None else _json(made)
+
+    def _list(self, bucket: str, query: dict[str, str]) -> tuple[int, bytes, dict[str, str]]:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
+        after, limit = query.get("pageToken", ""), int(query.get("maxResults", "1000"))
+        items, prefixes, last = [], [], ""
+        with self.gcs.lock:
+            for name in sorted(self.gcs.buckets[bucket]):
+                if not name.startswith(prefix) or name <= after:
+                    continue
+                if len(items) + len(prefixes) == limit:
+                    return _json({"items": items, "prefixes": prefixes, "nextPageToken": last})
+                last = name
+                rest = name[len(prefix) :]
+                if delimiter and delimiter in rest:
+                    folder = prefix + rest.split(delimiter)[0] + delimiter
+                    if folder not in prefixes:
+                        prefixes.append(folder)
+                else:
+                    items.append(self.gcs.resource(bucket, name))
+        return _json({"items": items, "prefixes": prefixes})
+
+    def _send_fault(self, status: int, reason: str) -> None:
+        self._send(status, _error(status, reason)[1], {"Content-Type": "application/json"})
+
+    def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def _json(value: dict[str, object]) -> tuple[int, bytes, dict[str, str]]:
+    return 200, json.dumps(value).encode(), {"Content-Type": "application/json"}
+
+
+def _error(status: int, message: str) -> tuple[int, bytes, dict[str, str]]:
+    fault = {"code": status, "message": message, "errors": [{"reason": message, "message": message}]}
+    return status, json.dumps({"error": fault}).encode(), {"Content-Type": "application/json"}
+
+
+@contextmanager
+def running_gcs(*buckets: str) -> Iterator[GcsServer]:
+    """Give a server on loopback that has ``buckets``."""
+    gcs = GcsServer({name: {} for name in buckets})
+    handler = type("Handler", (_Handler,), {"gcs": gcs})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    gcs.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield gcs
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
