@@ -75,7 +75,7 @@ class BackfillService(BackfillReader):
         self._launcher = launcher
         self._supervisor = supervisor
         self._planner = planner
-        self._steering = Steering(store, supervisor.folder)
+        self._steering = Steering(store, supervisor.folder, max_running=supervisor.max_running)
         self._is_started = False
 
     def start(self) -> None:
@@ -214,6 +214,8 @@ class BackfillService(BackfillReader):
 
     def resume(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let a paused backfill go on, without the canary that paused it; resuming twice is one resume.
+
+        It is PENDING, and waits for its turn, while as many others run as may.
 
         Raises:
             JobStateError: it is at its end or on its way there.

@@ -16,9 +16,10 @@ _TRIES: Final = 5
 class Steering:
     """Steers attempts through the control in their folder, which tasks look at before each request."""
 
-    def __init__(self, store: JobStore, folder_of: Callable[[str], JobFolder]) -> None:
+    def __init__(self, store: JobStore, folder_of: Callable[[str], JobFolder], *, max_running: int) -> None:
         self._store = store
         self._folder_of = folder_of
+        self._max_running = max_running
 
     def steer(self, job: Job) -> None:
         """Tell the job's attempt, if it ever had one, what the job's state means.
@@ -37,6 +38,8 @@ class Steering:
     def resume(self, job: Job, *, actor: str, why: str, expected_version: int | None) -> Job:
         """Let a PAUSED job go on without its canary: with the driver that waits, else with another one.
 
+        While ``max_running`` others run it is PENDING and waits for its turn like any other; its driver leaves.
+
         Raises:
             JobStateError: it is not PAUSED any more.
             JobChangedError: it is not at ``expected_version``.
@@ -49,23 +52,41 @@ class Steering:
             try:
                 return self._resume(job, actor, why)
             except JobChangedError:
-                # Its driver may have let go of Spark in this moment; then it takes another one.
+                # Its driver may have let go of Spark in this moment, or another job have taken the last place.
                 job = self._store.get(job.id)
         raise JobChangedError(f"{job.id} changes too often; try again.", version=job.version)
 
     def _resume(self, job: Job, actor: str, why: str) -> Job:
-        waits = job.driver is not None and self._folder_of(job.id).read_outcome(job.epoch) is None
-        if waits:
-            # Before the store says RUNNING: RUN takes the driver's own pause back, which is looked at then.
-            self._write(job, Order.RUN, None)
+        has_driver = job.driver is not None and self._folder_of(job.id).read_outcome(job.epoch) is None
+        if has_driver and self._store.has_place(job.kind, self._max_running):
+            return self._go_on(job, actor, why)
+        if has_driver:
+            why += f"; it waits for its turn: all {self._max_running} places are taken"
+        pending = self._store.move(
+            job.id,
+            JobState.PENDING,
+            actor=actor,
+            why=why,
+            expected_version=job.version,
+            options={"canary_messages": None},
+        )
+        if has_driver:
+            # Whoever launches it anew fences this one too; until then it would hold on to Spark for nothing.
+            self._write(job, Order.STOP, None)
+        return pending
+
+    def _go_on(self, job: Job, actor: str, why: str) -> Job:
+        # Before the store says RUNNING: RUN takes the driver's own pause back, which is looked at then.
+        self._write(job, Order.RUN, None)
         try:
             return self._store.move(
                 job.id,
-                JobState.RUNNING if waits else JobState.PENDING,
+                JobState.RUNNING,
                 actor=actor,
                 why=why,
                 expected_version=job.version,
                 options={"canary_messages": None},
+                max_running=self._max_running,
             )
         except RefeedError:
             self.steer(self._store.get(job.id))

@@ -107,7 +107,7 @@ class JobSupervisor:
         self._store = store
         self._launcher = launcher
         self._chores = chores
-        self._max_running = max_running
+        self.max_running = max_running
         self._lease_seconds = lease_seconds
         self._owner = str(Owner.current())
         self._renewal = Renewal(store, self._owner, lease_seconds)
@@ -175,7 +175,7 @@ class JobSupervisor:
                 self._guarded(job.id, partial(self._follow, job))
         self._settle()
         claimed = self._store.claim(
-            self._kind.name, self._owner, limit=self._max_running, lease_seconds=self._lease_seconds
+            self._kind.name, self._owner, limit=self.max_running, lease_seconds=self._lease_seconds
         )
         for job in [*(job for job in held if job.state is JobState.PENDING), *claimed]:
             if job.id not in self._launching:

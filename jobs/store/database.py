@@ -19,6 +19,13 @@ _MIGRATE_SECONDS: Final = 120
 # A replica that is stopped in the middle of a transaction loses it, and its locks, while others still wait for
 # them: were this longer than their wait, each of them would fail for as long as it lasts.
 _IDLE_SECONDS: Final = 5.0
+# A server whose machine is gone answers nothing, not even that: without these a call would wait for hours.
+_KEEPALIVE: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 # Namespace of our advisory locks: "refe".
 _LOCKS: Final = 0x72656665
 _MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
@@ -147,7 +154,7 @@ def _create_engine(url: URL) -> Engine:
         pool_pre_ping=True,
         pool_timeout=_BUSY_SECONDS,
         # A pooler between us and the server knows nothing of prepared statements.
-        connect_args={"connect_timeout": _CONNECT_SECONDS, "prepare_threshold": None},
+        connect_args={"connect_timeout": _CONNECT_SECONDS, "prepare_threshold": None, **_KEEPALIVE},
     )
     sa.event.listen(engine, "connect", _on_postgresql_connect)
     return engine

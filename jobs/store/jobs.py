@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from jobs.progress import Progress
 from jobs.store.database import Database
+from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, order_by, where
 from jobs.store.records import Condition, Event, Idempotency, Job, JobError, Order
 from jobs.store.rows import append_event, document_of, get_job, job_of, update_job
@@ -203,21 +204,25 @@ class Jobs:
         owner: str | None = None,
         options: Mapping[str, Any] | None = None,
         guard: Callable[[Sequence[Job]], None] | None = None,
+        max_running: int | None = None,
     ) -> Job:
         """Move the job to ``state`` and write it into the history, in one transaction.
 
         ``error`` replaces what the job had; ``driver`` is kept when none is given, and forgotten where none can
         be; ``options`` are changed on the way. A job that a person starts again may have its driver restarted
         as often as a new one. ``guard`` is as for :meth:`insert`, called when nothing else is against the move.
+        With ``max_running`` it takes one of so many places, which :meth:`Leases.claim` gives out otherwise.
 
         Raises:
             JobStateError: the job's state, as it is now, does not allow it or is not ``expected_state``.
-            JobChangedError: the job is no longer at ``expected_version`` or in attempt ``expected_epoch``.
+            JobChangedError: the job is no longer at ``expected_version`` or in attempt ``expected_epoch``, or
+                others have taken all places.
             LeaseLostError: an ``owner`` is named, and somebody else holds the job.
         """
         now = datetime.now(UTC)
-        lock = None if guard is None else f"create {self.get(job_id).kind}"
-        with self._database.write(lock) as connection:
+        assert guard is None or max_running is None, "one lock at a time, so that nobody waits in a circle"
+        lock = "create" if guard is not None else "claim" if max_running is not None else None
+        with self._database.write(lock and f"{lock} {self.get(job_id).kind}") as connection:
             job = get_job(connection, job_id, for_update=True)
             _check_version(job, expected_version, expected_epoch)
             _check_owner(job, owner)
@@ -225,6 +230,10 @@ class Jobs:
             validate_move(job_id, job.state, state)
             if guard is not None:
                 guard(_active(connection, job.kind))
+            if max_running is not None and count_busy(connection, job.kind, self._database.now(connection)) >= (
+                max_running
+            ):
+                raise JobChangedError(f"All {max_running} places are taken.", version=job.version)
             update_job(
                 connection,
                 job_id,

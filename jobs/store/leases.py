@@ -53,6 +53,11 @@ class Leases:
             # Asked for again: a cancel may have come between.
             return _give(connection, [chosen, *free], owner, now + timedelta(seconds=lease_seconds))
 
+    def has_place(self, kind: str, limit: int) -> bool:
+        """Say whether fewer than ``limit`` jobs run or start over all owners, at this moment."""
+        with self._database.read() as connection:
+            return count_busy(connection, kind, self._database.now(connection)) < limit
+
     def take_over(self, kind: str, owner: str, *, lease_seconds: float) -> list[Job]:
         """Take every started job that is not at its end and that nobody looks after any more."""
         with self._database.write() as connection:
@@ -139,6 +144,11 @@ class Leases:
             what = f"{job.state} -> {JobState.PENDING}"
             append_event(connection, job_id, actor=actor, what=what, why=why, at=now)
             return get_job(connection, job_id)
+
+
+def count_busy(connection: Connection, kind: str, now: datetime) -> int:
+    """Return how many jobs run, or start because somebody holds them."""
+    return sum(_busy_by_caller(connection, kind, now).values())
 
 
 def _is_free(now: datetime) -> ColumnElement[bool]:

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> JobFolder:
 
 @pytest.fixture
 def steering(store: JobStore, folder: JobFolder) -> Steering:
-    return Steering(store, lambda _id: folder)
+    return Steering(store, lambda _id: folder, max_running=1)
 
 
 @pytest.fixture
@@ -133,4 +133,35 @@ def test_a_resume_of_what_somebody_cancelled_meanwhile_is_refused(
     with pytest.raises(JobStateError):
         steering.resume(paused, actor="ann", why="resumed", expected_version=None)
 
+    assert folder.read_control().order is Order.STOP
+
+
+def test_a_resume_waits_for_its_turn_when_all_places_are_taken(
+    store: JobStore, folder: JobFolder, steering: Steering, running: Job
+) -> None:
+    paused = store.move(running.id, JobState.PAUSED, actor="ann")
+    other = store.insert(new_job_id("bf"), "backfill", {}, actor="bob")
+    assert [job.id for job in store.claim("backfill", "b", limit=1, lease_seconds=60)] == [other.id]
+
+    resumed = steering.resume(paused, actor="ann", why="resumed", expected_version=paused.version)
+
+    assert (resumed.state, resumed.driver, resumed.epoch) == (JobState.PENDING, None, 1)
+    assert store.list_events(running.id)[-1].why == "resumed; it waits for its turn: all 1 places are taken"
+    # Nothing goes out meanwhile, and the driver that waited leaves.
+    assert folder.read_control() == Control(1, Order.STOP, 5.0)
+    assert store.claim("backfill", "b", limit=1, lease_seconds=60) == []
+    store.move(other.id, JobState.CANCELLED, actor="bob")
+    assert [job.id for job in store.claim("backfill", "b", limit=1, lease_seconds=60)] == [running.id]
+
+
+def test_a_resume_that_loses_the_last_place_at_the_last_moment_waits_too(
+    store: JobStore, folder: JobFolder, steering: Steering, running: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = store.move(running.id, JobState.PAUSED, actor="ann")
+    store.insert(new_job_id("bf"), "backfill", {}, actor="bob")
+    interfere(monkeypatch, folder, lambda: store.claim("backfill", "b", limit=1, lease_seconds=60))
+
+    resumed = steering.resume(paused, actor="ann", why="resumed", expected_version=None)
+
+    assert resumed.state is JobState.PENDING
     assert folder.read_control().order is Order.STOP
