@@ -1,6 +1,5 @@
 """What can be done with backfills: one service for the API and the command line."""
 
-import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -407,7 +406,7 @@ class BackfillService(BackfillReader):
             )
         finally:
             if job is None or job.id != job_id:
-                shutil.rmtree(folder.path, ignore_errors=True)
+                self._supervisor.folders.remove(job_id)
         if job.id == job_id:
             _LOG.info("created", backfill_id=job.id, topic=request.topic, by=principal.name)
         self._supervisor.wake()

@@ -77,6 +77,7 @@ class Settings:
     spark_conf: Mapping[str, str]
     job_store: str
     keep_job_days: int
+    jobs_folder: str | None
     merge_at: time | None
     launcher: str
     connect_url: str | None
@@ -200,6 +201,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         keep_job_days=get("REFEED_KEEP_JOB_DAYS", "30", _whole(3, 36500)),
         # Set and empty is off, which to every other variable is not set.
         merge_at=get("REFEED_MERGE_AT", "off" if env.get("REFEED_MERGE_AT") == "" else "00:15", _time_of_day),
+        jobs_folder=get("REFEED_JOBS_FOLDER", "", _jobs_folder),
         launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit")),
         connect_url=env.get("REFEED_CONNECT_URL") or None,
         max_running=get("REFEED_MAX_RUNNING", "4", _whole(1, 1000)),
@@ -286,6 +288,12 @@ def _job_store(text: str) -> str:
     if not re.fullmatch(r"sqlite:///.+|postgresql(?:\+psycopg)?://.+", text):
         raise ValueError("takes sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE")
     return text
+
+
+def _jobs_folder(text: str) -> str | None:
+    if text and not re.fullmatch(r"gs://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*", text):
+        raise ValueError("takes gs://bucket/prefix, or the path of a folder, which begins with /")
+    return text or None
 
 
 def _project(text: str) -> str:

@@ -22,7 +22,7 @@ from model.errors import (
     LeaseLostError,
 )
 from model.job import ACTIVE_STATES, FIRST_STATES, JobState, validate_move
-from model.process import Process
+from model.process import Driver
 
 _CREATE_SECONDS: Final = 120.0
 # Named one by one, so that the index by state is used: most jobs in a store have ended.
@@ -197,7 +197,7 @@ class Jobs:
         actor: str,
         why: str | None = None,
         error: JobError | None = None,
-        driver: Process | None = None,
+        driver: Driver | None = None,
         expected_version: int | None = None,
         expected_epoch: int | None = None,
         expected_state: JobState | None = None,
