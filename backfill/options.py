@@ -21,7 +21,7 @@ class RunOptions:
 
     ``only`` and ``rows`` are a retry's: "failed" sends nothing but the dead letters again, "missing" the rows of
     the selection that ``rows`` numbers and what is left, "all" what is left and the dead letters. Above
-    ``approval_rows`` rows, as many as were approved or need no approval, the attempt pauses before its first message.
+    ``approval_rows`` rows, those that were approved or need no approval, it pauses before its first message.
     """
 
     ordering: Literal["none", "by_key"] = "none"

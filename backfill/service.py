@@ -1,6 +1,6 @@
 """What can be done with backfills: one service for the API and the command line."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,8 +28,8 @@ from backfill.supervisor import Supervisor
 from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
-from jobs.versions import Versions, check_version, expected_version
 from jobs.store import Idempotency, Job, JobStore
+from jobs.versions import Versions, check_version, expected_version
 from model.errors import (
     AlreadyMergedError,
     ApprovalRequiredError,
