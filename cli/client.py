@@ -116,7 +116,41 @@ class RefeedApi:
         Events are taken as they come; where they can't be had it is asked twice a second instead. An API that is
         restarted in between is waited for, for a minute.
         """
-        found = self.read_backfill(backfill_id)
+        return self._watch(f"/backfills/{backfill_id}")
+
+    def create_merge(self, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+        """Create a merge and return it; the key makes sending it twice harmless."""
+        return self._call("POST", "/merges", json=request, headers={"Idempotency-Key": idempotency_key})
+
+    def read_merge(self, merge_id: str) -> dict[str, Any]:
+        """Return one merge."""
+        return self._call("GET", f"/merges/{merge_id}")
+
+    def list_merges(self, *, page_size: int, page_token: str | None, filter_text: str | None) -> dict[str, Any]:
+        """Return a page of merges, the newest first."""
+        wanted = {"page_token": page_token, "filter": filter_text}
+        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
+        return self._call("GET", "/merges", params=params)
+
+    def act_on_merge(self, merge_id: str, verb: str) -> dict[str, Any]:
+        """Cancel or retry a merge, and return it."""
+        return self._call("POST", f"/merges/{merge_id}:{verb}")
+
+    def list_merge_events(self, merge_id: str) -> dict[str, Any]:
+        """Return a merge's history."""
+        return self._call("GET", f"/merges/{merge_id}/events")
+
+    def read_merge_log(self, merge_id: str, *, tail_bytes: int) -> str:
+        """Return the end of a merge's log."""
+        return self._request("GET", f"/merges/{merge_id}/logs", params={"tail": str(tail_bytes)}).text
+
+    def watch_merge(self, merge_id: str) -> Iterator[dict[str, Any]]:
+        """Yield the merge whenever something of it has changed, and at last at its end; as backfills are."""
+        return self._watch(f"/merges/{merge_id}")
+
+    def _watch(self, path: str) -> Iterator[dict[str, Any]]:
+        """Yield the job at ``path`` as it changes, until it has ended."""
+        found = self._call("GET", path)
         yield found
         seen, events_fail = 0, 0
         lost_at: float | None = None
@@ -125,12 +159,12 @@ class RefeedApi:
                 # Events that broke off twice without a word are not to be had here.
                 if events_fail <= 1:
                     events_fail += 1
-                    for number, backfill in self._stream_events(backfill_id, seen):
-                        seen, found, events_fail, lost_at = number, backfill, 0, None
+                    for number, job in self._stream_events(path, seen):
+                        seen, found, events_fail, lost_at = number, job, 0, None
                         yield found
                 else:
                     time.sleep(_POLL_SECONDS)
-                    found, lost_at = self.read_backfill(backfill_id), None
+                    found, lost_at = self._call("GET", path), None
                     yield found
             except ApiUnavailableError:
                 lost_at = lost_at or time.monotonic()
@@ -139,14 +173,12 @@ class RefeedApi:
                 events_fail = 0
                 time.sleep(_POLL_SECONDS)
 
-    def _stream_events(self, backfill_id: str, after: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _stream_events(self, path: str, after: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield what the API says as it happens, with the number of its latest line of history."""
         timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=_SILENCE_SECONDS)
         headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
         try:
-            with self._client.stream(
-                "GET", f"/backfills/{backfill_id}:watch", headers=headers, timeout=timeout
-            ) as response:
+            with self._client.stream("GET", f"{path}:watch", headers=headers, timeout=timeout) as response:
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
                     return
                 yield from _read_events(response.iter_lines())
@@ -157,14 +189,20 @@ class RefeedApi:
             raise self._unavailable(exc) from exc
 
     def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        response = self._request(method, path, **arguments)
+        body = _json_of(response)
+        if isinstance(body, dict):
+            return body
+        raise _refusal(response)
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             response = self._client.request(method, path, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as exc:
             raise self._unavailable(exc) from exc
-        body = _json_of(response)
-        if response.is_success and isinstance(body, dict):
-            return body
-        raise _refusal(response)
+        if not response.is_success:
+            raise _refusal(response)
+        return response
 
     def _unavailable(self, exc: Exception) -> ApiUnavailableError:
         return ApiUnavailableError(
@@ -174,13 +212,13 @@ class RefeedApi:
         )
 
 
-def is_final(backfill: Mapping[str, Any]) -> bool:
-    """Say whether nothing more happens to the backfill by itself."""
-    return JobState(backfill["state"]).is_final
+def is_final(job: Mapping[str, Any]) -> bool:
+    """Say whether nothing more happens to the job by itself."""
+    return JobState(job["state"]).is_final
 
 
 def _read_events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the backfills among server-sent events, with the id of each."""
+    """Yield the jobs among server-sent events, with the id of each."""
     fields: dict[str, str] = {}
     for line in lines:
         if line.startswith(":"):

@@ -60,6 +60,8 @@ class HomeGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command with ``--home`` among its options."""
         command = super().get_command(ctx, cmd_name)
-        if isinstance(command, TyperCommand) and all(parameter.name != "home" for parameter in command.params):
+        # A group that does something by itself is a command too.
+        takes_it = isinstance(command, TyperCommand) or getattr(command, "invoke_without_command", False)
+        if takes_it and all(parameter.name != "home" for parameter in command.params):
             command.params.append(_home_option())
         return command

@@ -1,81 +1,218 @@
-"""``refeed merge``: make reporting tables what staging says by now."""
+"""``refeed merge``: make reporting tables what staging says by now, here or as a job of the service."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import uuid4
 
 import typer
 
-from cli.invocation import command_settings
+from cli.client import RefeedApi
+from cli.invocation import HomeGroup, command_settings
 from cli.services import configure_logging
-from cli.terminal import out, print_json, print_table
-from model.entity import EntityRules, version_order
+from cli.terminal import ExitCode, err, out, print_json, print_table
 from model.errors import InputError
+from model.job import JobState
+from model.moment import render_moment
 
 if TYPE_CHECKING:
-    from pipeline.registry import Source
-    from reporting.merge import MergeReport, MergeSource
+    from reporting.merge import MergeReport
+
+_EXIT_CODES: Final = (
+    "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
+    "not answer; 4 the API refused; 130 interrupted."
+)
+_COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
+
+app = typer.Typer(
+    cls=HomeGroup,
+    help="Merge staging into reporting: here and now without a command, or as a job of the service at "
+    "REFEED_API_URL.",
+    epilog=_EXIT_CODES,
+    invoke_without_command=True,
+)
+
+SinceOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Read staging again from this time on (RFC 3339), or day.")
+]
+DateOption = Annotated[
+    str | None, typer.Option(metavar="DAY", help="The same from the beginning of a day on, in UTC.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be merged.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A merge's id, mg_...", show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Stay until it has ended.")]
 
 
+@app.callback()
 def merge(
+    context: typer.Context,
+    *,
     source: Annotated[
         list[str] | None, typer.Option(help="A source of the registry; again for another one. Default: all.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be merged.")] = False,
+    since: SinceOption = None,
+    date: DateOption = None,
+    dry_run: DryRunOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
 ) -> None:
     """Merge what staging tables have since their last merge into reporting, one source after the other.
 
     Running it twice, late, or again after it died changes nothing more. It reads and writes only the partitions
-    of reporting that change, and commits each source at once or not at all.
+    of reporting that change, and commits each source at once or not at all. 'refeed merge create' leaves it to
+    the service instead.
     """
+    if context.invoked_subcommand is not None:
+        if source or since or date or dry_run or as_json:
+            raise InputError(f"Options stand behind the command: refeed merge {context.invoked_subcommand} ...")
+        return
+    from pipeline.registry import Registry
     from reporting.merge import merge_source
+    from reporting.request import MergeRequest
+    from reporting.sources import choose_sources
     from reporting.warehouse import open_merger
 
     settings = command_settings()
     configure_logging()
+    begin = MergeRequest.parse(since=since, day=date).since
+    sources = choose_sources(source, Registry(settings.registry).read().sources)
     with closing(open_merger(settings)) as warehouse:
-        reports = [
-            merge_source(found, warehouse=warehouse, is_dry_run=dry_run)
-            for found in _mergeable(settings.registry, source)
-        ]
+        reports = [merge_source(found, warehouse=warehouse, is_dry_run=dry_run, since=begin) for found in sources]
     if as_json:
         print_json([_to_json(report) for report in reports])
         return
-    rows = [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports]
-    print_table(("source", "keys in staging", "newer", "partitions"), rows)
+    print_table(_COLUMNS, [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports])
     if dry_run:
         out.print("nothing was changed")
 
 
-def _mergeable(registry: str, names: list[str] | None) -> "list[MergeSource]":
-    """Return the sources to merge: those with a key and a reporting table."""
-    from pipeline.registry import Registry
+@app.command("create", epilog=_EXIT_CODES)
+def create(
+    *,
+    source: Annotated[str | None, typer.Option(help="A source of the registry. Default: all.")] = None,
+    since: SinceOption = None,
+    date: DateOption = None,
+    dry_run: DryRunOption = False,
+    idempotency_key: Annotated[str | None, typer.Option(help="The same key makes one merge.")] = None,
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Have the service merge: a job that outlives this terminal and is restarted when it dies."""
+    given = {"source": source, "since": since, "date": date, "dry_run": dry_run or None}
+    request = {name: value for name, value in given.items() if value is not None}
+    with RefeedApi.from_environment() as api:
+        _finish(api, api.create_merge(request, idempotency_key=idempotency_key or str(uuid4())), watch, as_json)
 
-    sources = Registry(registry).read().sources
-    unknown = sorted(set(names or ()) - {found.name for found in sources})
-    if unknown:
-        raise InputError(f"The registry {registry} has no source {', '.join(unknown)}.")
-    wanted = [found for found in sources if names is None or found.name in names]
-    without = [found.name for found in wanted if names is not None and not (found.key and found.reporting)]
-    if without:
-        raise InputError(f"{', '.join(without)}: a source without key or reporting table in sources.yaml.")
-    return [_merge_source(found) for found in wanted if found.key and found.reporting]
+
+@app.command("list", epilog=_EXIT_CODES)
+def list_(
+    filter_text: Annotated[str | None, typer.Option("--filter", help="Such as: state = FAILED")] = None,
+    page_size: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 50,
+    page_token: Annotated[str | None, typer.Option(help="next_page_token of the page before.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List merges, the newest first."""
+    with RefeedApi.from_environment() as api:
+        page = api.list_merges(page_size=page_size, page_token=page_token, filter_text=filter_text)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        [
+            found["id"],
+            found["state"],
+            found["source"] or "all",
+            f"{found['progress']['merged']} / {found['progress']['sources']}",
+            found["created_by"],
+            found["created_at"],
+        ]
+        for found in page["merges"]
+    ]
+    print_table(["id", "state", "source", "merged / sources", "by", "created"], rows)
+    if page.get("next_page_token"):
+        err.print(f"more with --page-token {page['next_page_token']}", markup=False)
 
 
-def _merge_source(found: "Source") -> "MergeSource":
-    from reporting.merge import MergeSource
+@app.command("show", epilog=_EXIT_CODES)
+def show(merge_id: IdArgument, as_json: JsonOption = False) -> None:
+    """Show one merge, source by source."""
+    with RefeedApi.from_environment() as api:
+        _print_merge(api.read_merge(merge_id), as_json=as_json)
 
-    rules = EntityRules(
-        key=found.key,
-        order=version_order(found.dedup_order, found.event_time),
-        partition_field=found.partition,
-        has_operation=found.variant == "change_data",
-        is_soft_delete=found.is_soft_delete,
-    )
-    return MergeSource(found.name, found.staging, found.reporting, rules)
+
+@app.command("watch", epilog=_EXIT_CODES)
+def watch(merge_id: IdArgument, as_json: JsonOption = False) -> None:
+    """Watch a merge until it has ended; exit 0 only if it SUCCEEDED."""
+    with RefeedApi.from_environment() as api:
+        _finish(api, api.read_merge(merge_id), True, as_json)
+
+
+@app.command("cancel", epilog=_EXIT_CODES)
+def cancel(merge_id: IdArgument, as_json: JsonOption = False) -> None:
+    """Cancel a merge; sources that are merged stay merged."""
+    with RefeedApi.from_environment() as api:
+        _print_merge(api.act_on_merge(merge_id, "cancel"), as_json=as_json)
+
+
+@app.command("retry", epilog=_EXIT_CODES)
+def retry(merge_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
+    """Let a merge that failed or was cancelled go on with the sources that are not merged."""
+    with RefeedApi.from_environment() as api:
+        _finish(api, api.act_on_merge(merge_id, "retry"), watch, as_json)
+
+
+@app.command("events", epilog=_EXIT_CODES)
+def events(merge_id: IdArgument, as_json: JsonOption = False) -> None:
+    """Show what happened to it, who did it and why."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_merge_events(merge_id)
+    if as_json:
+        print_json(found)
+        return
+    rows = [[str(e["number"]), e["at"], e["actor"], e["what"], e["why"] or ""] for e in found["events"]]
+    print_table(["number", "at", "who", "what", "why"], rows)
+
+
+@app.command("logs", epilog=_EXIT_CODES)
+def logs(
+    merge_id: IdArgument,
+    tail: Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")] = 100_000,
+) -> None:
+    """Show the end of the driver's log."""
+    with RefeedApi.from_environment() as api:
+        out.print(api.read_merge_log(merge_id, tail_bytes=tail), markup=False)
+
+
+def _finish(api: RefeedApi, found: dict[str, Any], watch: bool, as_json: bool) -> None:
+    if watch:
+        with err.status(f"{found['id']} {found['state']}") as line:
+            for seen in api.watch_merge(found["id"]):
+                found = seen
+                counts = f"{seen['progress']['merged']} of {seen['progress']['sources']} sources"
+                line.update(f"{seen['id']} {seen['state']}, {counts}")
+    _print_merge(found, as_json=as_json)
+    if watch and found["state"] != JobState.SUCCEEDED:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_merge(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    dry = ", a dry run" if found["dry_run"] else ""
+    out.print(f"{found['id']}  {found['state']}{dry}", markup=False)
+    rows = [
+        [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
+        for each in found["sources"]
+    ]
+    print_table([_COLUMNS[0], "state", *_COLUMNS[1:]], rows)
+    for each in found["sources"]:
+        if each["error"]:
+            out.print(f"  {each['source']}  {each['error']['code']}: {each['error']['message']}", markup=False)
+    if found["error"] and not any(each["error"] for each in found["sources"]):
+        out.print(f"  {found['error']['code']}: {found['error']['message']}", markup=False)
 
 
 def _to_json(report: "MergeReport") -> dict[str, Any]:
-    times = {"since": report.since and report.since.isoformat(), "until": report.until.isoformat()}
-    return {**asdict(report), **times}
+    return {**asdict(report), "since": render_moment(report.since), "until": render_moment(report.until)}

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cli.client import RefeedApi
 from connectors.lake.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.rows import RowTable
@@ -91,5 +92,92 @@ def test_a_merge_makes_reporting_what_staging_says(
 
 
 def test_a_source_that_can_not_be_merged_is_named(refeed: Callable[..., Any], stage: Callable[..., None]) -> None:
-    assert "logs: a source without key" in refeed("merge", "--source", "logs").err
-    assert "has no source none" in refeed("merge", "--source", "none").err
+    assert "logs has no key in sources.yaml" in refeed("merge", "--source", "logs").err
+    assert "has no source 'none'" in refeed("merge", "--source", "none").err
+
+
+def test_an_earlier_beginning_is_a_time_or_a_day(refeed: Callable[..., Any], stage: Callable[..., None]) -> None:
+    stage((1, 0))
+    refeed("merge")
+    for option in (("--since", "2026-01-01T00:00:00Z"), ("--since", "2026-01-01"), ("--date", "2026-01-01")):
+        (merged,) = json.loads(refeed("merge", *option, "--json").out)
+        assert (merged["since"], merged["changed"], merged["newer"]) == ("2026-01-01T00:00:00Z", 1, 0)
+    assert "no day such as 2026-01-01" in refeed("merge", "--date", "yesterday").err
+    assert "give one" in refeed("merge", "--date", "2026-01-01", "--since", "2026-01-01").err
+
+
+def test_options_before_a_verb_are_refused_not_ignored(refeed: Callable[..., Any]) -> None:
+    assert "behind the command" in refeed("merge", "--dry-run", "create").err
+
+
+def test_the_home_may_stand_behind_the_group(refeed: Callable[..., Any], tmp_path: Path) -> None:
+    assert str(tmp_path / "other" / "registry") in refeed("merge", "--home", str(tmp_path / "other")).err
+
+
+MERGE = {
+    "id": "mg_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+    "state": "FAILED",
+    "source": None,
+    "dry_run": False,
+    "created_by": "schedule",
+    "created_at": "2026-01-03T00:15:00Z",
+    "progress": {"sources": 2, "merged": 1, "failed": 1, "changed": 3, "newer": 2},
+    "sources": [
+        {"source": "orders", "state": "merged", "changed": 3, "newer": 2, "partitions": [None], "error": None},
+        {
+            "source": "customers",
+            "state": "failed",
+            "changed": 0,
+            "newer": 0,
+            "partitions": [],
+            "error": {"code": "audit_failed", "message": "a key is there twice"},
+        },
+    ],
+    "error": {"code": "audit_failed", "message": "customers: a key is there twice"},
+}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every call of the API's client, which answers with one merge."""
+    calls: list[Any] = []
+
+    def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        calls.append((method, path, arguments.get("json")))
+        if path == "/merges" and method == "GET":
+            return {"merges": [MERGE], "next_page_token": "next"}
+        return MERGE
+
+    monkeypatch.setattr(RefeedApi, "_call", call)
+    return calls
+
+
+def test_the_service_is_asked_for_a_merge_with_what_was_given_alone(
+    refeed: Callable[..., Any], calls: list[Any]
+) -> None:
+    shown = refeed("merge", "create", "--source", "orders", "--date", "2026-01-01", "--dry-run")
+    assert calls == [("POST", "/merges", {"source": "orders", "date": "2026-01-01", "dry_run": True})]
+    assert shown.code == 0
+    assert "customers  audit_failed: a key is there twice" in shown.out
+    refeed("merge", "create")
+    assert calls[1] == ("POST", "/merges", {})
+
+
+def test_whoever_watches_a_merge_learns_of_its_end_by_the_exit_code(
+    refeed: Callable[..., Any], calls: list[Any]
+) -> None:
+    assert refeed("merge", "watch", MERGE["id"]).code == 1
+    assert refeed("merge", "retry", MERGE["id"], "--watch").code == 1
+    assert refeed("merge", "cancel", MERGE["id"]).code == 0
+    path = f"/merges/{MERGE['id']}"
+    assert [(method, where) for method, where, _ in calls if method == "POST"] == [
+        ("POST", f"{path}:retry"),
+        ("POST", f"{path}:cancel"),
+    ]
+
+
+def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any]) -> None:
+    listed = refeed("merge", "list", "--filter", "state = FAILED")
+    assert "1 / 2" in listed.out
+    assert "--page-token next" in listed.err
+    assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE
