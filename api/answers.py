@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Protocol
 
 from fastapi import Depends, Header, Path, Request, Response
 
-from api.auth import current_principal
+from api.auth import StandingCaller, current_principal, standing_caller
 from api.errors import PROBLEM_TYPE
 from api.schemas_backfills import EXAMPLE_ID
 from backfill.service import BackfillService
@@ -92,6 +92,8 @@ def expected_versions(
 
 Service = Annotated[BackfillService, Depends(backfill_service)]
 Caller = Annotated[Principal, Depends(current_principal)]
+# For answers that go on until a job ends.
+Standing = Annotated[StandingCaller, Depends(standing_caller)]
 BackfillId = Annotated[str, Depends(checked_id)]
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions)]

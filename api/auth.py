@@ -1,6 +1,8 @@
 """Who calls: a key, a token of the issuer, or, while there are neither, whoever is on this machine."""
 
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
@@ -14,13 +16,21 @@ from api.origin import find_foreign
 from connectors.oidc.jwks import SigningKeys
 from connectors.oidc.tokens import TokenVerifier
 from jobs.keys import KEY_MARK, Keyring
-from model.errors import ForbiddenError, RateLimitedError, RefeedError, UnauthenticatedError
+from model.errors import (
+    ForbiddenError,
+    IdentityUnavailableError,
+    RateLimitedError,
+    RefeedError,
+    UnauthenticatedError,
+)
 from model.principal import LOCAL, SCOPES, Grant, Principal
 from model.settings import Settings
 
 _NAME_CHARS: Final = 200
 _PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
 _MAX_THREADS: Final = 8
+# A key that is revoked, or has expired, reads an open stream on for so long at most.
+_RECHECK_SECONDS: Final = 5.0
 
 
 class Gatekeeper:
@@ -73,6 +83,16 @@ class Gatekeeper:
         elif not is_public(request.scope["path"]):
             request.state.principal = self._authenticate(request)
             _take(self._callers, request.state.principal.name)
+
+    def recheck(self, request: Request) -> Principal:
+        """Return who a request that was admitted is from by now; no further call, so nothing is counted.
+
+        Raises:
+            UnauthenticatedError: nobody any more: the key was revoked, key or token has expired, or the deployment
+                was open to this machine and has got a key.
+            IdentityUnavailableError: as :meth:`admit`.
+        """
+        return LOCAL if self.is_open() else self._identify(_bearer(request))
 
     def _authenticate(self, request: Request) -> Principal:
         try:
@@ -152,6 +172,38 @@ def current_principal(request: Request) -> Principal:
     if principal is None:
         raise UnauthenticatedError(why="nobody was admitted")
     return principal
+
+
+class StandingCaller:
+    """A caller whose answer goes on for hours: asked every few seconds whether they may still have it."""
+
+    def __init__(self, principal: Principal, recheck: Callable[[], Principal]) -> None:
+        self._principal = principal
+        self._recheck = recheck
+        self._checked_at = time.monotonic()
+
+    def principal(self) -> Principal:
+        """Return who it is, as of five seconds ago at most.
+
+        Raises:
+            UnauthenticatedError: nobody any more.
+        """
+        if time.monotonic() - self._checked_at >= _RECHECK_SECONDS:
+            # An issuer that is away for a moment has revoked nothing; it is asked again.
+            with suppress(IdentityUnavailableError):
+                self._principal = self._recheck()
+            self._checked_at = time.monotonic()
+        return self._principal
+
+
+def standing_caller(request: Request) -> StandingCaller:
+    """Return who calls, to be asked again and again; a FastAPI dependency.
+
+    Raises:
+        UnauthenticatedError: as :func:`current_principal`.
+    """
+    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    return StandingCaller(current_principal(request), lambda: gatekeeper.recheck(request))
 
 
 def is_public(path: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Stopping, problems
+from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Standing, Stopping, problems
 from api.listing import PageSize
 from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
 from api.streams import read, render_event, stream_log
@@ -29,7 +29,7 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_
 async def watch_backfill(
     backfill_id: BackfillId,
     service: Service,
-    caller: Caller,
+    caller: Standing,
     stopping: Stopping,
     *,
     after: After = 0,
@@ -66,7 +66,7 @@ def list_backfill_events(backfill_id: BackfillId, service: Service, caller: Call
 async def read_backfill_logs(
     backfill_id: BackfillId,
     service: Service,
-    caller: Caller,
+    caller: Standing,
     stopping: Stopping,
     *,
     tail: Annotated[
@@ -75,7 +75,7 @@ async def read_backfill_logs(
     follow: Annotated[bool, Query(description="Go on with what is written, until the backfill ends.")] = False,
 ) -> StreamingResponse:
     """Show the end of the driver's log, and what it writes from now on."""
-    first = await read(lambda: service.read_log(backfill_id, principal=caller, tail_bytes=tail))
+    first = await read(lambda: service.read_log(backfill_id, principal=caller.principal(), tail_bytes=tail))
     if not follow:
         return StreamingResponse(iter([first.content]), media_type="text/plain")
     lines = stream_log(service, backfill_id, first, caller, is_stopping=stopping)

@@ -11,6 +11,7 @@ from api.answers import (
     ETAG_HEADER,
     Caller,
     ExpectedVersions,
+    Standing,
     Stopping,
     created,
     parse_id,
@@ -116,7 +117,7 @@ def list_merges(
 async def watch_merge(
     merge_id: MergeId,
     service: Merges,
-    caller: Caller,
+    caller: Standing,
     stopping: Stopping,
     *,
     after: After = 0,

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 from fastapi.concurrency import run_in_threadpool
 
+from api.auth import StandingCaller
 from backfill.reader import BackfillReader, LogPiece
 from jobs.store import Event
 from model.errors import RefeedError
@@ -68,7 +69,7 @@ async def stream_changes(
     service: Watched,
     job_id: str,
     first: Changes,
-    principal: Principal,
+    caller: StandingCaller,
     *,
     after: int,
     is_stopping: Callable[[], bool],
@@ -78,7 +79,7 @@ async def stream_changes(
     ``history`` is a line of its history, ``progress`` the whole of it whenever something of it has changed,
     ``end`` the same at its end. Their id is the number of the latest line of history, so whoever comes back
     with it misses no line. A comment says every 15 seconds that the connection lives. A service that stops ends
-    the stream without an ``end``.
+    the stream without an ``end``; a caller whose key no longer counts gets a ``problem``.
     """
     changes, latest, last_sent, said_at = first, after, "", time.monotonic()
     while True:
@@ -98,7 +99,7 @@ async def stream_changes(
         await asyncio.sleep(_POLL_SECONDS)
         number = latest
         try:
-            changes = await read(lambda: service.watch(job_id, principal=principal, after=number))  # noqa: B023
+            changes = await read(lambda: service.watch(job_id, principal=caller.principal(), after=number))  # noqa: B023
         except RefeedError as exc:
             # Too late for a status: whoever watches comes back with the last id, or gives up.
             _LOG.warning("a watch ended early", job_id=job_id, code=exc.code)
@@ -110,13 +111,13 @@ async def stream_log(
     reader: BackfillReader,
     backfill_id: str,
     first: LogPiece,
-    principal: Principal,
+    caller: StandingCaller,
     *,
     is_stopping: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
     """Yield the driver's log from ``first`` on, until the backfill has ended and all of it is sent.
 
-    A service that stops ends it earlier.
+    A service that stops ends it earlier; so does a key that no longer counts, which the last line says.
     """
     piece = first
     while True:
@@ -128,9 +129,12 @@ async def stream_log(
             await asyncio.sleep(_POLL_SECONDS)
         offset = piece.end
         try:
-            piece = await read(lambda: reader.read_log_from(backfill_id, offset, principal=principal))  # noqa: B023
+            piece = await read(
+                lambda: reader.read_log_from(backfill_id, offset, principal=caller.principal())  # noqa: B023
+            )
         except RefeedError as exc:
             _LOG.warning("a log's reader was cut off", backfill_id=backfill_id, code=exc.code)
+            yield f"\nrefeed: the log is not shown any further ({exc.code}): {exc.message}\n".encode()
             return
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 
+from api.auth import StandingCaller
 from api.streams import Watched, read, stream_changes
-from model.principal import Principal
 
 _MAX_NUMBER: Final = 2**53
 # One event of the stream, as tools that read descriptions take it.
@@ -42,7 +42,7 @@ LastEventId = Annotated[
 async def answer_changes(
     service: Watched,
     job_id: str,
-    caller: Principal,
+    caller: StandingCaller,
     stopping: Callable[[], bool],
     *,
     after: int,
@@ -51,7 +51,7 @@ async def answer_changes(
     """Return the stream of a job's changes, from a line of its history on, until it ends."""
     begin = after if last_event_id is None else last_event_id
     # Before the answer begins: a job that is not there is a problem with a status.
-    first = await read(lambda: service.watch(job_id, principal=caller, after=begin))
+    first = await read(lambda: service.watch(job_id, principal=caller.principal(), after=begin))
     events = stream_changes(service, job_id, first, caller, after=begin, is_stopping=stopping)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -1,13 +1,15 @@
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 from starlette.requests import Request
 
-from api.auth import ClaimReader, address_of, current_principal
-from model.errors import UnauthenticatedError
-from model.principal import ADMIN, PLAN, READ, RUN, parse_grants
+from api.auth import ClaimReader, StandingCaller, address_of, current_principal
+from jobs.keys import Keyring
+from model.errors import IdentityUnavailableError, UnauthenticatedError
+from model.principal import ADMIN, PLAN, READ, RUN, Principal, parse_grants
 
 NO_SUCH_PATH = "/nothing"
 JOB = "/backfills/bf_00000000000000000000000000"
@@ -196,3 +198,72 @@ def test_nobody_is_a_principal_where_nothing_admitted_them() -> None:
 )
 def test_neighbours_in_one_network_are_one_address(client: Any, address: str) -> None:
     assert address_of({"type": "http", "client": client}) == address
+
+
+@pytest.fixture
+def watched(closed: Any, request_body: dict[str, Any]) -> str:
+    """The path of a backfill that waits to be resumed."""
+    with closed.client(closed.make_key(ADMIN, name="maker")) as client:
+        made = client.post("/backfills", json={**request_body, "start_paused": True, "allow_overlap": True})
+        assert made.status_code == 202, made.text
+        return f"/backfills/{made.json()['id']}"
+
+
+@pytest.fixture
+def request_body() -> dict[str, Any]:
+    start = {"type": "TIMESTAMP", "value": datetime.now(UTC).isoformat()}
+    query = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONTIME >= @from"
+    return {"query": query, "parameters": {"from": start}, "topic": "replay"}
+
+
+def test_a_key_that_is_revoked_watches_no_further(
+    closed: Any, watched: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.auth._RECHECK_SECONDS", 0.0)
+    key = closed.make_key(READ, name="watcher")
+    with closed.client(key) as client, client.stream("GET", f"{watched}:watch") as response:
+        lines = response.iter_lines()
+        assert "event: progress" in (line for line in lines)
+        Keyring(closed.store).revoke(key.rpartition("_")[0])
+        rest = list(lines)
+
+    assert rest[-3] == "event: problem"
+    assert '"code": "unauthenticated"' in rest[-2]
+
+
+def test_a_key_that_expires_follows_a_log_no_further(
+    closed: Any, watched: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.auth._RECHECK_SECONDS", 0.0)
+    key = closed.make_key(READ, name="follower", expires_at=datetime.now(UTC) + timedelta(seconds=1.5))
+    with closed.client(key) as client:
+        said = client.get(f"{watched}/logs", params={"follow": "true"})
+
+    assert said.status_code == 200
+    assert said.text.splitlines()[-1].startswith("refeed: the log is not shown any further (unauthenticated)")
+
+
+def test_an_open_stream_is_checked_now_and_then_and_outlasts_an_issuer_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ann = Principal("user:ann", frozenset({READ}))
+    answers: list[Exception] = [IdentityUnavailableError()]
+    asked: list[float] = []
+
+    def recheck() -> Principal:
+        asked.append(now[0])
+        if answers:
+            raise answers.pop(0)
+        return ann
+
+    now = [0.0]
+    monkeypatch.setattr("api.auth.time.monotonic", lambda: now[0])
+    caller = StandingCaller(ann, recheck)
+    for second in range(12):
+        now[0] = float(second)
+        assert caller.principal() == ann
+    assert asked == [5.0, 10.0]
+    answers.append(UnauthenticatedError())
+    now[0] = 15.0
+    with pytest.raises(UnauthenticatedError):
+        caller.principal()
