@@ -61,7 +61,9 @@ class HomeGroup(TyperGroup):
         """Return the command with ``--home`` among its options."""
         command = super().get_command(ctx, cmd_name)
         # A group that does something by itself is a command too.
-        takes_it = isinstance(command, TyperCommand) or getattr(command, "invoke_without_command", False)
-        if takes_it and all(parameter.name != "home" for parameter in command.params):
+        does_something = isinstance(command, TyperCommand) or (
+            isinstance(command, TyperGroup) and command.invoke_without_command
+        )
+        if command is not None and does_something and all(each.name != "home" for each in command.params):
             command.params.append(_home_option())
         return command

@@ -1,4 +1,4 @@
-"""Everything embedded, as processes of one home: Pub/Sub server, backup stream, API."""
+"""Everything embedded, as processes of one home: Pub/Sub server, backup stream, API, the pipeline's streams."""
 
 import sys
 from collections.abc import Mapping
@@ -34,9 +34,9 @@ class Stack:
             "PYTHONSAFEPATH": "1",
         }
         self.settings: Settings = read_settings(self.environment)
-        self.pubsub = self._child("pubsub", "--port", str(pubsub_port))
-        self.backup = self._child("backup")
-        self.api = self._child("api", "--port", str(api_port), "--interrupt-at-exit")
+        self.pubsub = self._child("pubsub", "pubsub", "--port", str(pubsub_port))
+        self.backup = self._child("backup", "backup")
+        self.api = self._child("api", "api", "--port", str(api_port), "--interrupt-at-exit")
 
     def start(self, children: Children) -> None:
         """Start all and return once each does its work; ``children`` stops them.
@@ -56,6 +56,10 @@ class Stack:
         from connectors.spark.connect import ConnectServer
 
         ConnectServer(self.settings.home / "run", {}).stop()
+
+    def pipeline(self, group: str) -> Child:
+        """Return the process of one group of the pipeline; it is not among those of :meth:`start`."""
+        return self._child(f"pipeline-{group}", "pipeline", "run", "--group", group)
 
     def wait_for_pubsub(self) -> None:
         """Return once the Pub/Sub server takes calls."""
@@ -79,5 +83,5 @@ class Stack:
         return status is not None and status["pid"] == self.backup.pid and status["state"] == "running"
 
     def _child(self, name: str, *arguments: str) -> Child:
-        command = [sys.executable, "-m", "cli.main", name, *arguments]
+        command = [sys.executable, "-m", "cli.main", *arguments]
         return Child(name, command, environment=self.environment, log=self.home / "logs" / f"{name}.log")

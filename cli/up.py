@@ -5,11 +5,11 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,6 +19,9 @@ from cli.stack import Stack
 from cli.terminal import err, out
 from model.errors import LeaseHeldError, ProcessEndedError
 from model.process import Process
+
+if TYPE_CHECKING:
+    from cli.streams import PipelineStreams
 
 _LOOK_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.05
@@ -32,9 +35,11 @@ def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the API and its /docs.")] = 8080,
     pubsub_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Pub/Sub server.")] = 8085,
 ) -> None:
-    """Run the Pub/Sub server, the backup stream and the API on 127.0.0.1 until Ctrl-C, which drains them.
+    """Run the Pub/Sub server, the backup stream, the API and the pipeline on 127.0.0.1 until Ctrl-C drains them.
 
-    A process that dies is started again; one that keeps dying ends everything, with its log's last lines.
+    Each group of sources in the registry (REFEED_REGISTRY) has a stream; the API merges staging every night. A
+    process that dies is started again; one that keeps dying ends everything, with its log's last lines, unless
+    it is one of the pipeline's streams, which are tried again every minute.
     """
     settings = command_settings()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,9 +48,12 @@ def up(
         check_port_free(port, "--port")
         check_port_free(pubsub_port, "--pubsub-port")
         stack = Stack(settings.home, pubsub_port=pubsub_port, api_port=port, environment=os.environ)
-        with Children(lambda: _write_record(record, stack, children)) as children:
+        with (
+            Children(lambda: _write_record(record, stack, children)) as children,
+            _pipeline_streams(stack) as streams,
+        ):
             try:
-                _run(stack, children, record)
+                _run(stack, children, streams, record)
             except KeyboardInterrupt:
                 # One Ctrl-C is enough; another one must not cut the draining short.
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,7 +63,18 @@ def up(
     err.print("all stopped")
 
 
-def _run(stack: Stack, children: Children, record: Path) -> None:
+def _pipeline_streams(stack: Stack) -> "PipelineStreams":
+    from cli.streams import PipelineStreams
+
+    return PipelineStreams(
+        stack.settings.registry,
+        stack.pipeline,
+        poll_seconds=stack.settings.registry_poll_seconds,
+        say=lambda text: err.print(text, markup=False),
+    )
+
+
+def _run(stack: Stack, children: Children, streams: "PipelineStreams", record: Path) -> None:
     """Start all, say where they are and restart what dies, until a signal.
 
     Raises:
@@ -70,7 +89,9 @@ def _run(stack: Stack, children: Children, record: Path) -> None:
         for child in children:
             if not child.is_running:
                 _restart(child, restarts.setdefault(child.name, []))
-                _write_record(record, stack, children)
+                _write_record(record, stack, [*children, *streams])
+        if streams.look():
+            _write_record(record, stack, [*children, *streams])
 
 
 def _restart(child: Child, restarted_at: list[float]) -> None:
@@ -90,7 +111,7 @@ def _restart(child: Child, restarted_at: list[float]) -> None:
     child.start()
 
 
-def _write_record(record: Path, stack: Stack, children: Children) -> None:
+def _write_record(record: Path, stack: Stack, children: Iterable[Child]) -> None:
     """Write where everything is to run/up.json, for people and for the ``up`` after one that was killed."""
     processes = {child.name: Process.of(child.pid) for child in children}
     fields = {
