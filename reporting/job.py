@@ -106,11 +106,11 @@ def main(argument: str) -> int:
 
             def open_warehouse(specification: dict[str, Any]) -> Merger:
                 settings = read_warehouse(specification, read_settings(os.environ))
-                # BigQuery merges by itself; in a lake each partition is a task.
-                spark = (
-                    stack.enter_context(starting_spark(folder.name))() if settings.warehouse == "lake" else None
-                )
-                return open_merger(settings, folder=stack.enter_context(folder.scratch()), spark=spark)
+                scratch = stack.enter_context(folder.scratch())
+                # BigQuery merges by itself. In a lake each partition is a task, where executors see the folder.
+                has_tasks = settings.warehouse == "lake" and folder.path is not None
+                spark = stack.enter_context(starting_spark(folder.name))() if has_tasks else None
+                return open_merger(settings, folder=scratch, spark=spark)
 
             return run_merge(folder, epoch, open_warehouse)
 

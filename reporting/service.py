@@ -1,6 +1,5 @@
 """What can be done with merges: one service for the API, and the clock that makes one every night."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -75,7 +74,7 @@ class MergeService:
         self._sources = sources
         clock = Nightly(self.create_nightly, settings.merge_at) if nightly is None else nightly
         chores = ChoreThread([Chore(clock.tick, _NIGHTLY_SECONDS), Chore(self._clean, CLEAN_SECONDS)])
-        self._supervisor = MergeSupervisor(store, launcher, chores, settings.home)
+        self._supervisor = MergeSupervisor(store, launcher, chores, merge_folders(settings))
 
     def start(self) -> None:
         """Launch and follow merges in the background, also those that an earlier service left."""
@@ -126,7 +125,7 @@ class MergeService:
             )
         finally:
             if job is None or job.id != job_id:
-                shutil.rmtree(merge_folders(self._settings.home) / job_id, ignore_errors=True)
+                self._supervisor.folders.remove(job_id)
         if job.id == job_id:
             _LOG.info("created", job_id=job.id, sources=len(sources), by=principal.name)
         self._supervisor.wake()
@@ -233,7 +232,7 @@ class MergeService:
 
     def _clean(self) -> None:
         keep = timedelta(days=self._settings.keep_job_days)
-        clean_folders(self._store, merge_folders(self._settings.home), keep=keep, now=datetime.now(UTC))
+        clean_folders(self._store, self._supervisor.folders, keep=keep, now=datetime.now(UTC))
 
     def _steerable(self, merge_id: str, principal: Principal, versions: Versions) -> Job:
         # Before the look: who may do neither learns nothing of what there is.

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-from jobs.folder import JobFolder
+from jobs.files import open_files
+from jobs.folder import JobFolder, JobFolders
 from jobs.launcher import Launcher
 from jobs.store import JobStore
 from jobs.supervisor import DRIVER, LEASE_SECONDS, Chores, JobKind, JobSupervisor
 from model.errors import CheckpointCorruptError
+from model.settings import Settings
 
 KIND: Final = "merge"
 _MODULE: Final = "reporting.job"
@@ -25,12 +26,12 @@ class MergeSupervisor(JobSupervisor):
         store: JobStore,
         launcher: Launcher,
         chores: Chores,
-        home: Path,
+        folders: JobFolders,
         *,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         super().__init__(
-            JobKind(KIND, _MODULE, merge_folders(home), Figures),
+            JobKind(KIND, _MODULE, folders, Figures),
             store,
             launcher,
             chores,
@@ -61,9 +62,10 @@ class Figures:
             self._latest = found
 
 
-def merge_folders(home: Path) -> Path:
-    """Return where a home keeps the folders of its merge jobs."""
-    return home / "merge-jobs"
+def merge_folders(settings: Settings) -> JobFolders:
+    """Return the folders of a deployment's merge jobs."""
+    files = open_files(settings.jobs_folder or settings.home).folder("merge-jobs")
+    return JobFolders(files, logs=settings.home / "logs" / "merge-jobs")
 
 
 def _describe(before: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, str | None]:
