@@ -37,6 +37,7 @@ from model.errors import (
     JobStateError,
     RefeedError,
     RequestInvalidError,
+    RevertIncompleteError,
 )
 from model.job import JobState, new_job_id
 from model.principal import APPROVE, PLAN, RUN, Principal
@@ -344,13 +345,14 @@ class BackfillService(BackfillReader):
             JobStateError: it has not ended, so more could land.
             StagingUnknownError: no staging table is known for its target.
             AlreadyMergedError: some of it is merged.
+            RevertIncompleteError: some of it is deleted, the rest is not yet; a second call goes on.
         """
         job = self._steerable(backfill_id, principal, versions)
         if not job.state.is_final:
             raise JobStateError(f"{job.id} is {job.state}; cancel it first.", state=job.state.value)
         try:
             why = f"{self._verifier.delete_rows(job)} rows deleted from staging"
-        except AlreadyMergedError as exc:
+        except (AlreadyMergedError, RevertIncompleteError) as exc:
             if exc.details.get("deleted"):
                 self._store.change(job.id, actor=principal.name, what="reverted in part", why=exc.message)
             raise

@@ -289,6 +289,12 @@ class StagingUnknownError(RefeedError):
     code = "staging_unknown"
 
 
+class RevertIncompleteError(WarehouseError):
+    """Some of the backfill's rows are deleted from staging, others are not yet: revert it again."""
+
+    code = "revert_incomplete"
+
+
 class AlreadyMergedError(RefeedError):
     """The backfill's rows are merged into the reporting table already."""
 

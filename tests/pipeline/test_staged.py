@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from connectors.lake.rows import RowTable
 from connectors.lake.staging import LakeStaging
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
-from model.errors import AlreadyMergedError, MergeOvertakenError
+from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
 from model.job import new_job_id
 from model.settings import Settings, read_settings
 from pipeline.registry import Registry
@@ -190,6 +191,57 @@ def test_what_a_merge_takes_while_it_is_taken_out_is_said(
 
     with pytest.raises(AlreadyMergedError, match="A merge ran while 1 rows"):
         staged(settings).delete_rows(mine)
+
+
+def test_what_is_counted_as_merged_is_what_the_merge_took(
+    settings: Settings, stage: Callable[..., None], tmp_path: Path
+) -> None:
+    mine = new_job_id("bf")
+    stage(mine, 0)
+    until = datetime.now(UTC)
+    stage(mine, 1)
+    merge_source(
+        MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
+        warehouse=open_merger(settings),
+        now=lambda: until,
+    )
+
+    merged = [pq.read_table(f.path) for f in EntityTable(settings.lake, "reporting.orders").snapshot().files]
+    assert sum(table.num_rows for table in merged) == staged(settings).merged_rows(mine) == 1
+
+
+def test_a_table_that_can_t_be_written_leaves_the_rest_of_a_revert_to_another_try(
+    settings: Settings, stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = new_job_id("bf")
+    stage(mine, 0, 1)
+    copied = Path(settings.lake) / "staging"
+    shutil.copytree(copied / "orders", copied / "returns")
+    both = LakeStaging(settings.lake, ["staging.orders", "staging.returns"], "reporting.orders")
+    delete, failing = RowTable.delete_where, {"staging/returns": 10}
+
+    def fail(table: RowTable, *where: Any, **since: Any) -> int:
+        for name, times in failing.items():
+            if table.uri.endswith(name) and times:
+                failing[name] -= 1
+                raise WarehouseError("The disk is full.")
+        return delete(table, *where, **since)
+
+    monkeypatch.setattr(RowTable, "delete_where", fail)
+    with pytest.raises(
+        RevertIncompleteError, match=r"2 rows .* staging.returns may have more.*disk is full"
+    ) as said:
+        both.delete_rows(mine)
+    assert (said.value.details["deleted"], said.value.details["left"]) == (2, ["staging.returns"])
+
+    # A commit that comes between is no reason to fail.
+    failing["staging/returns"] = 1
+    assert both.delete_rows(mine) == 2
+    assert both.delete_rows(mine) == 0
+    failing["staging/orders"] = 10
+    with pytest.raises(WarehouseError) as nothing:
+        both.delete_rows(mine)
+    assert "deleted" not in nothing.value.details
 
 
 def test_an_inferred_source_has_a_table_for_each_type(settings: Settings, stage: Callable[..., None]) -> None:
