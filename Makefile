@@ -52,10 +52,11 @@ bench-latency: $(STAMPS)/dev  ## Measure seconds from POST to the first message 
 fuzz: $(STAMPS)/dev  ## Send 20,000 mutated queries through the SQL gate (MUTANTS=...)
 	@REFEED_FUZZ_MUTANTS=$(or $(MUTANTS),20000) $(BIN)/python -m pytest tests/sql/test_fuzz.py --timeout 3600 $(ARGS)
 
-chaos: $(STAMPS)/dev  ## Kill and stop a stream under load, then compare every message (SEED=1 RUNS=1)
-	@$(BIN)/python -m tests.chaos.run --seed $(or $(SEED),1) --runs $(or $(RUNS),1)
+chaos: $(STAMPS)/dev  ## Kill, stop and starve the whole system under load, then compare every message (SEED=1 RUNS=1)
+	@$(BIN)/python -m tests.chaos.run --seed $(or $(SEED),1) --runs $(or $(RUNS),1) --kills $(or $(KILLS),40) \
+	  --warehouse $(or $(WAREHOUSE),both)
 
-soak: $(STAMPS)/dev  ## Run a stream under steady load and watch its memory (MINUTES=30)
+soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its memory (MINUTES=30)
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30)
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)

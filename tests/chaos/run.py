@@ -1,182 +1,274 @@
-"""Chaos with a seed: a stream under steady load is killed, stopped and starved again and again, then compared.
+"""Chaos with a seed: the whole system under steady load is killed, stopped and starved, then compared.
 
-    make chaos SEED=3 RUNS=2
+    make chaos SEED=3 RUNS=2 WAREHOUSE=lake
 
-The last line is one JSON object; the exit code is 0 only when nothing was lost, doubled or changed.
+The last line is one JSON object; the exit code is 0 only when nothing was lost, doubled or changed, nothing got
+stuck and every failpoint that was armed was hit. docs/chaos.md says how to read a failure.
 """
 
 import argparse
 import json
-import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cli.processes import Child, Children
-from model.errors import ProcessEndedError
 from model.failpoint import FAILPOINTS
-from tests.acceptance.conftest import wait_for
-from tests.chaos.yard import ChaosYard, Difference, descendants, suspend, wait_until_drained
-
-# The places that a backup into a lake passes; compaction comes when files pile up, not when a test wants it.
-STREAM_FAILPOINTS: Final = tuple(
-    name for name in FAILPOINTS if name.partition(".")[0] not in {"compact", "bigquery", "merge", "backfill"}
+from tests.chaos.backfills import BackfillLane
+from tests.chaos.lanes import Lane, ServerLane, StreamLane, WarehouseLane
+from tests.chaos.messages import EVENTS, ORDERS
+from tests.chaos.oracle import (
+    Difference,
+    Replay,
+    compare_archive,
+    compare_replay,
+    compare_reporting,
+    compare_staging,
 )
-# Longer than the ack deadline of the yard's subscriptions: whoever wakes up finds its leases gone.
-_SUSPEND_SECONDS: Final = 12.0
-_START_SECONDS: Final = 120.0
-_HIT_SECONDS: Final = 60.0
-_DRAIN_SECONDS: Final = 300.0
+from tests.chaos.processes import Part, StuckError, find_faketime
+from tests.chaos.schedule import Schedule, draw, parts_of, places_of
+from tests.chaos.tables import TablesLane
+from tests.chaos.yard import ChaosYard
+from tests.standin.fixture import run_standin
+
+WAREHOUSES: Final = ("lake", "bigquery")
+_LANES: Final[dict[str, type[Lane]]] = {
+    "backup": StreamLane,
+    "pipeline": StreamLane,
+    "backfill": BackfillLane,
+    "tables": TablesLane,
+    "server": ServerLane,
+    "warehouse": WarehouseLane,
+}
+_DRAIN_SECONDS: Final = 400.0
+_MERGE_SECONDS: Final = 240.0
+_KILLS: Final = 40
 
 
 @dataclass
 class Tally:
-    """What all runs together came to."""
+    """What all runs together came to; ``warehouses`` says whose failpoints there are to be hit."""
 
+    warehouses: tuple[str, ...]
     runs: int = 0
     kills: int = 0
     published: int = 0
+    replayed: int = 0
     lost: int = 0
     duplicates: int = 0
     changed: int = 0
-    failpoints_hit: int = 0
-    failpoints: int = len(STREAM_FAILPOINTS)
-    places: set[str] = field(default_factory=set)
+    stuck: int = 0
+    hit: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def places(self) -> set[str]:
+        """The failpoints that there are with these warehouses."""
+        return {name for each in self.warehouses for part in parts_of(each) for name in places_of(part, each)}
+
+    @property
+    def missed(self) -> list[str]:
+        """Those at which nothing was killed yet, in the order of a message's way."""
+        found = {name for _, name in self.hit}
+        return [name for name in FAILPOINTS if name in self.places and name not in found]
 
     def as_json(self) -> dict[str, Any]:
         """Return the last line."""
-        found = asdict(self)
-        del found["places"]
-        return {**found, "failpoints_hit": len(self.places)}
+        counts = ("runs", "kills", "published", "replayed", "lost", "duplicates", "changed", "stuck")
+        found = {name: getattr(self, name) for name in counts}
+        hit = len(self.places) - len(self.missed)
+        return found | {"failpoints_hit": hit, "failpoints": len(self.places), "missed": self.missed}
 
     @property
     def is_clean(self) -> bool:
-        """Whether every message was archived once, bit for bit, and there were messages at all."""
-        return self.published > 0 and not (self.lost or self.duplicates or self.changed)
+        """Whether everything is where it belongs, once and bit for bit, and there was something at all."""
+        return self.published > 0 and not (self.lost or self.duplicates or self.changed or self.stuck)
 
 
 class Run:
-    """One seed: a home of its own, a schedule drawn from the seed, a comparison at the end."""
+    """One seed on one warehouse: a home of its own, a schedule drawn from the seed, a comparison at the end."""
 
-    def __init__(self, seed: int, kills: int, home: Path, tally: Tally, say: Callable[[str], object]) -> None:
-        self._seed = seed
-        self._kills = kills
-        self._home = home
-        self._tally = tally
+    def __init__(
+        self, schedule: Schedule, yard: ChaosYard, over: threading.Event, say: Callable[[str], object]
+    ) -> None:
+        self._yard = yard
+        self._over = over
+        self._schedule = schedule
         self._say = say
-        self._dice = random.Random(seed)
-        self._schedule: list[str] = []
-        self._over = threading.Event()
+        self.hit: set[tuple[str, str]] = set()
+        self.kills = 0
+        self.failures: list[str] = []
+        self._lanes = {
+            part: _LANES[part](
+                part, yard, random.Random(f"{schedule.seed} {part}"), over, self._tell(part), self.hit
+            )
+            for part in schedule.harms
+        }
 
-    def run(self) -> Difference:
-        """Break the stream as often as was asked for, let it drain, and compare."""
-        with Children() as children:
-            yard = ChaosYard(self._home, children)
-            with yard.publishing(self._seed) as publisher:
-                for action in self._actions():
-                    self._schedule.append(action)
-                    self._say(f"seed {self._seed}: {action}")
-                    self._act(yard, action)
-                    self._tally.kills += 1
-            self._say(f"seed {self._seed}: draining {publisher.confirmed} messages")
-            backup = yard.start_backup()
-            wait_until_drained(yard, backup, _DRAIN_SECONDS)
-            if backup.stop(seconds=60) != 0:
-                raise backup.ended_error()
-            published, difference = yard.compare()
-        self._tally.runs += 1
-        self._tally.published += published
-        self._tally.lost += len(difference.lost)
-        self._tally.duplicates += len(difference.duplicated)
-        self._tally.changed += len(difference.changed)
-        if difference:
-            self._say(f"seed {self._seed}: schedule {self._schedule}")
-            self._say(f"seed {self._seed}: {difference}")
-        return difference
+    def run(self) -> None:
+        """Break every part as often as is planned, beside each other, and let all that is left come through.
 
-    def _actions(self) -> Iterator[str]:
-        """Yield every failpoint that was not hit yet in any run, between them every other kind of harm."""
-        missing = [name for name in STREAM_FAILPOINTS if name not in self._tally.places]
-        self._dice.shuffle(missing)
-        others = ["kill:driver", "kill:jvm", "kill:worker", "kill:server", "suspend:driver", "suspend:server"]
-        for number in range(self._kills):
-            if missing and (number % 2 == 0 or self._kills < len(missing)):
-                yield f"failpoint:{missing.pop()}"
-            else:
-                yield self._dice.choice(others)
+        Raises:
+            StuckError: something did not come to its end; ``failures`` says the same of each part.
+        """
+        threads = [threading.Thread(target=self._follow, args=(part,), name=part) for part in self._lanes]
+        with self._yard.publishing(self._schedule.seed) as publisher:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if self.failures:
+            raise StuckError("\n".join(self.failures))
+        self._say(f"draining {publisher.confirmed} messages")
+        drain(self._yard)
 
-    def _act(self, yard: ChaosYard, action: str) -> None:
-        kind, _, what = action.partition(":")
-        if kind == "failpoint":
-            self._pass_failpoint(yard, what)
-            return
-        backup = self._started(yard)
-        if what == "server":
-            self._break_server(yard, kind)
-        elif kind == "suspend":
-            suspend(backup.pid, _SUSPEND_SECONDS, self._over)
-        elif what == "driver":
-            os.kill(backup.pid, signal.SIGKILL)
-        else:
-            names = {"jvm": "java", "worker": "python"}
-            victims = [
-                pid
-                for name, pids in descendants(backup.pid).items()
-                if name.startswith(names[what])
-                for pid in pids
-            ]
-            os.kill(self._dice.choice(victims), signal.SIGKILL)
-            # A stream without its JVM or with a dead worker goes on or ends; either way the next one takes over.
-        backup.kill()
+    def compare(self) -> tuple[int, int, list[Difference]]:
+        """Return how many messages were taken, how many were replayed, and where something is wrong."""
+        backfills = self._lanes["backfill"]
+        assert isinstance(backfills, BackfillLane)
+        return compare_tables(self._yard, backfills.replays())
 
-    def _pass_failpoint(self, yard: ChaosYard, name: str) -> None:
-        marker = self._home / "markers" / f"{name}-{len(self._schedule)}"
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        skip = self._dice.choice([0, 0, 1, 3])
-        backup = yard.start_backup(REFEED_FAILPOINTS=f"{name}={skip}:{marker}")
-        wait_for(
-            lambda: marker.exists() or not backup.is_running,
-            seconds=_START_SECONDS + _HIT_SECONDS,
-            why=f"{name} was passed; the stream's log: {backup.log_tail()}",
-        )
-        if marker.exists():
-            self._tally.places.add(name)
-        backup.kill()
+    def _follow(self, part: str) -> None:
+        try:
+            for harm in self._schedule.harms[part]:
+                if self._over.is_set():
+                    return
+                self._say(f"{part}: {harm}")
+                self._lanes[part].act(harm)
+                self.kills += 1
+        except Exception as exc:  # noqa: BLE001 - whatever it was, the others are to end and the seed to be told
+            text = str(exc) if isinstance(exc, StuckError) else traceback.format_exc()
+            self.failures.append(f"{part}: {text}")
+            self._over.set()
 
-    def _started(self, yard: ChaosYard) -> Child:
-        """Start a stream and return once it works, at a moment that the dice choose."""
-        backup = yard.start_backup()
-        backup.wait_until(lambda: "backup_started" in backup.log_tail(200), seconds=_START_SECONDS, what="begun")
-        self._over.wait(self._dice.uniform(0.0, 3.0))
-        return backup
-
-    def _break_server(self, yard: ChaosYard, kind: str) -> None:
-        if kind == "suspend":
-            suspend(yard.server.pid, _SUSPEND_SECONDS, self._over)
-            return
-        yard.server.kill()
-        self._over.wait(self._dice.uniform(0.0, 2.0))
-        yard.server.start()
-        yard.wait_for_server()
+    def _tell(self, part: str) -> Callable[[str], object]:
+        return lambda text: self._say(f"{part}: {text}")
 
 
-def run_chaos(seeds: list[int], kills: int, say: Callable[[str], object], folder: Path | None = None) -> Tally:
-    """Run every seed and return what they came to; the home of a run that is not clean is kept and named."""
-    tally = Tally()
+def drain(yard: ChaosYard) -> None:
+    """Let the streams take all that is left, then end them as an operator does, and merge.
+
+    Raises:
+        StuckError: something is left, or did not end as it should.
+    """
+    streams = [yard.backup, yard.pipeline] if yard.has_pipeline else [yard.backup]
+    if yard.standin is not None:
+        yard.standin.clear_faults()
+    yard.server.ensure()
+    for stream in streams:
+        stream.ensure()
+    for stream in streams:
+        try:
+            stream.wait(lambda: not yard.backlog(), "has nothing left to take", seconds=_DRAIN_SECONDS)
+        except StuckError as exc:
+            raise StuckError(f"left are {yard.backlog()}; {exc}") from exc
+    for stream in streams:
+        _expect(stream, stream.stop())
+    if yard.has_pipeline:
+        # A second time changes nothing.
+        for _ in range(2):
+            merge = yard.command("merge", "merge")
+            merge.start()
+            _expect(merge, merge.join(_MERGE_SECONDS))
+
+
+def compare_tables(yard: ChaosYard, replays: Sequence[Replay]) -> tuple[int, int, list[Difference]]:
+    """Return how many messages were taken, how many of them are replays, and where something is wrong."""
+    taken = yard.ear.listen()
+    digests = yard.ear.replayed_digests()
+    found = [compare_archive(taken, yard.archived()), *(compare_replay(one, taken, digests) for one in replays)]
+    if yard.has_pipeline:
+        found += [
+            compare_staging(topic, taken, yard.staged(topic), yard.dead_letters(topic))
+            for topic in (ORDERS, EVENTS)
+        ]
+        found.append(compare_reporting(taken, yard.reported()))
+    replayed = sum(one.backfill_id is not None for one in taken.values())
+    return len(taken) - replayed, replayed, [difference for difference in found if difference]
+
+
+def _expect(part: Part, code: int | None) -> None:
+    if code != 0:
+        raise StuckError(f"{part.name} ended with {code}; {part.last_words()}")
+
+
+def run_chaos(
+    seeds: Sequence[int],
+    kills: int,
+    say: Callable[[str], object],
+    *,
+    warehouses: tuple[str, ...] = WAREHOUSES,
+    folder: Path | None = None,
+    plan: Schedule | None = None,
+) -> Tally:
+    """Run every seed on every warehouse and return what they came to; the home of a run that is not clean is kept.
+
+    ``plan`` is run instead of what a seed draws.
+    """
+    tally = Tally(warehouses)
     for seed in seeds:
-        home = Path(tempfile.mkdtemp(prefix=f"refeed-chaos-{seed}-", dir=folder))
-        if Run(seed, kills, home, tally, say).run():
-            say(f"seed {seed}: its home is {home}")
-        else:
-            shutil.rmtree(home, ignore_errors=True)
+        for warehouse in warehouses:
+            can_skew = find_faketime() is not None
+            schedule = plan or draw(seed, kills, warehouse, tally.hit, can_skew=can_skew)
+            if _run_one(
+                schedule, warehouse, tally, lambda text, w=warehouse, s=seed: say(f"seed {s}, {w}: {text}"), folder
+            ):
+                continue
+            say(str(schedule))
     return tally
+
+
+def _run_one(
+    schedule: Schedule, warehouse: str, tally: Tally, say: Callable[[str], object], folder: Path | None
+) -> bool:
+    """Add one run to ``tally`` and say whether it was clean."""
+    home = Path(tempfile.mkdtemp(prefix=f"refeed-chaos-{schedule.seed}-", dir=folder))
+    over = threading.Event()
+    differences: list[Difference] = []
+    problem = ""
+    with _open_yard(home, over, warehouse) as yard:
+        run = Run(schedule, yard, over, say)
+        try:
+            run.run()
+            published, replayed, differences = run.compare()
+            tally.published += published
+            tally.replayed += replayed
+        except StuckError as exc:
+            problem = str(exc)
+            tally.stuck += 1
+        finally:
+            over.set()
+    tally.runs += 1
+    tally.kills += run.kills
+    tally.hit |= run.hit
+    for difference in differences:
+        tally.lost += len(difference.lost)
+        tally.duplicates += len(difference.duplicated)
+        tally.changed += len(difference.changed)
+        say(f"DIFFERENT {difference}")
+    if problem:
+        say(f"STUCK {problem}")
+    if problem or differences:
+        say(f"its home is {home}")
+        return False
+    shutil.rmtree(home, ignore_errors=True)
+    return True
+
+
+@contextmanager
+def _open_yard(home: Path, over: threading.Event, warehouse: str) -> Iterator[ChaosYard]:
+    with ExitStack() as stack:
+        standin = stack.enter_context(run_standin(home / "standin")) if warehouse == "bigquery" else None
+        yard = ChaosYard(home, over, standin)
+        stack.callback(yard.close)
+        yard.open()
+        yield yard
 
 
 def main() -> int:
@@ -184,17 +276,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first run's seed; the others count on")
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--kills", type=int, default=len(STREAM_FAILPOINTS) * 2, help="kills a run")
+    parser.add_argument("--kills", type=int, default=_KILLS, help="kills a run and warehouse")
+    parser.add_argument("--warehouse", choices=[*WAREHOUSES, "both"], default="both")
     asked = parser.parse_args()
-    try:
-        tally = run_chaos(
-            list(range(asked.seed, asked.seed + asked.runs)),
-            asked.kills,
-            lambda text: sys.stderr.write(f"{text}\n"),
-        )
-    except ProcessEndedError as exc:
-        sys.stderr.write(f"{exc.message}\n")
-        return 1
+    tally = run_chaos(
+        range(asked.seed, asked.seed + asked.runs),
+        asked.kills,
+        lambda text: sys.stderr.write(f"{text}\n"),
+        warehouses=WAREHOUSES if asked.warehouse == "both" else (asked.warehouse,),
+    )
+    for part in _LANES:
+        if names := sorted(name for where, name in tally.hit if where == part):
+            sys.stderr.write(f"{part} was killed at {', '.join(names)}\n")
     sys.stdout.write(f"{json.dumps(tally.as_json())}\n")
     return 0 if tally.is_clean else 1
 

@@ -1,4 +1,4 @@
-"""A stream under a steady load for minutes, with the memory of each process: nothing may grow after the warm-up.
+"""The whole system under a steady load for minutes, with the memory of each process: nothing may grow for ever.
 
     make soak MINUTES=30
 
@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cli.processes import Child, Children
-from tests.chaos.yard import ChaosYard, descendants, wait_until_drained
+from tests.chaos.processes import StuckError, descendants
+from tests.chaos.run import compare_tables, drain
+from tests.chaos.yard import ChaosYard
 
 _SAMPLE_SECONDS: Final = 5.0
 # What comes before is caches that fill, code that is compiled, a heap that finds its size.
@@ -35,14 +36,16 @@ class Memory:
 
     samples: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
-    def sample(self, yard: ChaosYard, backup: Child) -> None:
+    def sample(self, yard: ChaosYard) -> None:
         """Take one sample: workers that come and go are summed up, so that a leak of processes shows too."""
         found: dict[str, int] = defaultdict(int)
-        found["server"] = resident_bytes(yard.server.pid)
-        found["driver"] = resident_bytes(backup.pid)
-        for name, pids in descendants(backup.pid).items():
-            for pid in pids:
-                found["jvm" if name == "java" else "workers"] += resident_bytes(pid)
+        for part in (yard.server, yard.api):
+            found[part.name] = resident_bytes(part.pid)
+        for stream in (yard.backup, yard.pipeline):
+            found[f"{stream.name} driver"] = resident_bytes(stream.pid)
+            for name, pids in descendants(stream.pid).items():
+                for pid in pids:
+                    found[f"{stream.name} {'jvm' if name == 'java' else 'workers'}"] += resident_bytes(pid)
         for name, size in found.items():
             self.samples[name].append(size)
 
@@ -73,31 +76,39 @@ def resident_bytes(pid: int) -> int:
 
 
 def run_soak(minutes: float, home: Path) -> dict[str, Any]:
-    """Publish steadily for so long, drain, compare, and return the verdict."""
+    """Publish steadily for so long, drain, compare, and return the verdict.
+
+    Raises:
+        StuckError: a process ended by itself, or what was published did not come through.
+    """
     memory = Memory()
     pause = threading.Event()
-    with Children() as children:
-        yard = ChaosYard(home, children)
-        backup = yard.start_backup()
+    yard = ChaosYard(home, pause)
+    try:
+        yard.open()
+        parts = (yard.backup, yard.pipeline, yard.api)
+        for part in parts:
+            part.ensure()
         end = time.monotonic() + minutes * 60
         with yard.publishing(1):
             while time.monotonic() < end:
-                if not backup.is_running:
-                    raise backup.ended_error()
-                memory.sample(yard, backup)
+                for part in parts:
+                    if not part.is_running:
+                        raise StuckError(f"{part.name} ended by itself; {part.last_words()}")
+                memory.sample(yard)
                 pause.wait(_SAMPLE_SECONDS)
-        wait_until_drained(yard, backup, 300)
-        if backup.stop(seconds=60) != 0:
-            raise backup.ended_error()
-        published, difference = yard.compare()
+        drain(yard)
+        published, _, differences = compare_tables(yard, [])
+    finally:
+        yard.close()
     growth = memory.growth()
-    is_clean = published > 0 and not difference and not any(each["grew"] for each in growth.values())
+    is_clean = published > 0 and not differences and not any(each["grew"] for each in growth.values())
     return {
         "minutes": minutes,
         "published": published,
-        "lost": len(difference.lost),
-        "duplicates": len(difference.duplicated),
-        "changed": len(difference.changed),
+        "lost": sum(len(each.lost) for each in differences),
+        "duplicates": sum(len(each.duplicated) for each in differences),
+        "changed": sum(len(each.changed) for each in differences),
         "memory": growth,
         "ok": is_clean,
     }
@@ -107,8 +118,13 @@ def main() -> int:
     """Run what the command line asks for; 0 when it was clean."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
+    asked = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="refeed-soak-"))
-    verdict = run_soak(parser.parse_args().minutes, home)
+    try:
+        verdict = run_soak(asked.minutes, home)
+    except StuckError as exc:
+        sys.stderr.write(f"{exc}\nIts home is {home}\n")
+        return 1
     if verdict["ok"]:
         shutil.rmtree(home, ignore_errors=True)
     sys.stdout.write(f"{json.dumps(verdict)}\n")

@@ -1,219 +1,200 @@
-"""What chaos breaks, and the oracle that says whether anything was lost: a stream and twenty topics under load."""
+"""The whole system as processes of one home: Pub/Sub, backup, pipeline, API and its Spark; twenty topics."""
 
+import json
 import os
 import signal
+import sys
 import threading
-from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import Self
+from typing import Any, Final
 
+import httpx
 import pyarrow.parquet as pq
-from google.pubsub_v1.types import AcknowledgeRequest, PullRequest, PullResponse
+from deltalake import DeltaTable
 
-from cli.processes import Child, Children
+from backup.warehouse import open_archive
+from cli.processes import Children, free_port, is_listening
 from connectors.lake.archive import LakeArchive
-from connectors.pubsub.publish import Publisher
-from model.errors import PubSubError
-from model.message import Message
-from tests.acceptance.conftest import Backyard, wait_for
+from connectors.lake.entities import EntityTable
+from connectors.lake.rows import RowTable
+from connectors.pubsub.client import PubSub
+from connectors.spark.connect import ConnectServer
+from jobs.store import JobStore
+from model.message import replay_token
+from model.settings import read_settings
+from pipeline.registry import Registry
+from tests.chaos.disk import SmallDisk
+from tests.chaos.messages import EVENTS, ORDERS, TOPICS, Ear, Key, SteadyPublisher, digest
+from tests.chaos.oracle import Identity
+from tests.chaos.processes import Part
+from tests.pipeline.conftest import compile_protos
+from tests.standin.fixture import StandIn
 
-TOPICS = tuple(f"topic-{number:02d}" for number in range(20))
-_ORACLE = "oracle."
-_BATCH = 25
-_PAUSE_SECONDS = 0.25
+_ACK_SECONDS: Final = 10
+_PROTO: Final = (
+    'syntax = "proto3"; package shop; message Order { int64 id = 1; int64 version = 2; string customer = 3; }'
+)
+_SOURCES: Final = f"""
+sources:
+  orders: {{topic: {ORDERS}, message: shop.Order, key: id, dedup_order: [version]}}
+  events: {{topic: {EVENTS}, schema: inferred}}
+"""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """What the archive and Pub/Sub do not agree on, by (topic, message_id)."""
+class ChaosYard:
+    """A home, its processes, and what is in its tables; with a stand-in its archive is in BigQuery.
 
-    lost: tuple[tuple[str, str], ...]
-    duplicated: tuple[tuple[str, str], ...]
-    changed: tuple[tuple[str, str], ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.lost or self.duplicated or self.changed)
-
-
-class ChaosYard(Backyard):
-    """A home whose every topic has a second subscription, which nothing but the oracle reads.
-
-    What that one holds is what Pub/Sub took, also where the answer to a publish was lost with a killed server.
+    What the pipeline and the merge do is in the lake only: over BigQuery ``has_pipeline`` is false.
     """
 
-    def __init__(self, home: Path, children: Children) -> None:
-        super().__init__(home, children)
-        self.attach(*TOPICS)
-        for topic in TOPICS:
-            self.pubsub.create_subscription(f"{_ORACLE}{topic}", topic)
+    def __init__(self, home: Path, over: threading.Event, standin: StandIn | None = None) -> None:
+        self.home = home
+        self.standin = standin
+        self.has_pipeline = standin is None
+        self.pubsub_port, self.api_port = free_port(), free_port()
+        warehouse = {} if standin is None else {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
+            "REFEED_HOME": str(home),
+            "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{self.pubsub_port}",
+            "REFEED_ACK_DEADLINE_SECONDS": str(_ACK_SECONDS),
+            "REFEED_BACKUP_BATCH_SECONDS": "0.3",
+            "REFEED_PIPELINE_BATCH_SECONDS": "0.5",
+            "REFEED_RATE_LIMIT_PER_MINUTE": "100000",
+            **warehouse,
+        }
+        self.settings = read_settings(self.environment)
+        self._children = Children()
+        self._over = over
+        data = ["--port", str(self.pubsub_port), "--data-dir", str(home / "pubsub")]
+        self.server = self._part("pubsub", ["-m", "local.server", *data], lambda _: self._is_served())
+        self.backup = self._part("backup", ["-m", "cli.main", "backup"], lambda said: "backup_started" in said)
+        self.pipeline = self._part(
+            "pipeline", ["-m", "cli.main", "pipeline", "run"], lambda said: "pipeline_started" in said
+        )
+        self.api = self._part(
+            "api", ["-m", "cli.main", "api", "--port", str(self.api_port)], lambda _: self._is_answered()
+        )
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.api_port}", timeout=30)
+        self.journal_disk = SmallDisk(home / "streams" / "backup" / "journal")
+        self.pubsub = PubSub(self.settings.project, self.settings.pubsub_emulator_host)
+        self.ear = Ear(self.pubsub, self.token)
 
-    def publishing(self, seed: int) -> "SteadyPublisher":
+    def open(self) -> None:
+        """Start the Pub/Sub server and make all topics; whoever breaks a part starts it."""
+        self.server.ensure()
+        self._make_topics()
+
+    def close(self) -> None:
+        """End every process, also what outlives its parent, without waiting for a drain."""
+        self.client.close()
+        for child in self._children:
+            child.kill()
+        store = JobStore(self.home / "jobs.db")
+        for job in store.list_active("backfill"):
+            if job.driver is not None:
+                job.driver.signal_group(signal.SIGKILL)
+        store.close()
+        ConnectServer(self.home / "run", {}).stop()
+        self.journal_disk.close()
+
+    def token(self, topic: str) -> str:
+        """Return the token that replays of ``topic`` carry."""
+        return replay_token(self.settings.replay_secret(), topic)
+
+    def publishing(self, seed: int) -> SteadyPublisher:
         """Return what publishes until its block ends."""
-        return SteadyPublisher(self, seed)
+        return SteadyPublisher(self.pubsub, seed)
 
-    def compare(self) -> tuple[int, Difference]:
-        """Return how many messages Pub/Sub took, and where the archive has not each of them once, bit for bit."""
-        archived: Counter[tuple[str, str]] = Counter()
-        changed: list[tuple[str, str]] = []
-        taken = self._taken()
-        archive = LakeArchive(self.settings.lake, self.settings.archive_table)
-        for file in archive.data_files():
-            for row in pq.ParquetFile(file.path).read().to_pylist():
-                key = (row["topic"], row["message_id"])
-                archived[key] += 1
-                attributes = {pair["key"]: pair["value"] for pair in row["attributes"]}
-                if taken.get(key) != digest(row["data"], attributes, row["ordering_key"]):
-                    changed.append(key)
-        return len(taken), Difference(
-            tuple(sorted(taken.keys() - archived.keys())),
-            tuple(sorted(key for key, count in archived.items() if count > 1)),
-            tuple(sorted(changed)),
+    def command(self, name: str, *arguments: str) -> Part:
+        """Return a command of ``refeed`` that ends by itself."""
+        return self._part(name, ["-m", "cli.main", *arguments], lambda _: True)
+
+    def backlog(self) -> dict[str, str]:
+        """Return which of the streams' subscriptions have messages that were not acknowledged, and how many."""
+        call = self.pubsub.channel.unary_unary(
+            "/refeed.local.Stats/Get", request_serializer=None, response_deserializer=None
         )
+        return {
+            name: f"{stats['undelivered_messages']} undelivered, {stats['leased_messages']} leased"
+            for name, stats in json.loads(call(b"", timeout=30)).items()
+            if "/subscriptions/refeed-" in name and stats["undelivered_messages"] + stats["leased_messages"]
+        }
 
-    def _taken(self) -> dict[tuple[str, str], bytes]:
-        taken: dict[tuple[str, str], bytes] = {}
+    def archived(self) -> Iterator[tuple[Key, bytes]]:
+        """Yield every message of the archive with its digest."""
+        for row in self._archive_rows(None):
+            attributes = {pair["key"]: pair["value"] for pair in row["attributes"]}
+            yield (row["topic"], row["message_id"]), digest(row["data"], attributes, row["ordering_key"] or "")
+
+    def archived_ids(self) -> set[Key]:
+        """Return the ids that are in the archive by now."""
+        return {(row["topic"], row["message_id"]) for row in self._archive_rows(["topic", "message_id"])}
+
+    def staged(self, topic: str) -> Iterator[tuple[Identity, tuple[int, int, str] | None]]:
+        """Yield the rows that the pipeline made of a topic's messages, and the entity in each."""
+        source = "orders" if topic == ORDERS else "events"
+        for row in RowTable(self.settings.lake, f"staging.{source}").read_rows():
+            entity = (row["id"], row["version"], row["customer"]) if topic == ORDERS and row["id"] else None
+            yield ((row["_topic"], row["_message_id"]), row["_backfill_id"], row["_backfill_row"]), entity
+
+    def dead_letters(self, topic: str) -> Iterator[Key]:
+        """Yield the messages of a topic that the pipeline could make no row of."""
+        table = RowTable(self.settings.lake, self.settings.dead_letter_table)
+        for row in table.read_rows() if table.exists() else ():
+            if row["topic"] == topic:
+                yield row["topic"], row["message_id"]
+
+    def reported(self) -> Iterator[tuple[int, int, str]]:
+        """Yield the entities of the reporting table."""
+        uri = EntityTable(self.settings.lake, "reporting.orders").uri
+        for row in DeltaTable(uri).to_pyarrow_table(columns=["id", "version", "customer"]).to_pylist():
+            yield row["id"], row["version"], row["customer"]
+
+    def _archive_rows(self, columns: list[str] | None) -> Iterator[dict[str, Any]]:
+        if self.standin is not None:
+            names = ", ".join(columns or ["topic", "message_id", "data", "attributes", "ordering_key"])
+            sql = f"SELECT {names} FROM `{self.settings.archive_table}` WHERE _PARTITIONTIME IS NOT NULL"
+            client = self.standin.client(self.settings.project)
+            yield from (dict(row.items()) for row in client.query_and_wait(sql))
+            return
+        for file in LakeArchive(self.settings.lake, self.settings.archive_table).data_files():
+            yield from pq.ParquetFile(file.path).read(columns).to_pylist()
+
+    def _make_topics(self) -> None:
         for topic in TOPICS:
-            for message in self.drain(f"{_ORACLE}{topic}"):
-                attributes = dict(message.attributes)
-                taken[topic, message.message_id] = digest(message.data, attributes, message.ordering_key)
-        return taken
+            self.ear.open(topic)
+            self.pubsub.attach_backup(topic, token=self.token(topic), ack_deadline_seconds=_ACK_SECONDS)
+        if self.standin is not None:
+            archive = open_archive(self.settings)
+            archive.create()
+            archive.close()
+        if self.has_pipeline:
+            for topic in (ORDERS, EVENTS):
+                self.pubsub.create_subscription(
+                    f"refeed-pipeline.{topic}", topic, ack_deadline_seconds=_ACK_SECONDS
+                )
+            (self.home / "shop.proto").write_text(_PROTO)
+            descriptors = compile_protos(self.home, "shop.proto")
+            Registry(self.settings.registry).publish({"shop.desc": descriptors, "sources.yaml": _SOURCES.encode()})
 
-    def drain(self, subscription: str) -> Iterator[object]:
-        """Yield, and acknowledge, everything that a subscription has."""
-        path = self.pubsub.subscription_path(subscription)
-        pull = self.pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Pull", PullRequest.serialize, PullResponse.deserialize
+    def _part(self, name: str, arguments: list[str], is_ready: Any) -> Part:
+        return Part(
+            name,
+            [sys.executable, *arguments],
+            home=self.home,
+            environment=self.environment,
+            children=self._children,
+            is_ready=is_ready,
+            over=self._over,
         )
-        acknowledge = self.pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Acknowledge", AcknowledgeRequest.serialize, None
-        )
-        request = PullRequest(subscription=path, max_messages=5_000, return_immediately=True)
-        while received := pull(request, timeout=30).received_messages:
-            yield from (each.message for each in received)
-            ids = [each.ack_id for each in received]
-            acknowledge(AcknowledgeRequest(subscription=path, ack_ids=ids), timeout=30)
 
+    def _is_served(self) -> bool:
+        return is_listening(f"127.0.0.1:{self.pubsub_port}")
 
-class SteadyPublisher:
-    """Publishes numbered messages to every topic in turn from a thread; a server that is away is tried again."""
-
-    def __init__(self, yard: ChaosYard, seed: int) -> None:
-        self._yard = yard
-        self._seed = seed
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
-        self.confirmed = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stopped.wait(_PAUSE_SECONDS):
-            topic = TOPICS[number % len(TOPICS)]
-            messages = [nasty_message(self._seed, number * _BATCH + place) for place in range(_BATCH)]
-            publisher = Publisher(self._yard.pubsub.channel, self._yard.pubsub.topic_path(topic))
-            try:
-                self.confirmed += len(publisher.publish(messages))
-            except PubSubError:
-                # Taken or not: the oracle's subscription knows.
-                continue
-            finally:
-                number += 1
-
-
-def nasty_message(seed: int, number: int) -> Message:
-    """Return a message that is one of many kinds: empty, text that is none, NUL bytes, a producer's own tags."""
-    kind = (number * 7 + seed) % 11
-    attributes = {"n": str(number)}
-    data = f'{{"n": {number}}}'.encode()
-    match kind:
-        case 0:
-            data = b""
-        case 1:
-            data = b"\x00" * 100 + bytes([number % 256])
-        case 2:
-            data = b"\xff\xfe not utf-8 \x80" + str(number).encode()
-        case 3:
-            data = b'{"a": 1, "a": 2, "n": %d}' % number
-        case 4:
-            data = b"[" * 10_000 + b"]" * 10_000
-        case 5:
-            attributes |= {"refeed_replay": "mine", "refeed_backfill_id": "bf_mine", "refeed_row": "-1"}
-        case 6:
-            attributes |= {f"key-{place}": "v" * (1 + number % 1000) for place in range(99)}
-        case 7:
-            attributes |= {"ключ": "värde🙂", "empty": ""}
-        case _:
-            data *= 1 + number % 20
-    return Message(data=data, attributes=attributes)
-
-
-def digest(data: bytes, attributes: dict[str, str], ordering_key: str) -> bytes:
-    """Return a text that is the same for the same message only."""
-    whole = blake2b(data, digest_size=16)
-    for key, value in sorted(attributes.items()):
-        for text in (key, value):
-            encoded = text.encode()
-            whole.update(len(encoded).to_bytes(4, "big") + encoded)
-    whole.update(ordering_key.encode())
-    return whole.digest()
-
-
-def descendants(pid: int) -> dict[str, list[int]]:
-    """Return the processes below ``pid`` by the name of their program, deepest last."""
-    children: dict[int, list[int]] = defaultdict(list)
-    names: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    def _is_answered(self) -> bool:
         try:
-            name, _, rest = (entry / "stat").read_text().rpartition(")")
-        except OSError:
-            continue
-        names[int(entry.name)] = name.partition("(")[2]
-        children[int(rest.split()[1])].append(int(entry.name))
-    found: dict[str, list[int]] = defaultdict(list)
-    waiting = list(children[pid])
-    while waiting:
-        each = waiting.pop(0)
-        found[names[each]].append(each)
-        waiting += children[each]
-    return found
-
-
-def suspend(pid: int, seconds: float, stopped: threading.Event) -> None:
-    """Stop a process for a while, as a machine that swaps or a paused container does."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        stopped.wait(seconds)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def wait_until_drained(yard: ChaosYard, backup: Child, seconds: float) -> None:
-    """Wait until the backup subscriptions have nothing left; the oracle's own do not count."""
-
-    def is_drained() -> bool:
-        if not backup.is_running:
-            raise backup.ended_error()
-        return backup_backlog(yard) == 0
-
-    wait_for(is_drained, seconds=seconds, why=f"all is archived; the stream's log: {backup.log_tail()}")
-
-
-def backup_backlog(yard: ChaosYard) -> int:
-    """Return how many messages the backup subscriptions have not had acknowledged."""
-    return sum(
-        stats["undelivered_messages"] + stats["leased_messages"]
-        for name, stats in yard.stats().items()
-        if "/refeed-backup." in name
-    )
+            return self.client.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False

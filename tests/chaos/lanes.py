@@ -1,0 +1,147 @@
+"""How each part of the system is broken: a lane a part, which waits until the harm is done and lets it go on."""
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from model import failpoint
+from tests.chaos.processes import Part, StuckError, find_faketime, kill_pid, skewed, suspend
+from tests.chaos.yard import ChaosYard
+
+# Longer than the ack deadline of the yard's subscriptions: whoever wakes up finds its leases gone.
+SUSPEND_SECONDS: Final = 12.0
+HIT_SECONDS: Final = 240.0
+# Of a kind that a command passes only when there is something to do; then it is tried again.
+_TRIES: Final = 40
+
+
+@dataclass
+class Lane:
+    """Breaks one part; ``hit`` collects the failpoints (part, name) at which a process was killed."""
+
+    name: str
+    yard: ChaosYard
+    dice: random.Random
+    over: threading.Event
+    say: Callable[[str], object]
+    hit: set[tuple[str, str]] = field(default_factory=set)
+
+    def act(self, harm: str) -> None:
+        """Do ``harm`` and return once it is done.
+
+        Raises:
+            StuckError: it could not be done.
+        """
+        kind, _, what = harm.partition(":")
+        getattr(self, kind)(what)
+
+    def pause(self, least: float, most: float) -> None:
+        """Let the part work for a time that the dice choose."""
+        self.over.wait(self.dice.uniform(least, most))
+
+    def note(self, part: Part, name: str, *, is_hit: bool) -> None:
+        """Note a failpoint that was hit.
+
+        Raises:
+            StuckError: it was not.
+        """
+        if not is_hit:
+            raise StuckError(f"{self.name}: {name} was not passed; {part.last_words()}")
+        self.hit.add((self.name, name))
+
+
+@dataclass
+class StreamLane(Lane):
+    """The backup stream, or the pipeline's."""
+
+    @property
+    def part(self) -> Part:
+        """The stream's process."""
+        return self.yard.backup if self.name == "backup" else self.yard.pipeline
+
+    def failpoint(self, name: str) -> None:
+        # Once in every task, once in every table: not always the first.
+        failpoint.arm(self.part.orders, name, skip=self.dice.choice([0, 0, 1, 3]))
+        self.note(self.part, name, is_hit=self.part.wait_for_kill(name, seconds=HIT_SECONDS))
+
+    def kill(self, what: str) -> None:
+        self.part.ensure()
+        self.pause(0.0, 3.0)
+        if what == "driver":
+            self.part.kill()
+            return
+        victims = self.part.processes({"jvm": "java", "worker": "python"}[what])
+        # A stream without its JVM or with a dead worker goes on or ends; either way it is started again.
+        if victims:
+            kill_pid(self.dice.choice(victims))
+
+    def suspend(self, what: str) -> None:
+        self.part.ensure()
+        self.pause(0.0, 3.0)
+        below = [] if what == "driver" else [*self.part.processes("java"), *self.part.processes("python")]
+        suspend([self.part.pid, *below], SUSPEND_SECONDS, self.over)
+
+    def clock(self, offset: str) -> None:
+        library = find_faketime()
+        assert library is not None
+        self.part.kill()
+        self.part.ensure(**skewed(library, offset))
+        self.pause(4.0, 8.0)
+        self.part.kill()
+
+    def disk(self, _: str) -> None:
+        self.part.ensure()
+        disk, part = self.yard.journal_disk, self.part
+        pid = part.pid
+        disk.fill(pid)
+        try:
+            part.wait(lambda: "storage_full" in part.said() or part.pid != pid, "has met the full disk")
+        finally:
+            disk.empty(pid)
+
+
+@dataclass
+class ServerLane(Lane):
+    """The local Pub/Sub server, which everything else needs."""
+
+    def kill(self, _: str) -> None:
+        self.pause(5.0, 15.0)
+        self.yard.server.kill()
+        self.pause(0.0, 2.0)
+        self.yard.server.ensure()
+
+    def suspend(self, _: str) -> None:
+        self.pause(5.0, 15.0)
+        suspend([self.yard.server.pid], SUSPEND_SECONDS, self.over)
+
+
+@dataclass
+class WarehouseLane(Lane):
+    """BigQuery's stand-in: errors, answers that are lost after the work is done, a server that dies."""
+
+    def fault(self, what: str) -> None:
+        standin = self.yard.standin
+        assert standin is not None
+        self.pause(3.0, 10.0)
+        match what:
+            case "lost":
+                standin.fault(self.dice.choice(["BatchCommitWriteStreams", "AppendRows"]), "drop", when="after")
+                standin.fault("jobs.insert", "drop", when="after")
+            case "refused":
+                standin.fault("BatchCommitWriteStreams", status="UNAVAILABLE", count=self.dice.choice([1, 5]))
+            case "error":
+                standin.fault("AppendRows", status="INTERNAL", count=2, in_band=self.dice.choice([True, False]))
+                standin.fault("jobs.insert", reason="backendError")
+            case "busy":
+                standin.fault("CreateWriteStream", status="RESOURCE_EXHAUSTED", count=3)
+                standin.fault("AppendRows", "delay", seconds=3.0)
+
+    def kill(self, _: str) -> None:
+        standin = self.yard.standin
+        assert standin is not None
+        self.pause(3.0, 10.0)
+        standin.kill()
+        self.pause(0.0, 2.0)
+        standin.start()

@@ -1,0 +1,83 @@
+"""What is broken when: drawn from a seed, for each part of the system a list of its own."""
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from model.failpoint import FAILPOINTS
+
+# Part by part: its share of a run's kills, and what can be done to it beside its failpoints.
+_STREAM: Final = ("kill:driver", "kill:jvm", "kill:worker", "suspend:driver", "suspend:all")
+_HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "backup": (7, (*_STREAM, "disk:journal")),
+    "pipeline": (4, _STREAM),
+    "backfill": (5, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
+    "tables": (3, ("kill:merge", "kill:compact")),
+    "server": (1, ("kill:server", "suspend:server")),
+    "warehouse": (2, ("fault:lost", "fault:refused", "fault:error", "fault:busy", "kill:warehouse")),
+}
+_SKEWED: Final[dict[str, tuple[str, ...]]] = {
+    "backup": ("clock:+5h", "clock:-5h"),
+    # The merge allows for clocks that differ by five minutes; see docs/chaos.md.
+    "pipeline": ("clock:+4m", "clock:-4m"),
+    "backfill": ("clock:+5h", "clock:-5h"),
+}
+_MERGE_PLACES: Final = ("merge.", "compact.")
+_BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What happens to each part, in its order; parts go on beside each other."""
+
+    seed: int
+    harms: dict[str, list[str]]
+
+    def __str__(self) -> str:
+        return f"schedule of seed {self.seed}: {self.harms}"
+
+
+def places_of(part: str, warehouse: str) -> tuple[str, ...]:
+    """Return the failpoints that a part passes with this warehouse."""
+    if part in {"server", "warehouse"}:
+        return ()
+    in_bigquery = warehouse == "bigquery"
+    places = [name for name in FAILPOINTS if in_bigquery or not name.startswith("bigquery.")]
+    if part == "tables":
+        return tuple(name for name in places if name.startswith(_MERGE_PLACES))
+    if part == "backfill":
+        return tuple(name for name in places if name.startswith(_BACKFILL_PLACES))
+    return tuple(name for name in places if not name.startswith((*_MERGE_PLACES, *_BACKFILL_PLACES)))
+
+
+def parts_of(warehouse: str) -> tuple[str, ...]:
+    """Return the parts that there are: no pipeline and no merge beside BigQuery, no warehouse beside a lake."""
+    absent = {"pipeline", "tables"} if warehouse == "bigquery" else {"warehouse"}
+    return tuple(part for part in _HARMS if part not in absent)
+
+
+def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]], *, can_skew: bool) -> Schedule:
+    """Return ``kills`` harms or a few more: every part has one at least.
+
+    Places that no run has hit yet, as ``hit`` (part, name) says, come first; every other harm is of another kind.
+    """
+    dice = random.Random(f"{seed} {warehouse}")
+    parts = parts_of(warehouse)
+    shares = sum(_HARMS[part][0] for part in parts)
+    harms = {}
+    for part in parts:
+        share, kinds = _HARMS[part]
+        if can_skew:
+            kinds += _SKEWED.get(part, ())
+        missing = [name for name in places_of(part, warehouse) if (part, name) not in hit]
+        places = list(places_of(part, warehouse))
+        dice.shuffle(missing)
+        drawn: list[str] = []
+        for number in range(max(1, round(kills * share / shares))):
+            if places and (number % 3 != 2 or not kinds):
+                drawn.append(f"failpoint:{missing.pop() if missing else dice.choice(places)}")
+            else:
+                drawn.append(dice.choice(kinds))
+        harms[part] = drawn
+    return Schedule(seed, harms)
