@@ -23,7 +23,7 @@ _SKEWED: Final[dict[str, tuple[str, ...]]] = {
     "pipeline": ("clock:+4m", "clock:-4m"),
     "backfill": ("clock:+5h", "clock:-5h"),
 }
-_MERGE_PLACES: Final = ("merge.", "compact.")
+_MERGE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
 _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
 
 
