@@ -6,6 +6,7 @@ write a second of one name ("Cloud Storage quotas & limits"): so each piece of a
 """
 
 import io
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -41,21 +42,28 @@ def open_bucket_files(location: str) -> "BucketFiles":
     if found is None:
         raise SettingsError(f"{location!r} is no gs://bucket/prefix.")
     bucket, prefix = found[1], (found[2] or "").strip("/")
-    return BucketFiles(_bucket(bucket), f"{prefix}/" if prefix else "")
+    return BucketFiles(client().bucket(bucket), f"{prefix}/" if prefix else "")
 
 
 @cache
-def _bucket(name: str) -> Any:
-    """Return the bucket, with one client a process; STORAGE_EMULATOR_HOST points it at a stand-in."""
+def client() -> Any:
+    """Return the client of this process; STORAGE_EMULATOR_HOST points it at a stand-in.
+
+    Raises:
+        SettingsError: google-cloud-storage is not installed.
+        FolderUnavailableError: there are no credentials.
+    """
     try:
-        from google.cloud import storage
+        from google.cloud.storage import Client
     except ImportError as exc:
         raise SettingsError(
             "A folder in gs:// takes google-cloud-storage: pip install 'refeed[gcs]', or use the image."
         ) from exc
-    with our_errors(f"gs://{name}"):
+    with our_errors("Cloud Storage"):
+        # It would ask for the bucket's metadata, in threads of its own and with a role more, for traces only.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         # Objects need no project; the client wants one all the same.
-        return storage.Client(project="refeed").bucket(name)
+        return Client(project="refeed")
 
 
 def _retry() -> Any:

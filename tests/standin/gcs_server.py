@@ -4,6 +4,8 @@ It takes what Google's client sends with STORAGE_EMULATOR_HOST: uploads in one p
 deletes, and ``ifGenerationMatch`` ("Request preconditions"). :attr:`GcsServer.faults` are answers to give instead.
 """
 
+import base64
+import hashlib
 import json
 import re
 import threading
@@ -17,6 +19,8 @@ from email.policy import HTTP
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import google_crc32c
 
 
 @dataclass
@@ -58,7 +62,7 @@ class GcsServer:
             before = objects.get(name)
             if if_generation is not None and int(if_generation) != (before.generation if before else 0):
                 return None
-            objects[name] = StoredObject(content, next(self.numbers), datetime.now(UTC).isoformat())
+            objects[name] = StoredObject(content, next(self.numbers), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
             return self.resource(bucket, name)
 
     def resource(self, bucket: str, name: str) -> dict[str, object]:
@@ -71,6 +75,8 @@ class GcsServer:
             "metageneration": "1",
             "size": str(len(found.content)),
             "updated": found.updated,
+            "md5Hash": _md5(found.content),
+            "crc32c": _crc32c(found.content),
         }
 
     def names(self, bucket: str) -> list[str]:
@@ -122,7 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(status, content, headers)
 
-    def _serve(self, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    def _serve(  # noqa: PLR0911 - a route each
+        self, path: str, query: dict[str, str], body: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
         if "upload_id" in query:
             return self._resume(query["upload_id"], body)
         found = re.fullmatch(r"(?:/upload|/download)?/storage/v1/b/([^/]+)/o(?:/(.+))?", path)
@@ -149,7 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
             return _json(self.gcs.resource(bucket, name))
 
     def _media(self, stored: StoredObject) -> tuple[int, bytes, dict[str, str]]:
-        headers = {"X-Goog-Generation": str(stored.generation), "Content-Type": "application/octet-stream"}
+        headers = {
+            "X-Goog-Generation": str(stored.generation),
+            "X-Goog-Hash": f"crc32c={_crc32c(stored.content)},md5={_md5(stored.content)}",
+            "Content-Type": "application/octet-stream",
+        }
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if asked is None:
             return 200, stored.content, headers
@@ -169,11 +181,11 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, b"", {"Location": location}
         kind = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
         about, media = BytesParser(policy=HTTP).parsebytes(kind + body).iter_parts()
-        # The parser may mend line ends; the bytes themselves stand between the second part's head and the boundary.
+        # The parser may mend line ends: the bytes themselves stand between the second head and the boundary.
         boundary = re.search(r'boundary="?([^";]+)', self.headers["Content-Type"])[1].encode()
         content = body.split(b"--" + boundary)[2].partition(b"\r\n\r\n")[2][:-2]
         assert media is not None
-        name = json.loads(about.get_content() if about.get_content_type() == "text/plain" else about.get_payload())
+        name = json.loads(about.get_payload())
         return self._put(bucket, name["name"], content, query.get("ifGenerationMatch"))
 
     def _resume(self, upload_id: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
@@ -230,6 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+
+def _md5(content: bytes) -> str:
+    return base64.b64encode(hashlib.md5(content).digest()).decode()
+
+
+def _crc32c(content: bytes) -> str:
+    return base64.b64encode(google_crc32c.Checksum(content).digest()).decode()
 
 
 def _json(value: dict[str, object]) -> tuple[int, bytes, dict[str, str]]:

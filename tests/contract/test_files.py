@@ -1,0 +1,349 @@
+"""What the shared files of a job keep to, on a disk and in a bucket."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from connectors.gcs import files as gcs_files
+from jobs.files import Files, open_files
+from jobs.folder import Control, JobFolder, Order
+from jobs.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
+from model.errors import FolderUnavailableError, SettingsError
+from tests.standin.gcs_server import Fault, GcsServer, running_gcs
+
+# Google's client leaves the connection of a download that failed to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in.*socket:pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[GcsServer]:
+    with running_gcs("jobs") as server:
+        yield server
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The location of a folder of the test's own, which is not there yet."""
+    if request.param == "disk":
+        yield str(tmp_path / "folder")
+        return
+    server: GcsServer = request.getfixturevalue("gcs")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    gcs_files.client.cache_clear()
+    server.buckets["jobs"].clear()
+    server.faults.clear()
+    server.requests.clear()
+    yield f"gs://jobs/tests/{tmp_path.name}"
+    gcs_files.client().close()
+    gcs_files.client.cache_clear()
+
+
+@pytest.fixture
+def files(location: str) -> Files:
+    return open_files(location)
+
+
+@pytest.fixture
+def reopen(location: str) -> Callable[[], Files]:
+    """Return what opens the folder as another process does, with nothing remembered."""
+    return lambda: open_files(location)
+
+
+def test_a_folder_is_there_once_it_has_a_file_and_names_itself(files: Files, location: str) -> None:
+    assert not files.exists()
+    assert files.list() == []
+
+    files.make()
+    files.write("a", b"1")
+
+    assert files.exists()
+    assert (str(files), files.name) == (location, location.rpartition("/")[2])
+    assert (str(files.folder("b")), files.folder("b").name) == (f"{location}/b", "b")
+
+
+def test_a_file_is_replaced_whole_and_seen_by_others_at_once(files: Files, reopen: Callable[[], Files]) -> None:
+    files.make()
+    files.write("a.json", b"first")
+    files.write("a.json", b"second \xff\x00\r\n--boundary")
+
+    assert reopen().read("a.json") == b"second \xff\x00\r\n--boundary"
+    with reopen().reader("a.json") as file:
+        file.seek(7)
+        assert file.read(2) == b"\xff\x00"
+    files.remove("a.json")
+    files.remove("a.json")
+    with pytest.raises(FileNotFoundError):
+        reopen().read("a.json")
+
+
+def test_a_list_names_files_logs_and_folders_once(files: Files) -> None:
+    files.make()
+    files.write("b", b"")
+    files.append("log", b"1\n")
+    files.append("log", b"2\n")
+    below = files.folder("below")
+    below.make()
+    below.write("c", b"")
+
+    assert files.list() == ["b", "below", "log"]
+
+
+def test_of_many_who_change_a_file_none_loses_a_change(location: str, files: Files) -> None:
+    files.make()
+
+    def count_up(found: bytes | None) -> bytes:
+        return str(int(found or b"0") + 1).encode()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: open_files(location).change("n", count_up), range(12)))
+
+    assert files.read("n") == b"12"
+    assert not files.change("n", lambda _: None)
+    assert files.read("n") == b"12"
+
+
+def test_a_log_keeps_the_lines_of_all_who_write_in_the_order_of_each(location: str, files: Files) -> None:
+    files.make()
+
+    def write(writer: int) -> None:
+        mine = open_files(location)
+        for n in range(5):
+            mine.append("log", f"{writer} {n}\n".encode())
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(3)))
+
+    lines = files.read_log("log").decode().splitlines()
+    assert len(lines) == 15
+    for writer in range(3):
+        assert [line for line in lines if line.startswith(f"{writer} ")] == [f"{writer} {n}" for n in range(5)]
+
+
+def test_a_log_goes_on_behind_what_a_writer_before_left(files: Files, reopen: Callable[[], Files]) -> None:
+    files.append("log", b"1\n")
+    reopen().append("log", b"2\n")
+    files.append("log", b"3\n")
+
+    assert reopen().read_log("log") == b"1\n2\n3\n"
+    with pytest.raises(FileNotFoundError):
+        reopen().read_latest("none")
+
+
+def test_of_a_log_of_which_the_last_line_counts_the_rest_goes(files: Files, reopen: Callable[[], Files]) -> None:
+    files.make()
+    reader = reopen()
+    for n in range(40):
+        files.append_latest("0001.1", f"{n}\n".encode())
+        if n % 7 == 0:
+            assert reader.read_latest("0001.1").splitlines()[-1] == str(n).encode()
+    files.append_latest("0002.1", b"x\n")
+
+    assert reopen().list() == ["0001.1", "0002.1"]
+    found = {name: end.splitlines()[-1] for name, end in reader.latest("")}
+    assert found == {"0001.1": b"39", "0002.1": b"x"}
+    assert [name for name, _ in reader.latest("", lambda name: name.startswith("0002"))] == ["0002.1"]
+    assert [name for name, _ in reader.latest("0001.")] == ["0001.1"]
+
+
+def test_a_folder_that_is_made_appears_whole_or_not_at_all(files: Files, reopen: Callable[[], Files]) -> None:
+    made = files.folder("selection")
+    rows = pa.table({"n": list(range(1000))})
+
+    def fill(*, fails: bool = False, is_there: bool = False) -> str:
+        with made.making() as unfinished:
+            name = unfinished.own_name("rows.parquet")
+            with unfinished.writer(name) as where, pq.ParquetWriter(where, rows.schema) as writer:
+                for start in (0, 500):
+                    writer.write_table(rows.slice(start, 500), row_group_size=500)
+                if fails:
+                    raise ZeroDivisionError
+            assert reopen().folder("selection").is_made("manifest") == is_there
+            unfinished.complete("manifest", name.encode())
+        return name
+
+    with pytest.raises(ZeroDivisionError):
+        fill(fails=True)
+    assert not reopen().folder("selection").is_made("manifest")
+
+    name = fill()
+
+    there = reopen().folder("selection")
+    assert there.is_made("manifest")
+    assert there.read("manifest").decode() == name
+    with pq.ParquetFile(there.source(name), pre_buffer=True) as file:
+        assert file.read_row_group(1).column("n").to_pylist() == list(range(500, 1000))
+    with pytest.raises(FileExistsError):
+        fill(is_there=True)
+    assert there.read("manifest").decode() == name
+
+
+def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files: Files, reopen: Callable[[], Files]) -> None:
+    for name in ("job", "other"):
+        folder = files.folder(name)
+        folder.make()
+        folder.write("specification.json", b"{}")
+        below = folder.folder("below")
+        below.make()
+        below.append("log", b"1\n")
+    assert files.changed_at("none") is None
+    assert files.changed_at("job") is not None
+
+    assert not files.take_away("job", lambda: True)
+    assert reopen().folder("job").read("specification.json") == b"{}"
+    assert files.take_away("job", lambda: False)
+    assert not files.take_away("job", lambda: False)
+    files.sweep()
+
+    assert not reopen().folder("job").exists()
+    assert files.list() == ["other"]
+    assert reopen().folder("other").folder("below").read_log("log") == b"1\n"
+
+
+def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: str) -> None:
+    service, driver = JobFolder(location), JobFolder(location)
+    service.write_specification({"query": "é"})
+    assert driver.read_specification() == {"query": "é"}
+    assert service.write_control(Control(2, Order.RUN, 5.0))
+    assert not JobFolder(location).write_control(Control(1, Order.STOP))
+    assert driver.read_control() == Control(2, Order.RUN, 5.0)
+
+    driver.write_pause(2, "The canary is out.")
+    assert service.read_pause(2) == "The canary is out."
+    assert service.write_control(Control(2, Order.RUN))
+    assert driver.read_pause(2) is None
+    driver.enter_slice(7, 2)
+    driver.enter_slice(1, 1)
+    assert service.running_slices(2) == [7]
+    driver.leave_slice(7, 2)
+    assert service.running_slices(2) == []
+    assert service.read_outcome(2) is None
+    assert service.read_fault(2) is None
+    assert service.read_heartbeat(2) is None
+    driver.beat(2)
+    assert service.read_heartbeat(2) is not None
+
+
+def test_an_order_is_obeyed_once_it_can_be_seen(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("jobs.folder.time.monotonic", lambda: now[0])
+    service, task = JobFolder(location), JobFolder(location)
+    service.write_specification({})
+    service.write_control(Control(1, Order.RUN))
+    assert task.may_publish(1)
+
+    service.write_control(Control(1, Order.PAUSE))
+    now[0] += task.sight_seconds
+
+    assert not task.may_publish(1)
+    assert task.sight_seconds <= 1.0
+
+
+def test_checkpoints_are_read_slice_by_slice_of_the_latest_attempt(location: str) -> None:
+    writer = CheckpointFolder(open_files(location))
+    writer.create()
+    reader = CheckpointReader(CheckpointFolder(open_files(location)))
+    for offset in range(1, 20):
+        writer.write(SliceCheckpoint(0, 1, offset=offset))
+    writer.write(SliceCheckpoint(0, 2, offset=19, done=True))
+    writer.write(SliceCheckpoint(1, 2, offset=3))
+
+    assert {c.slice: (c.epoch, c.offset) for c in reader.read()} == {0: (2, 19), 1: (2, 3)}
+    writer.write(SliceCheckpoint(1, 2, offset=4))
+    assert {c.slice: (c.epoch, c.offset) for c in reader.read()} == {0: (2, 19), 1: (2, 4)}
+    other = CheckpointFolder(open_files(location))
+    assert other.read(0) == SliceCheckpoint(0, 2, offset=19, done=True)
+    assert other.read_attempt(0, 1) == SliceCheckpoint(0, 1, offset=19)
+    assert other.read_attempt(9, 1) is None
+    assert other.read(9) is None
+
+
+# What only a bucket does.
+bucket_only = pytest.mark.parametrize("location", ["bucket"], indirect=True)
+
+
+@bucket_only
+def test_a_bucket_that_is_away_for_a_moment_costs_nothing(files: Files, gcs: GcsServer) -> None:
+    gcs.faults += [Fault("POST", "upload", 503), Fault("GET", "alt=media", 503), Fault("GET", "prefix", 429)]
+
+    files.write("a", b"1")
+
+    assert files.read("a") == b"1"
+    assert files.list() == ["a"]
+
+
+@bucket_only
+def test_a_line_whose_answer_got_lost_is_in_the_log(files: Files, gcs: GcsServer, reopen: Callable) -> None:
+    gcs.faults.append(Fault("POST", "upload", 503, is_done=True))
+
+    files.append("log", b"1\n")
+    files.append("log", b"2\n")
+
+    # What may be there twice is the line whose fate nobody knew; none is gone and none is out of order.
+    assert reopen().read_log("log").splitlines() in ([b"1", b"2"], [b"1", b"1", b"2"])
+
+
+@bucket_only
+def test_a_change_whose_answer_got_lost_is_made_once_more_on_what_is_there(files: Files, gcs: GcsServer) -> None:
+    seen: list[bytes | None] = []
+
+    def set_to_five(found: bytes | None) -> bytes:
+        seen.append(found)
+        return b"5"
+
+    gcs.faults.append(Fault("POST", "upload", 503, is_done=True))
+
+    assert files.change("n", set_to_five)
+    assert seen == [None, b"5"]
+
+
+@bucket_only
+def test_an_upload_in_several_pieces_is_whole(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcs_files, "_CHUNK_BYTES", 256 * 1024)
+    content = bytes(range(256)) * 4096
+
+    with files.writer("large") as file:
+        for start in range(0, len(content), 100_000):
+            file.write(content[start : start + 100_000])
+
+    assert files.read("large") == content
+    with files.reader("large") as file:
+        file.seek(-10, 2)
+        assert (file.tell(), file.read()) == (len(content) - 10, content[-10:])
+
+
+@bucket_only
+def test_who_may_not_is_told_the_role_and_who_has_no_bucket_is_told_that(files: Files, gcs: GcsServer) -> None:
+    gcs.faults.append(Fault("GET", "alt=media", 403, times=9))
+    with pytest.raises(FolderUnavailableError, match=r"roles/storage\.objectUser on the bucket") as refused:
+        files.read("a")
+    assert refused.value.details["role"] == "roles/storage.objectUser"
+
+    with pytest.raises(FolderUnavailableError, match="Create the bucket"):
+        open_files("gs://no-such-bucket/jobs").write("a", b"")
+
+
+@pytest.mark.parametrize("wrong", ["gs://", "gs://B/x", "gs://a b/c", "gs://bucket/a?b"])
+def test_what_is_no_bucket_is_refused(wrong: str) -> None:
+    with pytest.raises(SettingsError, match="gs://bucket/prefix"):
+        open_files(wrong)
+
+
+@bucket_only
+def test_watching_costs_one_list_and_one_read_for_each_slice_that_went_on(location: str, gcs: GcsServer) -> None:
+    writer = CheckpointFolder(open_files(location))
+    for number in range(5):
+        writer.write(SliceCheckpoint(number, 1, offset=1, done=number < 3))
+    reader = CheckpointReader(CheckpointFolder(open_files(location)))
+    reader.read()
+    writer.write(SliceCheckpoint(4, 1, offset=2))
+    gcs.requests.clear()
+
+    assert {c.slice: c.offset for c in reader.read()}[4] == 2
+
+    assert gcs.requests == {"GET": 2}
