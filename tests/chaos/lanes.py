@@ -37,6 +37,9 @@ class Lane:
         kind, _, what = harm.partition(":")
         getattr(self, kind)(what)
 
+    def keep(self) -> None:
+        """See that the part runs while only others are broken."""
+
     def pause(self, least: float, most: float) -> None:
         """Let the part work for a time that the dice choose."""
         self.over.wait(self.dice.uniform(least, most))
@@ -60,6 +63,9 @@ class StreamLane(Lane):
     def part(self) -> Part:
         """The stream's process."""
         return self.yard.backup if self.name == "backup" else self.yard.pipeline
+
+    def keep(self) -> None:
+        self.part.start()
 
     def failpoint(self, name: str) -> None:
         # Once in every task, once in every table: not always the first.

@@ -26,7 +26,10 @@ _LARGE_BYTES: Final = 9_500_000
 _LARGE_AT: Final = 500
 _MAX_ATTRIBUTES: Final = 100
 
+# Topic and message id.
 Key = tuple[str, str]
+# Id, version, customer.
+Entity = tuple[int, int, str]
 
 
 def nasty_message(seed: int, number: int) -> Message:
@@ -75,7 +78,7 @@ class Taken:
     publish_time: datetime
     digest: bytes
     size_bytes: int
-    entity: tuple[int, int, str] | None
+    entity: Entity | None
     has_room_for_tags: bool
     backfill_id: str | None = None
     row: int | None = None
@@ -104,7 +107,7 @@ def take(topic: str, message: Any, token: str) -> Taken:
     )
 
 
-def _entity(topic: str, data: bytes) -> tuple[int, int, str] | None:
+def _entity(topic: str, data: bytes) -> Entity | None:
     if topic != ORDERS or not data.startswith(b'{"id": '):
         return None
     body = json.loads(data)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from tests.chaos.messages import ORDERS, Key, Taken
+from tests.chaos.messages import ORDERS, Entity, Key, Taken
 
 _NAMED: Final = 20
 
@@ -118,7 +118,7 @@ Identity = tuple[Key, str | None, int | None]
 def compare_staging(
     topic: str,
     taken: Mapping[Key, Taken],
-    rows: Iterable[tuple[Identity, tuple[int, int, str] | None]],
+    rows: Iterable[tuple[Identity, Entity | None]],
     dead: Iterable[Key],
 ) -> Difference:
     """Compare: every message of ``topic`` is one row or one dead letter, and an entity is a row as it was sent.
@@ -126,7 +126,7 @@ def compare_staging(
     ``dead`` are the dead letters' ids as Pub/Sub gave them.
     """
     wanted: Counter[Identity] = Counter()
-    entities: dict[Identity, tuple[int, int, str]] = {}
+    entities: dict[Identity, Entity] = {}
     by_id: dict[Key, Identity] = {}
     for key, one in taken.items():
         if key[0] == topic:
@@ -154,9 +154,9 @@ def compare_staging(
     )
 
 
-def compare_reporting(taken: Mapping[Key, Taken], rows: Iterable[tuple[int, int, str]]) -> Difference:
+def compare_reporting(taken: Mapping[Key, Taken], rows: Iterable[Entity]) -> Difference:
     """Compare: every entity once, in its newest version; messages without an id are all the entity 0."""
-    newest: dict[int, tuple[int, int, str]] = {}
+    newest: dict[int, Entity] = {}
     for key, one in taken.items():
         if key[0] == ORDERS and one.entity is not None:
             identity = one.entity[0]

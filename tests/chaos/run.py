@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -49,6 +50,7 @@ _LANES: Final[dict[str, type[Lane]]] = {
 }
 _DRAIN_SECONDS: Final = 400.0
 _MERGE_SECONDS: Final = 240.0
+_SUPERVISE_SECONDS: Final = 0.5
 _KILLS: Final = 40
 
 
@@ -104,6 +106,7 @@ class Run:
         self.hit: set[tuple[str, str]] = set()
         self.kills = 0
         self.failures: list[str] = []
+        self._done: list[str] = []
         self._lanes = {
             part: _LANES[part](
                 part, yard, random.Random(f"{schedule.seed} {part}"), over, self._tell(part), self.hit
@@ -142,6 +145,10 @@ class Run:
                 self._say(f"{part}: {harm}")
                 self._lanes[part].act(harm)
                 self.kills += 1
+            self._done.append(part)
+            # The others need what this part does.
+            while len(self._done) < len(self._lanes) and not self._over.wait(_SUPERVISE_SECONDS):
+                self._lanes[part].keep()
         except Exception as exc:  # noqa: BLE001 - whatever it was, the others are to end and the seed to be told
             text = str(exc) if isinstance(exc, StuckError) else traceback.format_exc()
             self.failures.append(f"{part}: {text}")
@@ -279,6 +286,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=_KILLS, help="kills a run and warehouse")
     parser.add_argument("--warehouse", choices=[*WAREHOUSES, "both"], default="both")
     asked = parser.parse_args()
+    # A run that is ended leaves no process behind, and no disk.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     tally = run_chaos(
         range(asked.seed, asked.seed + asked.runs),
         asked.kills,

@@ -23,7 +23,10 @@ _SKEWED: Final[dict[str, tuple[str, ...]]] = {
     "pipeline": ("clock:+4m", "clock:-4m"),
     "backfill": ("clock:+5h", "clock:-5h"),
 }
-_MERGE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
+_TABLE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
+# BigQuery's engine merges rows and small files by itself.
+_LAKE_ONLY: Final = {"merge.rewritten", "merge.indexed", "compact.before", "compact.after"}
+_ABSENT: Final[dict[str, set[str]]] = {"lake": {"warehouse"}, "bigquery": set()}
 _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
 
 
@@ -42,19 +45,18 @@ def places_of(part: str, warehouse: str) -> tuple[str, ...]:
     """Return the failpoints that a part passes with this warehouse."""
     if part in {"server", "warehouse"}:
         return ()
-    in_bigquery = warehouse == "bigquery"
-    places = [name for name in FAILPOINTS if in_bigquery or not name.startswith("bigquery.")]
+    places = [name for name in FAILPOINTS if name.startswith("bigquery.") <= (warehouse == "bigquery")]
     if part == "tables":
-        return tuple(name for name in places if name.startswith(_MERGE_PLACES))
+        found = [name for name in places if name.startswith(_TABLE_PLACES)]
+        return tuple(name for name in found if warehouse == "lake" or name not in _LAKE_ONLY)
     if part == "backfill":
         return tuple(name for name in places if name.startswith(_BACKFILL_PLACES))
-    return tuple(name for name in places if not name.startswith((*_MERGE_PLACES, *_BACKFILL_PLACES)))
+    return tuple(name for name in places if not name.startswith((*_TABLE_PLACES, *_BACKFILL_PLACES)))
 
 
 def parts_of(warehouse: str) -> tuple[str, ...]:
-    """Return the parts that there are: no pipeline and no merge beside BigQuery, no warehouse beside a lake."""
-    absent = {"pipeline", "tables"} if warehouse == "bigquery" else {"warehouse"}
-    return tuple(part for part in _HARMS if part not in absent)
+    """Return the parts that there are with this warehouse."""
+    return tuple(part for part in _HARMS if part not in _ABSENT[warehouse])
 
 
 def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]], *, can_skew: bool) -> Schedule:
@@ -70,6 +72,7 @@ def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]
         share, kinds = _HARMS[part]
         if can_skew:
             kinds += _SKEWED.get(part, ())
+        kinds = tuple(kind for kind in kinds if warehouse == "lake" or kind != "kill:compact")
         missing = [name for name in places_of(part, warehouse) if (part, name) not in hit]
         places = list(places_of(part, warehouse))
         dice.shuffle(missing)

@@ -5,19 +5,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from google.api_core.exceptions import NotFound
 
 from backup.warehouse import open_archive
 from cli.processes import Children, free_port, is_listening
-from connectors.lake.archive import LakeArchive
-from connectors.lake.entities import EntityTable
-from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
 from jobs.store import JobStore
@@ -25,9 +23,10 @@ from model.message import replay_token
 from model.settings import read_settings
 from pipeline.registry import Registry
 from tests.chaos.disk import SmallDisk
-from tests.chaos.messages import EVENTS, ORDERS, TOPICS, Ear, Key, SteadyPublisher, digest
+from tests.chaos.messages import EVENTS, ORDERS, TOPICS, Ear, Entity, Key, SteadyPublisher, digest
 from tests.chaos.oracle import Identity
 from tests.chaos.processes import Part
+from tests.chaos.schedule import parts_of
 from tests.pipeline.conftest import compile_protos
 from tests.standin.fixture import StandIn
 
@@ -42,16 +41,20 @@ sources:
 """
 
 
-class ChaosYard:
-    """A home, its processes, and what is in its tables; with a stand-in its archive is in BigQuery.
+_ENTITY: Final = ("id", "version", "customer")
 
-    What the pipeline and the merge do is in the lake only: over BigQuery ``has_pipeline`` is false.
-    """
+
+def _entity(row: Mapping[str, Any]) -> Entity:
+    return row["id"], row["version"], row["customer"]
+
+
+class ChaosYard:
+    """A home, its processes, and what is in its tables; with a stand-in its tables are in BigQuery."""
 
     def __init__(self, home: Path, over: threading.Event, standin: StandIn | None = None) -> None:
         self.home = home
         self.standin = standin
-        self.has_pipeline = standin is None
+        self.has_pipeline = "pipeline" in parts_of("lake" if standin is None else "bigquery")
         self.pubsub_port, self.api_port = free_port(), free_port()
         warehouse = {} if standin is None else {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}
         self.environment = {
@@ -124,43 +127,47 @@ class ChaosYard:
 
     def archived(self) -> Iterator[tuple[Key, bytes]]:
         """Yield every message of the archive with its digest."""
-        for row in self._archive_rows(None):
+        columns = ["topic", "message_id", "data", "attributes", "ordering_key"]
+        for row in self._rows(self.settings.archive_table, columns):
             attributes = {pair["key"]: pair["value"] for pair in row["attributes"]}
             yield (row["topic"], row["message_id"]), digest(row["data"], attributes, row["ordering_key"] or "")
 
     def archived_ids(self) -> set[Key]:
         """Return the ids that are in the archive by now."""
-        return {(row["topic"], row["message_id"]) for row in self._archive_rows(["topic", "message_id"])}
+        rows = self._rows(self.settings.archive_table, ["topic", "message_id"])
+        return {(row["topic"], row["message_id"]) for row in rows}
 
-    def staged(self, topic: str) -> Iterator[tuple[Identity, tuple[int, int, str] | None]]:
+    def staged(self, topic: str) -> Iterator[tuple[Identity, Entity | None]]:
         """Yield the rows that the pipeline made of a topic's messages, and the entity in each."""
-        source = "orders" if topic == ORDERS else "events"
-        for row in RowTable(self.settings.lake, f"staging.{source}").read_rows():
-            entity = (row["id"], row["version"], row["customer"]) if topic == ORDERS and row["id"] else None
+        is_entity = topic == ORDERS
+        columns = ["_topic", "_message_id", "_backfill_id", "_backfill_row", *(_ENTITY if is_entity else ())]
+        for row in self._rows("staging.orders" if is_entity else "staging.events", columns):
+            # What has no id, a nasty message that is JSON for example, is no entity that was sent.
+            entity = _entity(row) if is_entity and row["id"] else None
             yield ((row["_topic"], row["_message_id"]), row["_backfill_id"], row["_backfill_row"]), entity
 
     def dead_letters(self, topic: str) -> Iterator[Key]:
         """Yield the messages of a topic that the pipeline could make no row of."""
-        table = RowTable(self.settings.lake, self.settings.dead_letter_table)
-        for row in table.read_rows() if table.exists() else ():
+        for row in self._rows(self.settings.dead_letter_table, ["topic", "message_id"]):
             if row["topic"] == topic:
                 yield row["topic"], row["message_id"]
 
-    def reported(self) -> Iterator[tuple[int, int, str]]:
+    def reported(self) -> Iterator[Entity]:
         """Yield the entities of the reporting table."""
-        uri = EntityTable(self.settings.lake, "reporting.orders").uri
-        for row in DeltaTable(uri).to_pyarrow_table(columns=["id", "version", "customer"]).to_pylist():
-            yield row["id"], row["version"], row["customer"]
+        yield from map(_entity, self._rows("reporting.orders", list(_ENTITY)))
 
-    def _archive_rows(self, columns: list[str] | None) -> Iterator[dict[str, Any]]:
+    def _rows(self, table: str, columns: list[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a table, as its warehouse's own engine reads them; none when there is no table."""
         if self.standin is not None:
-            names = ", ".join(columns or ["topic", "message_id", "data", "attributes", "ordering_key"])
-            sql = f"SELECT {names} FROM `{self.settings.archive_table}` WHERE _PARTITIONTIME IS NOT NULL"
             client = self.standin.client(self.settings.project)
-            yield from (dict(row.items()) for row in client.query_and_wait(sql))
+            with suppress(NotFound):
+                for row in client.query_and_wait(f"SELECT {', '.join(columns)} FROM `{table}`"):
+                    yield dict(row.items())
             return
-        for file in LakeArchive(self.settings.lake, self.settings.archive_table).data_files():
-            yield from pq.ParquetFile(file.path).read(columns).to_pylist()
+        path = f"{self.settings.lake}/{'/'.join(table.split('.')[-2:])}"
+        if DeltaTable.is_deltatable(path):
+            for batch in DeltaTable(path).to_pyarrow_dataset().to_batches(columns=columns):
+                yield from batch.to_pylist()
 
     def _make_topics(self) -> None:
         for topic in TOPICS:
