@@ -1,0 +1,163 @@
+"""A merge job's driver, source by source, with a warehouse that does what the test says."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.folder import JobFolder, Outcome
+from model.audit import Audit
+from model.entity import EntityRules
+from model.errors import AuditFailedError, MergeOvertakenError, WarehouseError
+from model.job import JobState
+from model.settings import read_settings
+from reporting.job import run_merge
+from reporting.merge import MergeReport, MergeSource
+from reporting.request import MergeRequest
+from reporting.specification import read_sources, read_warehouse, render_specification
+
+SOURCES = [
+    MergeSource(
+        name, f"staging.{name}", f"reporting.{name}", EntityRules(key=("id",), order=("at", "ingest_time"))
+    )
+    for name in ("orders", "returns", "visits")
+]
+AUDIT = Audit("keys_unique", is_passed=True, expected=7, found=7, details={})
+
+
+class Warehouse:
+    """Merges nothing; ``faults`` are raised for their source, one a call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, datetime | None, bool]] = []
+        self.faults: dict[str, list[Exception]] = {}
+        self.is_closed = False
+
+    def merge(
+        self, source: MergeSource, *, until: datetime, since: datetime | None, is_dry_run: bool
+    ) -> MergeReport:
+        self.calls.append((source.name, since, is_dry_run))
+        if self.faults.get(source.name):
+            raise self.faults[source.name].pop(0)
+        return MergeReport(source.name, since, until, 3, 2, ("2026-03-01", None), 5, 7, is_dry_run, (AUDIT,))
+
+    def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
+        raise AssertionError("not asked for")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def warehouse(monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    monkeypatch.setattr("reporting.job._RETRY_SECONDS", 0.0)
+    return Warehouse()
+
+
+@pytest.fixture
+def run(tmp_path: Path, warehouse: Warehouse) -> Callable[..., tuple[Outcome, dict[str, Any]]]:
+    """Return what runs the next attempt of one job, and gives its outcome and the job's findings."""
+    folder = JobFolder(tmp_path / "job")
+    epochs = iter(range(1, 10))
+
+    def run(request: MergeRequest | None = None) -> tuple[Outcome, dict[str, Any]]:
+        settings = read_settings({"REFEED_HOME": str(tmp_path)})
+        wanted = request or MergeRequest()
+        folder.write_specification(render_specification("mg_1", wanted, SOURCES, settings))
+        return run_merge(folder, next(epochs), lambda _specification: warehouse), folder.read_findings()
+
+    return run
+
+
+def states(findings: dict[str, Any]) -> dict[str, str]:
+    return {name: found["state"] for name, found in findings.items()}
+
+
+def test_every_source_is_merged_in_turn_and_has_its_report(run: Any, warehouse: Warehouse) -> None:
+    outcome, findings = run()
+
+    assert outcome == Outcome(1, JobState.SUCCEEDED)
+    assert [call[0] for call in warehouse.calls] == ["orders", "returns", "visits"]
+    assert states(findings) == dict.fromkeys(("orders", "returns", "visits"), "merged")
+    found = findings["orders"]
+    assert (found["changed"], found["newer"], found["partitions"]) == (3, 2, ["2026-03-01", None])
+    assert (found["rows_before"], found["rows_after"], found["audits"]) == (5, 7, [AUDIT.to_json()])
+    assert warehouse.is_closed
+
+
+def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run: Any, warehouse: Warehouse) -> None:
+    audits = [replace(AUDIT, is_passed=False).to_json()]
+    warehouse.faults = {
+        "orders": [AuditFailedError("a key is there twice", source="orders", audits=audits)],
+        "visits": [OSError("no space left")],
+    }
+
+    outcome, findings = run()
+
+    assert outcome.state is JobState.FAILED
+    assert outcome.error is not None
+    assert outcome.error["code"] == "audit_failed"
+    assert "orders: a key is there twice" in outcome.error["message"]
+    assert "visits: OSError: no space left" in outcome.error["message"]
+    assert states(findings) == {"orders": "failed", "returns": "merged", "visits": "failed"}
+    assert findings["orders"]["audits"] == audits
+
+
+def test_the_next_attempt_merges_what_is_not_merged_and_nothing_else(run: Any, warehouse: Warehouse) -> None:
+    warehouse.faults = {"returns": [WarehouseError("it went away")]}
+    run()
+    warehouse.calls.clear()
+
+    outcome, findings = run()
+
+    assert outcome == Outcome(2, JobState.SUCCEEDED)
+    assert [call[0] for call in warehouse.calls] == ["returns"]
+    assert set(states(findings).values()) == {"merged"}
+    # One that died behind its last note has nothing left to do.
+    assert run()[0] == Outcome(3, JobState.SUCCEEDED)
+
+
+def test_a_merge_that_somebody_else_was_quicker_with_is_tried_again(run: Any, warehouse: Warehouse) -> None:
+    warehouse.faults = {"orders": [MergeOvertakenError("another merge was first") for _ in range(2)]}
+
+    assert run()[0].state is JobState.SUCCEEDED
+    assert [call[0] for call in warehouse.calls] == ["orders"] * 3 + ["returns", "visits"]
+
+
+def test_one_that_is_overtaken_again_and_again_says_so(run: Any, warehouse: Warehouse) -> None:
+    warehouse.faults = {"orders": [MergeOvertakenError("another merge was first") for _ in range(9)]}
+
+    outcome, _ = run()
+
+    assert (outcome.error or {})["code"] == MergeOvertakenError.code
+
+
+def test_what_was_asked_for_comes_to_the_warehouse(run: Any, warehouse: Warehouse) -> None:
+    run(MergeRequest.parse(day="2026-03-01", is_dry_run=True))
+
+    begin = datetime.fromisoformat("2026-03-01T00:00:00+00:00")
+    assert warehouse.calls[0] == ("orders", begin, True)
+
+
+def test_a_driver_finds_sources_and_warehouse_as_the_service_had_them(tmp_path: Path) -> None:
+    settings = read_settings(
+        {
+            "REFEED_HOME": str(tmp_path),
+            "REFEED_LAKE": "s3://bucket/lake",
+            "REFEED_BIGQUERY_LABELS": "team=shop",
+            "REFEED_QUERY_MEMORY": "3GB",
+        }
+    )
+    folder = JobFolder(tmp_path / "job")
+    folder.write_specification(render_specification("mg_1", MergeRequest(), SOURCES, settings))
+    elsewhere = read_settings({"REFEED_HOME": "/elsewhere"})
+
+    specification = folder.read_specification()
+
+    assert read_sources(specification) == SOURCES
+    found = read_warehouse(specification, elsewhere)
+    assert (found.lake, found.query_memory, found.bigquery) == ("s3://bucket/lake", "3GB", settings.bigquery)
+    assert found.home == elsewhere.home
