@@ -16,6 +16,7 @@ from api.body import BodyLimit, HeadLimit
 from api.deadline import AnswerLimit
 from api.errors import install_problem_handlers
 from api.headers import SafeHeaders
+from api.metrics import AnswerCounter, Metrics
 from api.openapi import install_openapi
 from api.routes import router
 from api.routes_audit import router as audit
@@ -84,6 +85,7 @@ def create_app(
         # A redirect would be a second way to a route, and an answer that no client expects.
         redirect_slashes=False,
     )
+    app.state.metrics = Metrics(lambda: app.state.store)
     # The last one added is the first that a request meets.
     app.add_middleware(AnswerLimit, seconds=settings.answer_timeout_seconds)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
@@ -91,6 +93,7 @@ def create_app(
     app.add_middleware(AuditLog, trail=lambda: app.state.audit)
     app.add_middleware(HeadLimit, max_bytes=MAX_HEAD_BYTES)
     app.add_middleware(SafeHeaders)
+    app.add_middleware(AnswerCounter, metrics=app.state.metrics)
     install_problem_handlers(app)
     app.include_router(router)
     app.include_router(audit)

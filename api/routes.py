@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from api.answers import Service
+from api.metrics import TEXT_FORMAT
 from api.pages import read_problem_page
 from api.routes_actions import router as actions
 from api.routes_backfills import router as backfills
@@ -36,6 +37,23 @@ def get_readiness(request: Request, response: Response, service: Service) -> Hea
         response.status_code = 503
         return Health(status="not_ready", problems=problems)
     return Health(status="ok")
+
+
+@router.get(
+    "/metrics",
+    operation_id="getMetrics",
+    tags=["service"],
+    response_class=PlainTextResponse,
+    responses={
+        200: {
+            "description": "Jobs by kind and state, messages published and failed, answers by operation.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+def get_metrics(request: Request) -> PlainTextResponse:
+    """Give figures for Prometheus, in its text format; those of jobs are at most five seconds old."""
+    return PlainTextResponse(request.app.state.metrics.render(), media_type=TEXT_FORMAT)
 
 
 @router.get("/problems/{code}", include_in_schema=False)

@@ -1,6 +1,7 @@
 """How fast an attempt publishes: its driver gives out how far each task may go, tasks go no further."""
 
 import heapq
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -113,6 +114,13 @@ class Turn:
         if room <= 0 and now - self._began > _TURN_SECONDS:
             return None
         return max(0, room)
+
+
+def burst_of(rate: float, sight_seconds: float) -> int:
+    """Return how many messages still go out at most, behind an order to pause, at a limit of so many a second."""
+    # What is given out, and what the driver gives out before it sees the order.
+    seconds = max(_BURST_SECONDS, _SIGHTS_AHEAD * sight_seconds) + sight_seconds
+    return math.ceil(max(_LEAST_BURST_MESSAGES, rate * seconds)) if rate > 0 else 0
 
 
 def is_limited(control: Control) -> bool:

@@ -27,13 +27,14 @@ CHECKPOINT_SCHEMA: Final = pa.schema(
 CHECKPOINT_DDL: Final = "slice bigint, published bigint, failed bigint, done boolean"
 
 
-def unconfirmed_bound(slices_running: int) -> int:
+def unconfirmed_bound(slices_running: int, most: int | None = None) -> int:
     """Return how many messages at most still go out after a pause or a cancel of so many running slices.
 
     What a task has sent can't be called back: it is the requests that wait for their answers. How many slices run
-    is ``len(folder.running_slices(epoch))``.
+    is ``len(folder.running_slices(epoch))``. ``most`` is what the attempt's pace lets them have out together.
     """
-    return slices_running * MAX_UNCONFIRMED_MESSAGES
+    bound = slices_running * MAX_UNCONFIRMED_MESSAGES
+    return bound if most is None else min(bound, most)
 
 
 def publish_chains(

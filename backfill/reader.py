@@ -9,6 +9,7 @@ from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
 from backfill.chores import KIND
 from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
 from backfill.overview import Overview
+from backfill.pace import burst_of
 from backfill.publish import unconfirmed_bound
 from backfill.resource import Backfill
 from backfill.selection import read_selection
@@ -264,8 +265,23 @@ class BackfillReader:
             return None
         folder = self._folder_of(job.id)
         running, selection = folder.running_slices(job.epoch), read_selection(folder.selection)
-        under_way = unconfirmed_bound(len(running))
+        rate = self._steady_rate(job) if running else None
+        most = None if rate is None else burst_of(rate, folder.sight_seconds)
+        under_way = unconfirmed_bound(len(running), most)
         # Higher numbers are of rows that are sent once more: they were counted the first time.
         if selection is None or any(number >= len(selection.slices) for number in running):
             return under_way
         return max(0, min(selection.rows - job.progress.published - job.progress.failed, under_way))
+
+    def _steady_rate(self, job: Job) -> float | None:
+        """Return the job's rate limit when it has held since its attempt began, else None.
+
+        What went out under another one may be on its way still.
+        """
+        rate: float | None = job.options.get("rate_limit_messages_per_second")
+        for event in reversed(self._store.list_events(job.id) if rate is not None else []):
+            if event.what == f"{JobState.PENDING} -> {JobState.RUNNING}":
+                break
+            if "rate_limit_messages_per_second" in event.what:
+                return None
+        return rate

@@ -11,7 +11,7 @@ from jobs.progress import Progress
 from jobs.store.database import Database
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, order_by, where
-from jobs.store.records import Condition, Event, Idempotency, Job, JobError, Order
+from jobs.store.records import Condition, Event, Idempotency, Job, JobCount, JobError, Order
 from jobs.store.rows import append_event, document_of, get_job, job_of, update_job
 from jobs.store.tables import CREATES, EVENTS, JOBS
 from model.errors import (
@@ -154,6 +154,16 @@ class Jobs:
             query = query.where(behind(complete, after))
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query.order_by(*order_by(complete)).limit(limit))]
+
+    def count_jobs(self) -> list[JobCount]:
+        """Return how many jobs there are of each kind in each state; reads every job there ever was."""
+        sums = [sa.func.sum(JOBS.c.progress[name].as_integer()).label(name) for name in ("published", "failed")]
+        query = sa.select(JOBS.c.kind, JOBS.c.state, sa.func.count().label("jobs"), *sums)
+        with self._database.read() as connection:
+            return [
+                JobCount(row.kind, JobState(row.state), row.jobs, int(row.published or 0), int(row.failed or 0))
+                for row in connection.execute(query.group_by(JOBS.c.kind, JOBS.c.state))
+            ]
 
     def list_active(self, kind: str | None = None) -> list[Job]:
         """Return every job of a kind, or of all kinds, that is not at its end, oldest first."""

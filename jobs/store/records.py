@@ -75,6 +75,17 @@ class Idempotency:
 
 
 @dataclass(frozen=True, slots=True)
+class JobCount:
+    """How many jobs of a kind are in a state, and the sums of their messages."""
+
+    kind: str
+    state: JobState
+    jobs: int
+    published: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of a job's history; numbers of one job only grow, with gaps."""
 

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jobs.store import Condition, Job, JobStore, Order, sort_key
+from jobs.progress import Progress
+from jobs.store import Condition, Job, JobCount, JobStore, Order, sort_key
 from model.errors import RequestInvalidError
-from model.job import JobState
+from model.job import JobState, new_job_id
 
 KIND = "backfill"
 Insert = Callable[..., str]
@@ -139,3 +140,18 @@ def test_an_order_or_a_page_that_makes_no_sense_is_refused(store: JobStore) -> N
         store.list_jobs(KIND, limit=1, order=[Order("progress")])
     with pytest.raises(RequestInvalidError):
         store.list_jobs(KIND, limit=1, order=[Order("topic")], after=("x",))
+
+
+def test_jobs_and_their_messages_are_counted_by_kind_and_state(store: JobStore, jobs: list[Job]) -> None:
+    merge = store.insert(new_job_id("mg"), "merge", {}, actor="ann")
+    for job, published in zip(jobs, (1, 20, 300, 0), strict=True):
+        store.set_progress(job.id, Progress(selected=5, published=published, failed=published // 10))
+
+    counts = {(count.kind, count.state): count for count in store.count_jobs()}
+
+    assert counts == {
+        (KIND, JobState.PENDING): JobCount(KIND, JobState.PENDING, 2, 21, 2),
+        (KIND, JobState.SUCCEEDED): JobCount(KIND, JobState.SUCCEEDED, 1, 300, 30),
+        (KIND, JobState.PAUSED): JobCount(KIND, JobState.PAUSED, 1, 0, 0),
+        ("merge", JobState.PENDING): JobCount("merge", merge.state, 1, 0, 0),
+    }

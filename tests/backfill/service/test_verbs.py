@@ -95,7 +95,8 @@ def test_a_pause_says_what_may_still_go_out_and_a_resume_lets_the_same_driver_go
 
     paused = service.pause(running, principal=ANN)
 
-    assert (paused.state, paused.in_flight_at_most) == (JobState.PAUSED, 4000)
+    # A second's worth of the rate that has held from the beginning.
+    assert (paused.state, paused.in_flight_at_most) == (JobState.PAUSED, 100)
     assert folder.read_control() == Control(1, Order.PAUSE, 100.0)
     assert not folder.may_publish(1)
     assert service.pause(running, principal=ANN).state is JobState.PAUSED
@@ -106,6 +107,10 @@ def test_a_pause_says_what_may_still_go_out_and_a_resume_lets_the_same_driver_go
     assert folder.read_control() == Control(1, Order.RUN, 100.0)
     assert service.resume(running, principal=ANN).state is JobState.RUNNING
     assert len(launcher.launched) == 1
+
+    # What was sent at another rate may be on its way still.
+    service.change(running, {"rate_limit_messages_per_second": 5.0}, principal=ANN)
+    assert service.pause(running, principal=ANN).in_flight_at_most == 4000
 
 
 def test_what_may_still_go_out_is_never_more_than_is_left(
@@ -126,7 +131,7 @@ def test_what_is_sent_once_more_may_still_go_out_after_everything_is_published(
     folder_of(running).enter_slice(1, 1)
     wait_for(lambda: service.get(running, principal=ANN).progress.published == 30, "its figures are known")
 
-    assert service.pause(running, principal=ANN).in_flight_at_most == 4000
+    assert service.pause(running, principal=ANN).in_flight_at_most == 100
 
 
 def test_what_waits_for_its_turn_is_paused_and_never_launched(

@@ -1,0 +1,108 @@
+"""Figures for Prometheus: jobs by state, messages that backfills have published, and what was answered."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jobs.store import JobCount, JobStore
+from model.job import JobState
+
+TEXT_FORMAT: Final = CONTENT_TYPE_PLAIN_0_0_4
+# Whoever asks more often gets the same figures: anybody may ask, and each answer counts every job there is.
+_KEEP_SECONDS: Final = 5.0
+
+
+class Metrics:
+    """The figures of one API: its own answers, and the jobs of the store that all replicas share.
+
+    ``store`` gives the store of the app's life.
+    """
+
+    def __init__(self, store: Callable[[], JobStore]) -> None:
+        self._registry = CollectorRegistry()
+        self._answers = Counter(
+            "refeed_http_answers",
+            "Answers of this process, by operation and HTTP status.",
+            ["operation", "status"],
+            registry=self._registry,
+        )
+        self._registry.register(_Jobs(store))
+
+    def count(self, operation: str, status: int) -> None:
+        """Count one answer."""
+        self._answers.labels(operation, str(status)).inc()
+
+    def render(self) -> str:
+        """Return all figures in Prometheus' text format.
+
+        Raises:
+            StoreUnavailableError: the job store does not answer.
+        """
+        return generate_latest(self._registry).decode()
+
+
+class AnswerCounter:
+    """ASGI middleware: counts what is answered, also by those that refuse."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and count its answer when it begins."""
+
+        async def send_counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # A path that is no route has no name: callers must not make up figures without end.
+                operation = getattr(scope.get("route"), "operation_id", None)
+                self._metrics.count(operation or "none", message["status"])
+            await send(message)
+
+        await self._app(scope, receive, send_counted if scope["type"] == "http" else send)
+
+
+class _Jobs(Collector):
+    """Counts the store's jobs when it is asked, at most every few seconds."""
+
+    def __init__(self, store: Callable[[], JobStore]) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._counts: list[JobCount] = []
+        self._counted_at: float | None = None
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: the store is not open yet when this is asked."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        counts = self._count()
+        jobs = GaugeMetricFamily("refeed_jobs", "Jobs in the store, by kind and state.", labels=["kind", "state"])
+        published = CounterMetricFamily(
+            "refeed_published_messages", "Messages that Pub/Sub has confirmed, over all jobs.", labels=["kind"]
+        )
+        failed = GaugeMetricFamily(
+            "refeed_failed_messages", "Messages that are dead letters of a job, over all jobs.", labels=["kind"]
+        )
+        for kind in sorted({count.kind for count in counts}):
+            of_kind = {count.state: count for count in counts if count.kind == kind}
+            for state in JobState:
+                jobs.add_metric([kind, state.value], of_kind[state].jobs if state in of_kind else 0)
+            published.add_metric([kind], sum(count.published for count in of_kind.values()))
+            failed.add_metric([kind], sum(count.failed for count in of_kind.values()))
+        yield from (jobs, published, failed)
+
+    def _count(self) -> list[JobCount]:
+        with self._lock:
+            now = time.monotonic()
+            if self._counted_at is None or now - self._counted_at >= _KEEP_SECONDS:
+                self._counts = self._store().count_jobs()
+                self._counted_at = now
+            return self._counts

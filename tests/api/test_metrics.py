@@ -1,0 +1,66 @@
+"""Figures for Prometheus: of this process's answers, and of the jobs that the store holds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.metrics import Metrics
+from jobs.progress import Progress
+from jobs.store import open_store
+from model.job import JobState, new_job_id
+from model.principal import ADMIN
+
+JOB = "/backfills/bf_00000000000000000000000000"
+Figures = dict[tuple[str, ...], float]
+
+
+def parse(text: str) -> Figures:
+    """Return each figure by its name and its labels' values."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_anybody_may_see_figures_and_they_name_nobody(start_api: Callable[..., Any]) -> None:
+    api = start_api()
+    api.make_key(ADMIN, name="ann")
+    job_id = api.store.insert(
+        new_job_id("bf"), "backfill", {"topic": "secret-topic"}, actor="key:ann", state=JobState.PAUSED
+    ).id
+    api.store.set_progress(job_id, Progress(published=7, failed=2))
+    with api.client() as stranger:
+        assert stranger.get(JOB).status_code == 401
+        assert stranger.get("/made/up").status_code == 401
+        assert stranger.get("/healthz").status_code == 200
+        answer = stranger.get("/metrics")
+
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    figures = parse(answer.text)
+    assert figures["refeed_published_messages_total", "backfill"] == 7
+    assert figures["refeed_failed_messages", "backfill"] == 2
+    assert figures["refeed_http_answers_total", "getHealth", "200"] == 1
+    # Nobody found out what they asked for.
+    assert figures["refeed_http_answers_total", "none", "401"] == 2
+    assert "secret" not in answer.text
+    assert "key:ann" not in answer.text
+
+
+def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
+    for state in (JobState.PENDING, JobState.PAUSED, JobState.PAUSED):
+        store.insert(new_job_id("bf"), "backfill", {}, actor="ann", state=state)
+    store.insert(new_job_id("mg"), "merge", {}, actor="ann")
+
+    metrics = Metrics(lambda: store)
+    figures = parse(metrics.render())
+
+    assert [figures["refeed_jobs", "backfill", state] for state in ("PENDING", "PAUSED", "RUNNING")] == [1, 2, 0]
+    assert figures["refeed_jobs", "merge", "PENDING"] == 1
+    # Whoever asks again at once costs the store nothing.
+    store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
+    assert parse(metrics.render())["refeed_jobs", "backfill", "PENDING"] == 1
+    store.close()
