@@ -18,7 +18,7 @@ import pyarrow as pa
 from google.cloud.bigquery_storage_v1 import types
 
 from backup.warehouse import open_archive
-from bench.backup import IN_FLIGHT, LIMIT_COMMIT_BYTES, _attach, _publish, _start_server
+from bench.yard import IN_FLIGHT, LIMIT_COMMIT_BYTES, attach, publish, start_server
 from cli.processes import Child, Children
 from connectors.bigquery.rows import ARCHIVE_SCHEMA, archive_batch
 from connectors.pubsub.acks import acknowledge
@@ -72,14 +72,14 @@ class Yard:
 
 def _measure(messages: int, *, drain: Callable[[Yard], None]) -> float:
     with tempfile.TemporaryDirectory() as name, Children() as children, run_standin(Path(name) / "bq") as standin:
-        _, environment = _start_server(Path(name), children)
+        _, environment, _ = start_server(Path(name), children)
         environment |= {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}
         settings = read_settings(environment)
         archive = open_archive(settings)
         archive.create()
         archive.close()
-        _attach(settings)
-        _publish(settings, messages)
+        attach(settings)
+        publish(settings, messages)
         standin.clear_log()
         drain(Yard(messages, settings, environment, standin, children, Path(name)))
         return _rate(standin, messages)

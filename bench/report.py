@@ -1,0 +1,84 @@
+"""How results are shown: a table with ratios and goals, and bench/results/latest.json."""
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+COLUMNS = ("what", "unit", "Refeed", "limit", "script", "Beam", "/limit", "/script", "/Beam", "CPU us", "goals")
+_MARKS = {True: "met", False: "NOT met", None: "not judged"}
+
+
+def write_results(results: list[dict[str, Any]], path: Path) -> None:
+    """Write results with the machine that they were measured on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    machine = {
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+    measured_at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    path.write_text(json.dumps({"machine": machine, "measured_at": measured_at, "results": results}, indent=2))
+
+
+def show(results: list[dict[str, Any]], console: Console | None = None) -> None:
+    """Print a line a result, then each goal that is not met."""
+    table = Table(*COLUMNS)
+    for result in results:
+        table.add_row(*render_row(result))
+    out = console or Console()
+    out.print(table)
+    for result in results:
+        for goal in find_goals(result):
+            if goal["met"] is False:
+                out.print(
+                    f"not met: {result['name']}, {goal['what']} {_number(goal['value'])}, goal {goal['goal']}"
+                )
+
+
+def render_row(result: Mapping[str, Any]) -> list[str]:
+    """Return one result's cells, in the order of ``COLUMNS``."""
+    ratios = result.get("ratios") or {"limit": result.get("ratio")}
+    cpu = result.get("cpu_us_per_message") or {}
+    return [
+        str(result["name"]),
+        str(result["unit"]),
+        *(_number(result.get(name)) for name in ("refeed", "limit", "script", "beam")),
+        *(_number(ratios.get(name)) for name in ("limit", "script", "beam")),
+        _number(cpu.get("refeed")),
+        _render_goals(find_goals(result)),
+    ]
+
+
+def find_goals(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the goals of a result; a ``goal_ratio`` alone is the least that ``ratio`` is to be."""
+    if "goals" in result:
+        return list(result["goals"])
+    ratio, least = result.get("ratio"), result.get("goal_ratio")
+    if isinstance(ratio, int | float) and isinstance(least, int | float):
+        return [{"what": "refeed / limit", "value": ratio, "goal": f">= {least:g}", "met": ratio >= least}]
+    return []
+
+
+def _render_goals(goals: Iterable[Mapping[str, Any]]) -> str:
+    found = [goal["met"] for goal in goals]
+    if not found:
+        return ""
+    if len(set(found)) == 1 and len(found) == 1:
+        return _MARKS[found[0]]
+    return f"{found.count(True)} of {len(found)} met"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int | float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
+    return str(value)
