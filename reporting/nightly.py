@@ -1,6 +1,5 @@
 """The nightly merge: one job a night, however many replicas there are, and one that was missed is made up for."""
 
-import threading
 import time as clock
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
@@ -14,9 +13,8 @@ _LOG: Final = structlog.get_logger()
 # After a night that could not be started: the registry or the store does not answer.
 _RETRY_SECONDS: Final = 60.0
 
-# Makes the merge of a night, by an idempotency key that every replica makes the same; False when there is nothing
-# to merge.
-CreateNightly = Callable[[str], bool]
+# Makes the merge of a night, by an idempotency key that every replica makes the same; of nothing it makes none.
+CreateNightly = Callable[[str], None]
 
 
 def latest_night(now: datetime, at: time) -> datetime:
@@ -61,26 +59,17 @@ class Nightly:
         self._steady = steady
         self._done: str | None = None
         self._tried_at: float | None = None
-        self._lock = threading.Lock()
-
-    def is_due(self) -> bool:
-        """Say whether there is a night that this replica has not seen to."""
-        if self._at is None or night_key(latest_night(self._now(), self._at)) == self._done:
-            return False
-        return self._tried_at is None or self._steady() - self._tried_at >= _RETRY_SECONDS
 
     def tick(self) -> None:
-        """Create the merge of the last night, unless it was created already, here or elsewhere."""
-        with self._lock:
-            if self._at is None or not self.is_due():
-                return
-            key = night_key(latest_night(self._now(), self._at))
-            self._tried_at = self._steady()
-            try:
-                has_sources = self._create(key)
-            except RefeedError as exc:
-                _LOG.warning("the nightly merge could not be created; trying again", key=key, problem=exc.message)
-                return
-            if has_sources:
-                # Else a source that is added during the day is merged today, not tomorrow.
-                self._done, self._tried_at = key, None
+        """Create the merge of the last night, unless this replica has seen to it."""
+        if self._at is None or (key := night_key(latest_night(self._now(), self._at))) == self._done:
+            return
+        if self._tried_at is not None and self._steady() - self._tried_at < _RETRY_SECONDS:
+            return
+        self._tried_at = self._steady()
+        try:
+            self._create(key)
+        except RefeedError as exc:
+            _LOG.warning("the nightly merge could not be created; trying again", key=key, problem=exc.message)
+            return
+        self._done, self._tried_at = key, None

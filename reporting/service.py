@@ -131,17 +131,15 @@ class MergeService:
         self._supervisor.wake()
         return Merge.from_job(job)
 
-    def create_nightly(self, key: str) -> bool:
-        """Create the merge of a night unless another replica has; False when nothing in the registry is merged.
+    def create_nightly(self, key: str) -> None:
+        """Create the merge of a night unless another replica has, or nothing in the registry is merged.
 
         Raises:
             RegistryError: the registry can't be read.
             StoreUnavailableError: the store does not answer.
         """
-        if not mergeable(self._sources()):
-            return False
-        self.create(MergeRequest(), principal=SCHEDULE, idempotency_key=key)
-        return True
+        if mergeable(self._sources()):
+            self.create(MergeRequest(), principal=SCHEDULE, idempotency_key=key)
 
     def get(self, merge_id: str, *, principal: Principal) -> Merge:
         """Return the merge, with what is known of each of its sources."""

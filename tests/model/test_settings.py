@@ -1,5 +1,6 @@
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from datetime import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def test_every_fault_is_reported_at_once_with_what_would_be_right():
     assert "REFEED_PROJECT" in text
     assert "REFEED_BACKUP_BATCH_SECONDS" in text
     assert raised.value.code == "settings_invalid"
+
+
+def test_the_nightly_merge_has_a_time_of_day_and_can_be_off():
+    assert read_settings({}).merge_at == time(0, 15)
+    assert read_settings({"REFEED_MERGE_AT": "23:59"}).merge_at == time(23, 59)
+    # Set and empty is off, not the default.
+    assert [read_settings({"REFEED_MERGE_AT": text}).merge_at for text in ("", "off")] == [None, None]
+    with pytest.raises(SettingsError, match="REFEED_MERGE_AT='24:00': takes a time of day"):
+        read_settings({"REFEED_MERGE_AT": "24:00"})
 
 
 def test_the_home_that_is_given_wins_over_the_variable(tmp_path):

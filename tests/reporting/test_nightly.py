@@ -28,15 +28,13 @@ class Yard:
     def __init__(self, now: str, at: time | None = AT) -> None:
         self.clock = Clock(datetime.fromisoformat(now))
         self.keys: list[str] = []
-        self.has_sources = True
         self.fails = False
         self.nightly = Nightly(self._create, at, now=lambda: self.clock.now, steady=lambda: self.clock.seconds)
 
-    def _create(self, key: str) -> bool:
+    def _create(self, key: str) -> None:
         self.keys.append(key)
         if self.fails:
             raise RegistryError("The registry does not answer.")
-        return self.has_sources
 
     def tick_for(self, duration: timedelta, step: timedelta = timedelta(minutes=1)) -> list[str]:
         """Tick every so often and return the keys of this time."""
@@ -91,14 +89,6 @@ def test_what_fails_is_tried_again_a_minute_later_until_it_works() -> None:
     assert yard.tick_for(timedelta(minutes=3), timedelta(seconds=1)) == ["merge-2026-03-02"] * 3
     yard.fails = False
     assert yard.tick_for(timedelta(minutes=3), timedelta(seconds=1)) == ["merge-2026-03-02"]
-
-
-def test_while_nothing_is_there_to_merge_the_night_stays_due() -> None:
-    yard = Yard("2026-03-02T09:00:00Z")
-    yard.has_sources = False
-    assert len(yard.tick_for(timedelta(minutes=5))) == 5
-    yard.has_sources = True
-    assert len(yard.tick_for(timedelta(minutes=5))) == 1
 
 
 def test_without_a_time_there_is_no_nightly_merge() -> None:
