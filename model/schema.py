@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
+from model.errors import EvolutionRefusedError
+
 FieldType = Literal[
     "STRING",
     "BYTES",
@@ -121,6 +123,16 @@ def plan_evolution(current: RowSchema, wanted: RowSchema) -> Evolution:
     if wanted.description != current.description:
         changes.append(Difference("", "the table's description changes"))
     return Evolution(RowSchema(fields, wanted.description), tuple(changes), tuple(refused))
+
+
+def evolution_error(table: str, evolution: Evolution) -> EvolutionRefusedError:
+    """Return the error that names everything in which ``table`` can't become what is wanted."""
+    return EvolutionRefusedError(
+        f"{table} can't become what is wanted: "
+        + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused),
+        table=table,
+        differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
+    )
 
 
 def _evolve(

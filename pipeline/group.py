@@ -3,21 +3,22 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import structlog
 
-from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from jobs.stream.status import StatusFile
 from model.errors import EvolutionRefusedError, RefeedError, SubscriptionNotFoundError
+from model.schema import RowSchema
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.inferred import EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry, Source
 from pipeline.repository import REPOSITORY_TABLE, SchemaRepository
 from pipeline.shapes import widen_value
+from pipeline.warehouse import RowTables
 
 _log = structlog.get_logger(__name__)
 
@@ -44,26 +45,22 @@ class Group:
         *,
         registry: Registry,
         plan_file: PlanFile,
-        open_table: Callable[[str], RowTable],
+        tables: RowTables,
         pubsub: PubSub,
         is_embedded: bool,
         ack_deadline_seconds: int,
         dead_letter_table: str,
         max_bytes: int,
         status: StatusFile,
-        stream: str,
-        lease: str,
     ) -> None:
         self.name = name
-        self._stream = stream
-        self._lease = lease
         self._registry = registry
         self._plan_file = plan_file
-        self._open = open_table
+        self._tables = tables
         self._pubsub = pubsub
         self._is_embedded = is_embedded
         self._ack_deadline_seconds = ack_deadline_seconds
-        self._dead_letters = open_table(dead_letter_table)
+        self._dead_letters = tables.open(dead_letter_table)
         self._max_bytes = max_bytes
         self._status = status
         self._alerts: dict[str, dict[str, Any]] = {}
@@ -80,13 +77,14 @@ class Group:
         Raises:
             CheckpointCorruptError: the plan can't be read.
         """
+        self._tables.create()
         self._dead_letters.evolve(DEAD_LETTER_SCHEMA)
         plan = self._plan_file.read()
         if plan is not None:
             self._accepted = {found.source.name: found for found in plan.sources}
         self._write_plan()
         tables = [found.source.staging for found in self._accepted.values()]
-        return [self._dead_letters.name, *(name for name in tables if self._open(name).exists())]
+        return [self._dead_letters.name, *(name for name in tables if self._tables.open(name).exists())]
 
     def follow(self, committer: Committer) -> None:
         """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it."""
@@ -133,7 +131,7 @@ class Group:
             about = f"{source.name} {found.table}"
             try:
                 with committer.lock:
-                    self._open(found.table).rewrite(found.schema, widen_value)
+                    self._tables.open(found.table).rewrite(found.schema, widen_value)
             except EvolutionRefusedError as exc:
                 self._alert(about, exc)
                 refused.append(found)
@@ -143,14 +141,16 @@ class Group:
         return refused
 
     def _inferred_plan(self, source: Source, types: Sequence[EventType]) -> SourcePlan:
-        writers = tuple(self._open(found.table).writer() for found in types)
-        return SourcePlan(source, self._open(source.staging).writer(), tuple(types), writers)
+        writers = tuple(self._tables.open(found.table).writer(found.schema) for found in types)
+        # Its own table has no rows: those of its types do.
+        own = self._tables.open(source.staging).writer(RowSchema(()))
+        return SourcePlan(source, own, tuple(types), writers)
 
     def _accept_inferred(self, source: Source, committer: Committer) -> SourcePlan:
         if self._repository is None:
             letters = self._dead_letters.name
             name = f"{letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"
-            self._repository = SchemaRepository(self._open(name), stream=self._stream, lease=self._lease)
+            self._repository = SchemaRepository(self._tables, name)
         types = self._repository.read(source.name)
         refused = self._widen(source, types, committer)
         return self._inferred_plan(source, [found for found in types if found not in refused])
@@ -196,7 +196,7 @@ class Group:
                 found = self._accept_inferred(source, committer)
                 self._mend(source.name)
                 return found
-            table = self._open(source.staging)
+            table = self._tables.open(source.staging)
             with committer.lock:
                 evolution = table.evolve(source.row_schema)
             committer.take(source.staging)
@@ -207,7 +207,7 @@ class Group:
         if evolution.changes:
             changes = [f"{change.path} {change.text}" for change in evolution.changes]
             _log.info("table_changed", source=source.name, table=source.staging, changes=changes)
-        return SourcePlan(source, table.writer())
+        return SourcePlan(source, table.writer(source.row_schema))
 
     def _attach(self, source: Source) -> None:
         """Create the source's subscription where there is none; what somebody made by hand is left as it is."""
@@ -223,7 +223,7 @@ class Group:
     def _write_plan(self) -> None:
         plans = tuple(self._accepted[name] for name in sorted(self._accepted))
         letters = self._dead_letters
-        self._plan_file.write(GroupPlan(plans, letters.name, letters.writer(), self._max_bytes))
+        self._plan_file.write(GroupPlan(plans, letters.name, letters.writer(DEAD_LETTER_SCHEMA), self._max_bytes))
 
     def _alert(self, name: str, exc: RefeedError) -> None:
         """Say once what is wrong, and keep saying so in the status."""

@@ -3,14 +3,13 @@
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from connectors.lake.leases import LakeLeases
-from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
@@ -25,6 +24,7 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.stager import Stager
+from pipeline.warehouse import open_row_tables
 
 _log = structlog.get_logger(__name__)
 
@@ -42,42 +42,38 @@ def run_pipeline(settings: Settings, group: str) -> int:
     only then. The registry is followed while it runs: a new source, or a new schema, needs no restart.
 
     Raises:
-        LeaseHeldError: another stream runs this group on this home, or on this lake.
+        LeaseHeldError: another stream runs this group on this home, or on this warehouse.
         LeaseLostError: another stream took over; nothing this one had in hand was committed.
         CheckpointCorruptError: a file of the journal, or the plan, can't be read; the message says what to do.
     """
     home = group_home(settings, group)
-    open_table = partial(RowTable, settings.lake, partitioning=settings.archive_partitioning)
+    lease = f"pipeline-{settings.project}-{group}"
     with lock_home(home) as stream:
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds, schema=TABLE_IDS_SCHEMA)
         # Before any channel: PySpark forks to start its JVM, and a fork beside gRPC's threads may end in SIGABRT.
         spark = _start_spark(settings, home, group)
         status = StatusFile(home / "status.json")
-        lease = f"pipeline-{settings.project}-{group}"
-        with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
+        tables = open_row_tables(settings, stream=stream, lease=lease)
+        with closing(tables), PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
             sources = Group(
                 group,
                 registry=Registry(settings.registry),
                 plan_file=PlanFile(home / _PLAN),
-                open_table=open_table,
+                tables=tables,
                 pubsub=pubsub,
                 is_embedded=settings.is_embedded,
                 ack_deadline_seconds=settings.ack_deadline_seconds,
                 dead_letter_table=settings.dead_letter_table,
                 max_bytes=settings.pipeline_message_bytes,
                 status=status,
-                stream=stream,
-                lease=lease,
             )
-            tables = sources.start()
-            with hold_lease(LakeLeases(open_table(settings.dead_letter_table)), lease, stream):
+            names = sources.start()
+            with hold_lease(tables.leases(), lease, stream):
                 stager = Stager(
-                    open_table=open_table,
                     tables=tables,
+                    names=names,
                     journal=journal,
                     hold=Hold(pubsub.channel, settings.project),
-                    stream=stream,
-                    lease=lease,
                     status=status,
                     learn=sources.learn,
                 )
@@ -114,6 +110,7 @@ def _start_spark(settings: Settings, home: Path, group: str) -> Any:
 def _start_query(
     spark: Any, settings: Settings, stager: Stager, checkpoint: Path, stop_file: Path, *, plan_file: Path
 ) -> Any:
+    stager.stop_file = stop_file
     options = PullOptions(
         project=settings.project,
         emulator_host=settings.pubsub_emulator_host,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from connectors.lake.columns import arrow_schema
-from connectors.lake.rows import RowWriter
 from model.errors import CheckpointCorruptError
 from model.message import replay_token
 from model.schema import RowSchema
@@ -18,6 +17,7 @@ from pipeline.descriptors import DescriptorSet
 from pipeline.inferred import EventType, InferredDecoder
 from pipeline.mapping import map_message
 from pipeline.registry import Source
+from pipeline.warehouse import RowWriter, open_row_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,14 @@ class GroupPlan:
             tuple(
                 SourcePlan(
                     source_from_json(entry["source"]),
-                    RowWriter.from_json(entry["writer"]),
+                    open_row_writer(entry["writer"]),
                     tuple(EventType.from_json(kind) for kind in entry["types"]),
-                    tuple(RowWriter.from_json(writer) for writer in entry["type_writers"]),
+                    tuple(open_row_writer(writer) for writer in entry["type_writers"]),
                 )
                 for entry in found["sources"]
             ),
             found["dead_letter_table"],
-            RowWriter.from_json(found["dead_letter_writer"]),
+            open_row_writer(found["dead_letter_writer"]),
             found["max_bytes"],
         )
 

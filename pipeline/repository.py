@@ -9,11 +9,10 @@ import pyarrow as pa
 from structlog import get_logger
 
 from connectors.lake.columns import arrow_schema
-from connectors.lake.rows import RowTable
-from model.archive import Attempt
 from model.schema import Field, RowSchema
 from pipeline.inferred import EventType, Variation
 from pipeline.shapes import Shape
+from pipeline.warehouse import RowTables
 
 _log = get_logger(__name__)
 
@@ -39,12 +38,11 @@ REPOSITORY_SCHEMA: Final = RowSchema(
 class SchemaRepository:
     """What has been inferred, noted before tables are changed: a crash in between is mended at the next start."""
 
-    def __init__(self, table: RowTable, *, stream: str, lease: str) -> None:
-        table.evolve(REPOSITORY_SCHEMA)
-        self._table = table
-        self._stream = stream
-        self._lease = lease
-        self._epoch = table.take_lease(lease)
+    def __init__(self, tables: RowTables, name: str) -> None:
+        self._tables = tables
+        self._table = tables.open(name)
+        self._table.evolve(REPOSITORY_SCHEMA)
+        tables.take(name)
         self._noted: set[tuple[str, str, str]] = set()
 
     def read(self, source: str) -> list[EventType]:
@@ -88,9 +86,7 @@ class SchemaRepository:
         if not rows:
             return
         batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(REPOSITORY_SCHEMA))
-        file = self._table.writer().write_rows([batch])
-        number = self._table.committed_attempt(self._stream) + 1
-        self._table.commit([file], Attempt(self._stream, number, self._lease, self._epoch))
+        self._tables.append(self._table.name, batch)
         for row in rows:
             self._noted.add((row["source"], row["event_type"], row["hash"]))
             _log.info("variation_met", source=row["source"], event_type=row["event_type"], hash=row["hash"])

@@ -1,49 +1,51 @@
-"""What a pipeline's task does with messages: a file for each table, one small result for the driver."""
+"""What a pipeline's task does with messages: a part for each table, one small result for the driver."""
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.ipc
 
-from connectors.lake.files import WrittenFile
-from connectors.lake.rows import RowWriter
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.source import PullSource
 from jobs.stream.journal import TABLE_IDS_SCHEMA
 from model import failpoint
+from model.errors import WarehouseError
 from pipeline.dead_letters import dead_letter_rows
 from pipeline.decode import DecodedBatch, Decoder, Refusal
 from pipeline.inferred import InferredDecoder, Variation
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
+from pipeline.warehouse import Part, RowWriter
 
 # The messages of a source without a schema are of many types, a few of each in a Pull; decoding has a fixed cost a
 # type, so that they wait for each other.
 _DECODED_AT_ONCE: Final = 10_000
+_WRITES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TableFile:
-    """A file that waits for its commit, the table it belongs to, and how its rows came to be."""
+class TablePart:
+    """A part that waits for its commit, and the table it belongs to."""
 
     table: str
-    file: WrittenFile
+    part: Part
 
 
 @dataclass(frozen=True, slots=True)
-class StagedFiles:
-    """What one task wrote: files, the ids of their rows (in the files' order, table by table), and counts.
+class StagedParts:
+    """What one task wrote: parts, the ids of their rows (in the parts' order, table by table), and counts.
 
     ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``refused`` by
     code. ``unfit`` are ids of messages that have to come again when their tables have become wide enough for
     ``variations``.
     """
 
-    files: tuple[TableFile, ...]
+    parts: tuple[TablePart, ...]
     ids: pa.Table
     counts: dict[str, dict[str, dict[str, int]]]
     unfit: pa.Table
@@ -52,7 +54,7 @@ class StagedFiles:
     def encode(self) -> bytes:
         """Return the bytes that a Spark row carries to the driver."""
         head = {
-            "files": [[part.table, part.file.as_json()] for part in self.files],
+            "parts": [[one.table, one.part.as_json()] for one in self.parts],
             "counts": self.counts,
             "variations": [variation.to_json() for variation in self.variations],
         }
@@ -63,15 +65,15 @@ class StagedFiles:
         return bytes(sink.getvalue())
 
     @classmethod
-    def decode(cls, encoded: bytes) -> Self:
-        """Return what :meth:`encode` made bytes of."""
+    def decode(cls, encoded: bytes, parse_part: Callable[[Mapping[str, Any]], Part]) -> Self:
+        """Return what :meth:`encode` made bytes of; ``parse_part`` is the tables'."""
         reader = pa.BufferReader(encoded)
         ids, unfit = (pa.ipc.open_stream(reader).read_all() for _ in range(2))
         head = json.loads(ids.schema.metadata[b"head"])
-        files = tuple(TableFile(table, WrittenFile.from_json(file)) for table, file in head["files"])
+        parts = tuple(TablePart(table, parse_part(part)) for table, part in head["parts"])
         variations = tuple(Variation.from_json(found) for found in head["variations"])
         own = [table.replace_schema_metadata(None) for table in (ids, unfit)]
-        return cls(files, own[0], head["counts"], own[1], variations)
+        return cls(parts, own[0], head["counts"], own[1], variations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,24 @@ class OpenPlan:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one table, and the ids of their messages."""
+    """The rows of one table, the ids of their messages, and the messages themselves, by what they came in."""
 
     writer: RowWriter
     batches: list[pa.RecordBatch] = field(default_factory=list)
     ids: list[pa.Table] = field(default_factory=list)
+    messages: list[tuple[Source, PulledBatch, Sequence[int]]] = field(default_factory=list)
+
+    def message(self, place: int) -> tuple[Source, PulledBatch, int]:
+        """Return the message that the row at ``place`` was made of."""
+        for source, batch, places in self.messages:
+            if place < len(places):
+                return source, batch, places[place]
+            place -= len(places)
+        raise IndexError(place)
 
 
 class PlannedStaging:
-    """One batch's work: decode as messages arrive, then write a file for each table that has rows."""
+    """One batch's work: decode as messages arrive, then write a part for each table that has rows."""
 
     def __init__(self, opened: OpenPlan) -> None:
         self._opened = opened
@@ -116,7 +127,7 @@ class PlannedStaging:
         self._variations: dict[tuple[str, str, str], Variation] = {}
 
     def __call__(self, batches: Iterator[PulledBatch], plan: str | None = None) -> bytes | None:  # noqa: ARG002
-        """Write the files and return encoded :class:`StagedFiles`.
+        """Write the parts and return encoded :class:`StagedParts`.
 
         A message of a subscription that the plan does not have, because its source was taken away, is let go:
         its lease runs out.
@@ -128,15 +139,51 @@ class PlannedStaging:
         if not self._tables and not self._unfit:
             return None
         failpoint.hit("file.before_write")
-        tables = sorted(self._tables.items())
-        files = tuple(TableFile(name, rows.writer.write_rows(rows.batches)) for name, rows in tables)
+        parts, ids = self._write()
         failpoint.hit("file.written")
-        ids = _concat([part for _, rows in tables for part in rows.ids])
         counts = {
             source: {kind: dict(counter) for kind, counter in kinds.items()}
             for source, kinds in self._counts.items()
         }
-        return StagedFiles(files, ids, counts, _concat(self._unfit), tuple(self._variations.values())).encode()
+        variations = tuple(self._variations.values())
+        return StagedParts(tuple(parts), _concat(ids), counts, _concat(self._unfit), variations).encode()
+
+    def _write(self) -> tuple[list[TablePart], list[pa.Table]]:
+        """Write a part a table; what a warehouse refuses for good goes to the dead letters, which come last."""
+        letters = self._opened.plan.dead_letter_table
+        names = sorted(self._tables.keys() - {letters})
+        parts: list[TablePart] = []
+        ids: list[pa.Table] = []
+        # A table's write waits for a disk or for answers most of its time.
+        with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
+            written = pool.map(
+                lambda name: self._tables[name].writer.write_rows(self._tables[name].batches), names
+            )
+            for name, part in zip(names, list(written), strict=True):
+                own = pa.concat_tables(self._tables[name].ids)
+                if part.refused:
+                    self._refuse_rows(self._tables[name], part.refused)
+                    refused = {place for place, _ in part.refused}
+                    own = own.filter(pa.array([place not in refused for place in range(own.num_rows)]))
+                if part.rows:
+                    parts.append(TablePart(name, part))
+                    ids.append(own)
+        if letters in self._tables:
+            rows = self._tables[letters]
+            part = rows.writer.write_rows(rows.batches)
+            if part.refused:
+                # There is no third place for a message: nothing is acknowledged, and a person has to look.
+                raise WarehouseError(f"Dead letters are refused too: {part.refused[0][1]}")
+            parts.append(TablePart(letters, part))
+            ids.extend(rows.ids)
+        return parts, ids
+
+    def _refuse_rows(self, rows: _Rows, refused: Sequence[tuple[int, str]]) -> None:
+        """Make dead letters of the messages of rows that the warehouse refuses."""
+        for place, reason in refused:
+            source, batch, index = rows.message(place)
+            self._counts[source.name]["rows"]["staged"] -= 1
+            self._refuse(source, [Refusal(index, "row_refused", reason)], batch)
 
     def _take(self, batch: PulledBatch) -> None:
         opened = self._opened
@@ -151,7 +198,9 @@ class PlannedStaging:
             return
         decoded = opened.decoders[found.source.subscription].decode(batch.rows)
         if decoded.rows.num_rows:
-            self._add(found.source.staging, found.writer, decoded.rows, batch, decoded.indices)
+            self._add(
+                found.source.staging, found.writer, decoded.rows, batch, decoded.indices, source=found.source
+            )
         self._count(found.source, decoded)
         self._refuse(found.source, decoded.refused, batch)
 
@@ -165,7 +214,7 @@ class PlannedStaging:
         decoded = self._opened.inferred[found.source.subscription].decode(batch.rows)
         writers = {kind.name: writer for kind, writer in zip(found.types, found.type_writers, strict=True)}
         for kind, part in decoded.tables:
-            self._add(kind.table, writers[kind.name], part.rows, batch, part.indices)
+            self._add(kind.table, writers[kind.name], part.rows, batch, part.indices, source=found.source)
             self._count(found.source, part)
         self._refuse(found.source, decoded.refused, batch)
         if decoded.unfit:
@@ -181,7 +230,7 @@ class PlannedStaging:
         )
         plan = self._opened.plan
         places = [refusal.index for refusal in refused]
-        self._add(plan.dead_letter_table, plan.dead_letter_writer, rows, batch, places)
+        self._add(plan.dead_letter_table, plan.dead_letter_writer, rows, batch, places, source=source)
         self._counts[source.name]["refused"].update(refusal.code for refusal in refused)
 
     def _count(self, source: Source, decoded: DecodedBatch) -> None:
@@ -191,15 +240,23 @@ class PlannedStaging:
         counts["missing"].update(decoded.missing)
 
     def _add(
-        self, table: str, writer: RowWriter, rows: pa.RecordBatch, batch: PulledBatch, places: Sequence[int]
+        self,
+        table: str,
+        writer: RowWriter,
+        rows: pa.RecordBatch,
+        batch: PulledBatch,
+        places: Sequence[int],
+        *,
+        source: Source,
     ) -> None:
         found = self._tables.setdefault(table, _Rows(writer))
         found.batches.append(rows)
         found.ids.append(_ids(table, batch, places))
+        found.messages.append((source, batch, places))
 
 
 class StagingSource(PullSource):
-    """The stream of files that wait for their commits; the option ``secret`` is redacted by Spark."""
+    """The stream of parts that wait for their commits; the option ``secret`` is redacted by Spark."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,33 +1,39 @@
-"""One batch's way from files to tables: known ids out, journal, a commit for each table, acks."""
+"""One batch's way from parts to tables: known ids out, journal, a commit for each table, acks."""
 
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from connectors.lake.files import WrittenFile
-from connectors.lake.rows import RowTable
+from connectors.pubsub.source import collect_results
 from jobs.stream.hold import Hold, raise_reported, read_faults
-from jobs.stream.journal import EntryState, Journal, concat_ids
+from jobs.stream.journal import (
+    TABLE_IDS_SCHEMA,
+    EntryState,
+    Journal,
+    concat_ids,
+    is_among,
+    without_acks,
+)
 from jobs.stream.status import StatusFile
 from model import failpoint
-from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, RefeedError
 from pipeline.group import Committer
 from pipeline.inferred import Variation
-from pipeline.source import StagedFiles
+from pipeline.source import StagedParts
+from pipeline.warehouse import Part, RowTables
 
 _log = structlog.get_logger(__name__)
 
-_COMMITS_AT_ONCE: Final = 4
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.1
 # A field that is unknown in every message is named once; the status names this many.
 _MAX_COUNTED: Final = 1000
 
@@ -35,19 +41,17 @@ _MAX_COUNTED: Final = 1000
 class Stager:
     """Commits what the tasks wrote, table by table, and acknowledges it; the one writer of its journal.
 
-    An attempt is one batch; its number is in the log of every table that it wrote. A message is acknowledged
-    when its own table has it, whatever became of the others.
+    An attempt is one batch; of every table that it wrote the warehouse can say whether it is in. A message is
+    acknowledged when its own table has it, whatever became of the others.
     """
 
     def __init__(
         self,
         *,
-        open_table: Callable[[str], RowTable],
-        tables: Iterable[str],
+        tables: RowTables,
+        names: Iterable[str],
         journal: Journal,
         hold: Hold,
-        stream: str,
-        lease: str,
         status: StatusFile,
         learn: Callable[[Committer, Sequence[Variation]], bool] = lambda *_: True,
     ) -> None:
@@ -56,37 +60,39 @@ class Stager:
         self.failure: RefeedError | None = None
         # A table does not change while commits are made: whoever changes one takes this first.
         self.lock = threading.Lock()
-        self._open = open_table
+        # While this file exists the stream drains: nothing is waited for.
+        self.stop_file: Path | None = None
+        self._tables = tables
+        self._taken: set[str] = set()
         self._journal = journal
         self._hold = hold
-        self._stream = stream
-        self._lease = lease
-        self._tables: dict[str, tuple[RowTable, int]] = {}
         self._last_attempt = journal.last_attempt()
         self._totals: Counter[str] = Counter()
         self._sources: dict[str, dict[str, Counter[str]]] = {}
         self._compactor: threading.Thread | None = None
         self._compacted_at = time.monotonic()
         self._touched: set[str] = set()
-        for name in tables:
+        self._committed_at = time.monotonic()
+        for name in names:
             self.take(name)
 
     def take(self, name: str) -> None:
-        """Take the lease on a table that exists: no other stream of the group's name commits to it any more."""
-        if name not in self._tables:
-            table = self._open(name)
-            self._tables[name] = (table, table.take_lease(self._lease))
-            self._last_attempt = max(self._last_attempt, table.committed_attempt(self._stream))
+        """Let no other stream of the group's name commit to a table that exists any more."""
+        if name not in self._taken:
+            self._last_attempt = max(self._last_attempt, self._tables.take(name))
+            self._taken.add(name)
 
     def recover(self) -> None:
         """Settle what a crash left between journal and acks, for each table by itself.
 
-        What a table has is acknowledged and its ids stay known; what it has not comes again and is new.
+        What a table has is acknowledged and its ids stay known; what it has not comes again and is new. What
+        another home's stream committed and perhaps did not acknowledge is known from now on, where the
+        warehouse can tell.
         """
         for entry in self._journal.entries(EntryState.PENDING):
             ids = entry.read_ids()
-            names = pc.unique(ids.column("table").cast(pa.string())).to_pylist()
-            committed = [name for name in names if self._has(name, entry.attempt)]
+            names = _tables_of(ids)
+            committed = sorted(self._tables.settle(entry.attempt, names))
             if not committed:
                 self._journal.forget(entry)
                 _log.info("attempt_forgotten", attempt=entry.attempt)
@@ -95,36 +101,41 @@ class Stager:
             self._hold.acknowledge(kept)
             self._journal.move(self._journal.keep_only(entry, kept), EntryState.RECOVERED)
             _log.info("attempt_recovered", attempt=entry.attempt, tables=len(committed), of=len(names))
+        inherited = self._tables.inherited_ids()
+        if inherited.num_rows:
+            self._last_attempt += 1
+            entry = self._journal.write(self._last_attempt, without_acks(inherited, TABLE_IDS_SCHEMA))
+            self._journal.move(entry, EntryState.RECOVERED)
+            _log.info("ids_inherited", messages=inherited.num_rows)
 
     def stage_batch(self, results: Any, batch_id: int) -> None:
         """Take one batch's results, as Spark's foreachBatch hands them over; the batch id means nothing."""
         try:
-            self._stage_rows(results.collect())
+            self._stage_rows(collect_results(results))
         except RefeedError as exc:
             # Spark turns it into an exception of its own; the job wants this one.
             self.failure = exc
             _log.error("batch_failed", batch=batch_id, code=exc.code, error=exc.message)
             raise
 
-    def _has(self, name: str, attempt: int) -> bool:
-        if name not in self._tables and not self._open(name).exists():
-            return False
-        self.take(name)
-        return self._tables[name][0].committed_attempt(self._stream) == attempt
-
     def _stage_rows(self, rows: list[Any]) -> None:
         failpoint.hit("batch.collected")
         self.failure = None
         self._totals["faults"] += len(read_faults(rows))
-        staged = [StagedFiles.decode(bytes(row.result)) for row in rows if row.result is not None]
+        staged = [
+            StagedParts.decode(bytes(row.result), self._tables.parse_part)
+            for row in rows
+            if row.result is not None
+        ]
         try:
             raise_reported(rows)
         except RefeedError:
-            self._drop({name: files for part in staged for name, files in _by_table(part).items()})
+            self._drop(_by_table(staged))
             raise
         if any(part.ids.num_rows for part in staged):
             self._stage(staged)
         self._make_room(staged)
+        self._wait_for_quota(sum(len(part.parts) for part in staged))
         self._journal.prune()
         self.status.write(
             state="running", totals=dict(self._totals), last_batch_at=time.time(), sources=self._counted()
@@ -136,27 +147,39 @@ class Stager:
             source: {kind: dict(found) for kind, found in kinds.items()} for source, kinds in self._sources.items()
         }
 
-    def _stage(self, staged: Sequence[StagedFiles]) -> None:
-        held = concat_ids([part.ids for part in staged])
-        with self._hold.extended(held):
-            files = self._without_known(staged)
-            if files:
+    def _stage(self, staged: Sequence[StagedParts]) -> None:
+        with self._hold.extended(concat_ids([part.ids for part in staged])):
+            parts, held, returned = self._without_known(staged)
+            if parts:
                 self._last_attempt += 1
                 entry = self._journal.write(self._last_attempt, held)
                 with self.lock:
-                    committed, failure = self._commit(files)
+                    committed, failure = self._commit(parts, held)
                 if failure is None:
                     self._acknowledge(held)
                     failpoint.hit("ack.after")
                     self._journal.move(entry, EntryState.DONE)
                     failpoint.hit("journal.done")
                 else:
-                    self._settle(entry, held, files, committed, failure)
+                    self._settle(entry, held, parts, committed, failure)
             else:
                 self._acknowledge(held)
-        self._count(staged, files)
+        if returned.num_rows:
+            self._hold.give_back(returned)
+            self._totals["given_back"] += returned.num_rows
+        self._count(staged, parts)
 
-    def _make_room(self, staged: Sequence[StagedFiles]) -> None:
+    def _wait_for_quota(self, parts: int) -> None:
+        """Let a batch last as long as the warehouse's quotas want for its parts; nothing is held meanwhile.
+
+        Messages that were pulled for the next batch are given back after two seconds.
+        """
+        ends_at = self._committed_at + self._tables.least_seconds(parts)
+        while time.monotonic() < ends_at and not (self.stop_file is not None and self.stop_file.exists()):
+            time.sleep(_POLL_SECONDS)
+        self._committed_at = time.monotonic()
+
+    def _make_room(self, staged: Sequence[StagedParts]) -> None:
         """Let tables become wide enough for messages that do not fit yet, then have those come again.
 
         This is between two batches: no file of an older shape waits for its commit.
@@ -176,17 +199,17 @@ class Stager:
         self,
         entry: Any,
         held: pa.Table,
-        files: dict[str, list[WrittenFile]],
-        committed: set[str],
+        parts: dict[str, list[Part]],
+        committed: frozenset[str],
         failure: RefeedError,
     ) -> None:
         """Finish what was committed, give up the rest, and raise what kept it."""
         if isinstance(failure, CommitOutcomeUnknownError):
             # The entry stays pending: the next start finds out, table by table.
             raise failure
-        self._drop({name: parts for name, parts in files.items() if name not in committed})
-        # A table whose files were all known already has nothing to commit; its messages are in it.
-        done = _of_tables(held, [name for name in _tables_of(held) if name in committed or name not in files])
+        self._drop({name: found for name, found in parts.items() if name not in committed})
+        # A table whose parts were all known already has nothing to commit; its messages are in it.
+        done = _of_tables(held, [name for name in _tables_of(held) if name in committed or name not in parts])
         if done.num_rows:
             self._acknowledge(done)
             self._journal.move(self._journal.keep_only(entry, done), EntryState.DONE)
@@ -194,69 +217,67 @@ class Stager:
             self._journal.forget(entry)
         raise failure
 
-    def _without_known(self, staged: Sequence[StagedFiles]) -> dict[str, list[WrittenFile]]:
-        """Return the files to commit, by table; rows whose ids are known were delivered twice and are left out."""
-        is_known = self._journal.find_known(concat_ids([part.ids for part in staged]))
-        files: dict[str, list[WrittenFile]] = {}
+    def _without_known(self, staged: Sequence[StagedParts]) -> tuple[dict[str, list[Part]], pa.Table, pa.Table]:
+        """Return the parts to commit, by table, the ids that are done with them, and ids that have to come again.
+
+        Rows whose ids are known were delivered twice and are left out. A warehouse that takes a part whole or
+        not at all takes none of it then: what was new in it comes again without the rest.
+        """
+        ids = concat_ids([part.ids for part in staged])
+        is_known = self._journal.find_known(ids)
+        parts: dict[str, list[Part]] = {}
+        held: list[pa.Table] = []
+        returned: list[pa.Table] = []
         at = 0
-        for part in staged:
-            for table_file in part.files:
-                flags = is_known.slice(at, table_file.file.rows)
-                at += table_file.file.rows
-                file: WrittenFile | None = table_file.file
-                if repeated := pc.sum(flags).as_py():
-                    writer = self._table(table_file.table)[0].writer()
-                    file = writer.write_without(table_file.file, flags)
-                    writer.delete(table_file.file)
-                    self._totals["redelivered"] += repeated
-                if file is not None:
-                    files.setdefault(table_file.table, []).append(file)
-        return files
+        for one in (one for part in staged for one in part.parts):
+            flags, own = is_known.slice(at, one.part.rows), ids.slice(at, one.part.rows)
+            at += one.part.rows
+            found: Part | None = one.part
+            if repeated := pc.sum(flags).as_py():
+                found = self._tables.without(one.table, one.part, flags)
+                self._totals["redelivered"] += repeated
+                if found is None:
+                    returned.append(own.filter(pc.invert(flags)))
+                    own = own.filter(flags)
+            held.append(own)
+            if found is not None:
+                parts.setdefault(one.table, []).append(found)
+        none = [ids.slice(0, 0)]
+        done, again = concat_ids(held or none), concat_ids(returned or none)
+        # A row may have been left out because of an earlier one that was in a part which is not taken either.
+        is_again = is_among(done, again)
+        return parts, done.filter(pc.invert(is_again)), concat_ids([again, done.filter(is_again)])
 
-    def _commit(self, files: dict[str, list[WrittenFile]]) -> tuple[set[str], RefeedError | None]:
-        """Commit each table's files by itself; return the tables that have theirs, and what kept another."""
-        committed: set[str] = set()
-        failures: list[RefeedError] = []
-
-        def commit(name: str) -> None:
-            table, epoch = self._table(name)
-            try:
-                table.commit(files[name], Attempt(self._stream, self._last_attempt, self._lease, epoch))
-            except RefeedError as exc:
-                failures.append(exc)
-            else:
-                committed.add(name)
-
-        with ThreadPoolExecutor(_COMMITS_AT_ONCE) as pool:
-            list(pool.map(commit, sorted(files)))
-        unknown = [failure for failure in failures if isinstance(failure, CommitOutcomeUnknownError)]
-        return committed, next(iter(unknown or failures), None)
-
-    def _table(self, name: str) -> tuple[RowTable, int]:
-        self.take(name)
-        return self._tables[name]
+    def _commit(self, parts: dict[str, list[Part]], ids: pa.Table) -> tuple[frozenset[str], RefeedError | None]:
+        """Commit each table's parts; return the tables that have theirs, and what kept another."""
+        for name in parts:
+            self.take(name)
+        try:
+            return self._tables.commit(parts, self._last_attempt, ids)
+        except RefeedError as exc:
+            return frozenset(), exc
 
     def _acknowledge(self, ids: pa.Table) -> None:
         self._totals["faults"] += self._hold.acknowledge(ids)
 
-    def _drop(self, files: dict[str, list[WrittenFile]]) -> None:
-        for name, parts in files.items():
-            for part in parts:
+    def _drop(self, parts: dict[str, list[Part]]) -> None:
+        for name, found in parts.items():
+            for part in found:
                 try:
-                    self._open(name).writer().delete(part)
+                    self._tables.drop(name, part)
                 except RefeedError as exc:
-                    _log.warning("file_not_deleted", file=part.path, error=exc.message)
+                    _log.warning("part_not_dropped", table=name, error=exc.message)
 
-    def _count(self, staged: Sequence[StagedFiles], files: dict[str, list[WrittenFile]]) -> None:
-        rows = sum(file.rows for parts in files.values() for file in parts)
+    def _count(self, staged: Sequence[StagedParts], parts: dict[str, list[Part]]) -> None:
+        rows = sum(part.rows for found in parts.values() for part in found)
         self._totals["messages"] += rows
-        self._totals["commits"] += len(files)
+        self._totals["commits"] += len(parts)
         for part in staged:
             for source, kinds in part.counts.items():
                 found = self._sources.setdefault(source, {})
                 for kind, counts in kinds.items():
                     _add(source, kind, found.setdefault(kind, Counter()), counts)
-        self._touched |= files.keys()
+        self._touched |= parts.keys()
         self._compact_aside()
 
     def _compact_aside(self) -> None:
@@ -272,7 +293,7 @@ class Stager:
             for name in names:
                 try:
                     # A table object of its own: the stream's moves on with each commit.
-                    self._open(name).compact(max_small_files=_COMPACT_AT_FILES)
+                    self._tables.open(name).compact(max_small_files=_COMPACT_AT_FILES)
                 except RefeedError as exc:
                     _log.warning("compaction_failed", table=name, code=exc.code, error=exc.message)
 
@@ -290,10 +311,10 @@ def _add(source: str, kind: str, found: Counter[str], counts: dict[str, int]) ->
         found[path] += count
 
 
-def _by_table(staged: StagedFiles) -> dict[str, list[WrittenFile]]:
-    found: dict[str, list[WrittenFile]] = {}
-    for part in staged.files:
-        found.setdefault(part.table, []).append(part.file)
+def _by_table(staged: Sequence[StagedParts]) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {}
+    for one in (one for part in staged for one in part.parts):
+        found.setdefault(one.table, []).append(one.part)
     return found
 
 

@@ -8,7 +8,7 @@ import structlog
 from connectors.bigquery.append import StreamAppender
 from connectors.bigquery.client import Clients
 from connectors.bigquery.leases import BigQueryLeases, LeaseState
-from connectors.bigquery.notes import NOTED_IDS_SCHEMA, Note, Notes
+from connectors.bigquery.notes import Note, Notes
 from connectors.bigquery.tables import TableId
 from model import failpoint
 from model.archive import Attempt
@@ -87,7 +87,7 @@ class Attempts(Generic[Outcome]):
         Their rows are committed, but that stream may not have acknowledged them.
         """
         if self._found is None or self._found.stream == stream:
-            return NOTED_IDS_SCHEMA.empty_table()
+            return self._notes.ids_schema.empty_table()
         return self._notes.read_ids(self._found)
 
     def commit(self, document: str, attempt: Attempt, ids: pa.Table | None) -> Outcome:

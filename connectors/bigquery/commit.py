@@ -69,7 +69,7 @@ class Committer:
         tables = {TableId.parse(name, ""): entry for name, entry in json.loads(note.document).items()}
         for table, entry in tables.items():
             # The archive comes last: where it is in, the dead letters are.
-            if not self._commit_streams(table, entry["streams"], ends_at):
+            if not self.commit_streams(table, entry["streams"], ends_at):
                 if not self._is_archived(note, [*tables][-1]):
                     return False
                 break
@@ -85,7 +85,7 @@ class Committer:
                 )
         return True
 
-    def _commit_streams(self, table: TableId, streams: Sequence[str], ends_at: float) -> bool:
+    def commit_streams(self, table: TableId, streams: Sequence[str], ends_at: float) -> bool:
         """Commit ``streams`` in one step; False when BigQuery has dropped them."""
         if not streams:
             return True

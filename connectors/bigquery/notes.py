@@ -54,9 +54,10 @@ class Notes:
     can be open, and rows of a COMMITTED stream can be queried as soon as they are appended.
     """
 
-    def __init__(self, clients: Clients, table: TableId) -> None:
+    def __init__(self, clients: Clients, table: TableId, ids_schema: pa.Schema = NOTED_IDS_SCHEMA) -> None:
         self._clients = clients
         self._table = table
+        self.ids_schema = ids_schema
 
     def open_fence(self) -> str:
         """Return a new fence's name."""
@@ -77,7 +78,7 @@ class Notes:
             "noted_at": datetime.now(UTC),
         }
         if ids is not None and ids.num_rows:
-            kept = ids.select(NOTED_IDS_SCHEMA.names).cast(NOTED_IDS_SCHEMA).combine_chunks()
+            kept = ids.select(self.ids_schema.names).cast(self.ids_schema).combine_chunks()
             step = max(1, int(kept.num_rows * _IDS_BYTES / max(kept.nbytes, 1)))
             rows += [
                 {**common, "kind": "ids", "ids": encode_rows(kept.slice(start, step))}
@@ -115,14 +116,14 @@ class Notes:
         return int(rows[0]["attempt"] or 0)
 
     def read_ids(self, note: Note) -> pa.Table:
-        """Return the ids that were noted with the attempt, in :data:`NOTED_IDS_SCHEMA`."""
+        """Return the ids that were noted with the attempt, in ``ids_schema``."""
         rows = self._query(
             "SELECT ids FROM {table} WHERE stream = @stream AND attempt = @attempt AND epoch = @epoch "
             "AND kind = 'ids'",
             {"stream": note.stream, "attempt": note.attempt, "epoch": note.epoch},
         )
         parts = [pa.ipc.open_stream(pa.BufferReader(row["ids"])).read_all() for row in rows]
-        return pa.concat_tables(parts) if parts else NOTED_IDS_SCHEMA.empty_table()
+        return pa.concat_tables(parts) if parts else self.ids_schema.empty_table()
 
     def _find(self, condition: str, parameters: dict[str, Any]) -> Note | None:
         rows = self._query(

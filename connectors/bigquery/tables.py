@@ -79,8 +79,7 @@ class TableSpec:
 
 def archive_specs(archive: TableId, partitioning: Partitioning, settings: BigQuerySettings) -> list[TableSpec]:
     """Return the archive, its dead letters and the record of its attempts, in this order."""
-    labels = {"app": "refeed", **dict(settings.labels)}
-    common: dict[str, Any] = {"labels": tuple(sorted(labels.items())), "kms_key": settings.kms_key}
+    common = _common(settings)
     return [
         TableSpec(
             archive,
@@ -100,16 +99,37 @@ def archive_specs(archive: TableId, partitioning: Partitioning, settings: BigQue
             clustering=("topic",),
             **common,
         ),
-        TableSpec(
-            archive.companion(ATTEMPTS),
-            "What each attempt of a backup stream wrote, noted before its commit.",
-            tuple(_fields(_ATTEMPT_COLUMNS)),
-            "day",
-            clustering=("lease",),
-            expiration_days=ATTEMPTS_DAYS,
-            **common,
-        ),
+        attempts_spec(archive, settings),
     ]
+
+
+def attempts_spec(anchor: TableId, settings: BigQuerySettings) -> TableSpec:
+    """Return the record of the attempts of streams that write to ``anchor`` and what lies beside it."""
+    return TableSpec(
+        anchor.companion(ATTEMPTS),
+        "What each attempt of a stream wrote, noted before its commit.",
+        tuple(_fields(_ATTEMPT_COLUMNS)),
+        "day",
+        clustering=("lease",),
+        expiration_days=ATTEMPTS_DAYS,
+        **_common(settings),
+    )
+
+
+def rows_spec(
+    table: TableId,
+    description: str,
+    columns: Sequence[Any],
+    partitioning: Partitioning,
+    settings: BigQuerySettings,
+) -> TableSpec:
+    """Return a table of rows that the pipeline writes; it is kept for ever and asks for no filter."""
+    return TableSpec(table, description, tuple(columns), partitioning, **_common(settings))
+
+
+def _common(settings: BigQuerySettings) -> dict[str, Any]:
+    labels = {"app": "refeed", **dict(settings.labels)}
+    return {"labels": tuple(sorted(labels.items())), "kms_key": settings.kms_key}
 
 
 _DEAD_LETTER_COLUMNS: Final = (

@@ -19,11 +19,11 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.lake.columns import arrow_schema
 from connectors.lake.files import sync_file
-from connectors.lake.rows import SCHEMA_PROPERTY, evolution_error
+from connectors.lake.rows import SCHEMA_PROPERTY
 from connectors.lake.tables import our_errors
 from model.entity import PARTITION_DATE
 from model.errors import MergeOvertakenError, WarehouseError
-from model.schema import Evolution, RowSchema, plan_evolution
+from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 
 _PARTITION: Final = pa.field(PARTITION_DATE, pa.date32())
 _WATERMARK: Final = "merge"

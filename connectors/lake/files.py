@@ -55,6 +55,11 @@ class WrittenFile:
         """How many rows were refused: none, Parquet takes every message."""
         return 0
 
+    @property
+    def refused(self) -> tuple[tuple[int, str], ...]:
+        """The places of rows that were refused, and why: none."""
+        return ()
+
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return asdict(self)

@@ -17,24 +17,14 @@ from deltalake.transaction import Transaction
 from connectors.lake.columns import arrow_schema
 from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
 from connectors.lake.tables import CONFIGURATION, LakeTable, our_errors
-from model.errors import EvolutionRefusedError, WarehouseError
-from model.schema import Evolution, Field, RowSchema, plan_evolution
+from model.errors import WarehouseError
+from model.schema import Evolution, Field, RowSchema, evolution_error, plan_evolution
 from model.table import Partitioning
 
 # Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
 SCHEMA_PROPERTY: Final = "refeed.schema"
 _TRIES: Final = 3
 _REWRITE_ROWS: Final = 10_000
-
-
-def evolution_error(table: str, evolution: Evolution) -> EvolutionRefusedError:
-    """Return the error that names everything in which ``table`` can't become what is wanted."""
-    return EvolutionRefusedError(
-        f"{table} can't become what is wanted: "
-        + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused),
-        table=table,
-        differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +73,8 @@ class RowTable(LakeTable):
         """Return another object for the same table, for another thread."""
         return RowTable(self._root, self.name, self.partitioning)
 
-    def writer(self) -> RowWriter:
-        """Return what writes the files that :meth:`commit` takes."""
+    def writer(self, schema: RowSchema | None = None) -> RowWriter:  # noqa: ARG002  files say it themselves
+        """Return what writes the files that :meth:`commit` takes; every schema's files are written alike."""
         return RowWriter(self.writer_uri(), self.partitioning)
 
     def schema(self) -> RowSchema | None:

@@ -1,7 +1,8 @@
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -53,3 +54,16 @@ def messages(*payloads: bytes, attributes: Mapping[str, str] | None = None, firs
         ],
         schema=PULLED_SCHEMA,
     )
+
+
+def frame(
+    results: Sequence[bytes | None], *, errors: Sequence[str | None] = (), faults: str = "{}"
+) -> SimpleNamespace:
+    """Return what Spark hands to foreachBatch: a row a task, over Arrow."""
+    rows = {
+        "slot": list(range(len(results))),
+        "result": pa.array(results, pa.binary()),
+        "error": pa.array(errors or [None] * len(results), pa.string()),
+        "faults": [faults] * len(results),
+    }
+    return SimpleNamespace(toArrow=lambda: pa.table(rows))

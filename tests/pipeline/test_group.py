@@ -3,6 +3,7 @@ from threading import Lock
 
 import pytest
 
+from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from jobs.stream.status import StatusFile
@@ -48,15 +49,13 @@ class Deployment:
             "default",
             registry=self.registry,
             plan_file=self.plan_file,
-            open_table=self.open_table,
+            tables=LakeRowTables(str(self.folder / "lake"), "backup.dead_letters", stream="s", lease="l"),
             pubsub=self.pubsub,
             is_embedded=True,
             ack_deadline_seconds=10,
             dead_letter_table="backup.dead_letters",
             max_bytes=1000,
             status=StatusFile(self.folder / "status.json"),
-            stream="s",
-            lease="l",
         )
         group.start()
         group.follow(self.committer)

@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.pull import PULLED_SCHEMA, PulledBatch, PullTarget
@@ -22,7 +22,7 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
-from tests.pipeline.conftest import messages
+from tests.pipeline.conftest import frame, messages
 
 SOURCES = b"sources:\n  hooks: {topic: hooks, schema: inferred, event_type_attribute: event}\n"
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
@@ -64,27 +64,24 @@ class Stream:
 
     def start(self) -> None:
         status = StatusFile(self.folder / "status.json")
+        tables = LakeRowTables(str(self.folder / "lake"), "backup.dead_letters", stream="s", lease="l")
         group = Group(
             "default",
             registry=self.registry,
             plan_file=self.plan_file,
-            open_table=self.open,
+            tables=tables,
             pubsub=self.pubsub,
             is_embedded=True,
             ack_deadline_seconds=10,
             dead_letter_table="backup.dead_letters",
             max_bytes=1_000_000,
             status=status,
-            stream="s",
-            lease="l",
         )
         self.stager = Stager(
-            open_table=self.open,
-            tables=group.start(),
+            tables=tables,
+            names=group.start(),
             journal=Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
             hold=self.backlog,
-            stream="s",
-            lease="l",
             status=status,
             learn=group.learn,
         )
@@ -103,8 +100,7 @@ class Stream:
         subscription = "refeed-pipeline.hooks"
         target = PullTarget(f"projects/p/subscriptions/{subscription}", subscription, "hooks", 10)
         task = StagingTask("secret").with_plan(self.plan_file.path.read_text())
-        result = SimpleNamespace(result=task(iter([PulledBatch(target, rows)])), error=None, faults="{}", slot=0)
-        self.stager.stage_batch(SimpleNamespace(collect=lambda: [result]), 0)
+        self.stager.stage_batch(frame([task(iter([PulledBatch(target, rows)]))]), 0)
 
     def drain(self, *, batches: int) -> None:
         for _ in range(batches):

@@ -1,11 +1,11 @@
 import json
 from collections import Counter
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.pubsub.pull import PulledBatch, PullTarget
 from jobs.stream.hold import Hold
@@ -17,7 +17,7 @@ from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
-from tests.pipeline.conftest import compile_protos, messages
+from tests.pipeline.conftest import compile_protos, frame, messages
 
 SOURCES = b"""
 sources:
@@ -76,28 +76,18 @@ class Stream:
         self.hold.is_crashing = False
         self.journal = Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
         self.stager = Stager(
-            open_table=self.open,
-            tables=TABLES,
+            tables=LakeRowTables(self.lake, "backup.dead_letters", stream="s", lease="l"),
+            names=TABLES,
             journal=self.journal,
             hold=self.hold,
-            stream="s",
-            lease="l",
             status=StatusFile(self.folder / "status.json"),
         )
         self.stager.recover()
 
     def batch(self, *slots) -> None:
         """Run one batch: a slot is the pulled batches of one task."""
-        rows = [
-            SimpleNamespace(
-                result=StagingTask("secret").with_plan(self.plan)(iter(batches)),
-                error=None,
-                faults="{}",
-                slot=number,
-            )
-            for number, batches in enumerate(slots)
-        ]
-        self.stager.stage_batch(SimpleNamespace(collect=lambda: rows), 0)
+        tasks = [StagingTask("secret").with_plan(self.plan)(iter(batches)) for batches in slots]
+        self.stager.stage_batch(frame(tasks), 0)
 
     def staged(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
@@ -235,12 +225,8 @@ def test_a_stream_whose_tables_were_taken_over_commits_and_acknowledges_nothing(
 def test_an_error_of_a_task_ends_the_batch_before_its_commits_and_leaves_no_file(stream):
     done = StagingTask("secret").with_plan(stream.plan)(iter([pulled("orders", b"{}")]))
     error = json.dumps({"code": "storage_full", "message": "the disk is full"})
-    rows = [
-        SimpleNamespace(result=done, error=None, faults='{"x": "away"}', slot=0),
-        SimpleNamespace(result=None, error=error, faults="{}", slot=1),
-    ]
     with pytest.raises(StorageFullError, match="the disk is full"):
-        stream.stager.stage_batch(SimpleNamespace(collect=lambda: rows), 0)
+        stream.stager.stage_batch(frame([done, None], errors=[None, error], faults='{"x": "away"}'), 0)
     assert stream.staged() == Counter()
     assert list((stream.folder / "lake" / "staging" / "orders").glob("*.parquet")) == []
 

@@ -158,7 +158,8 @@ class Queries:
                 sql, values, names = self._engine_text(analysis)
                 reader = connection.sql(sql, params=values).to_arrow_reader(_BATCH_ROWS)
                 schema = _renamed(reader.schema, names)
-                fields = _checked_fields(schema)
+                checked = _checked_fields(schema)
+                fields = analysis.fields or checked
                 entry = TableEntry(0, TableKey("", "", ""), {"schema": {"fields": fields}})
                 plain = entry.arrow_schema()
                 batches = [conform(batch.rename_columns(schema.names), plain) for batch in reader]
@@ -277,8 +278,10 @@ class Queries:
     def _describe(self, analysis: Analysis, connection: Any) -> list[dict[str, Any]]:
         with engine_errors(None):
             sql, values, names = self._engine_text(analysis)
-            schema = connection.sql(f"SELECT * FROM ({sql}) LIMIT 0", params=values).to_arrow_table().schema
-        return _checked_fields(_renamed(schema, names))
+            rows = connection.sql(f"SELECT * FROM ({sql}) LIMIT 0", params=values)
+            types, schema = rows.types, rows.to_arrow_table().schema
+        fields = [_with_json(*pair) for pair in zip(_checked_fields(_renamed(schema, names)), types, strict=True)]
+        return _as_stored(fields, analysis)
 
     def _engine_text(self, analysis: Analysis) -> tuple[str, Any, list[str] | None]:
         """Return DuckDB's text of a SELECT, its parameters, and names that its columns are to have.
@@ -348,6 +351,32 @@ def _checked_fields(schema: pa.Schema) -> list[dict[str, Any]]:
                 "prefixes _PARTITION, _TABLE_, _FILE_, _ROW_TIMESTAMP, __ROOT__ and _COLIDENTIFIER",
             )
     return fields_of(schema)
+
+
+def _with_json(field: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return a result's field as JSON where the engine says so: Arrow has a text for it."""
+    if kind.id == "list":
+        return _with_json(field, kind.child)
+    if kind.id == "struct":
+        children = [_with_json(*pair) for pair in zip(field["fields"], (t for _, t in kind.children), strict=True)]
+        return {**field, "fields": children}
+    return {**field, "type": "JSON"} if str(kind) == "JSON" else field
+
+
+def _as_stored(fields: list[dict[str, Any]], analysis: Analysis) -> list[dict[str, Any]]:
+    """Return the fields with the type of the column where an item is just a column of the one table."""
+    entries = list(analysis.entries.values())
+    query = analysis.statement.query
+    if len(entries) != 1 or not isinstance(query, exp.Select) or len(query.selects) != len(fields):
+        return fields
+    stored = {field["name"].lower(): field for field in entries[0].fields}
+    items = [item.unalias() for item in query.selects]
+    places = [stored.get(item.name.lower()) if isinstance(item, exp.Column) else None for item in items]
+    kept = ("type", "fields")
+    return [
+        {**field, **{name: place[name] for name in kept if name in place}} if place else field
+        for field, place in zip(fields, places, strict=True)
+    ]
 
 
 def _renamed(schema: pa.Schema, names: list[str] | None) -> pa.Schema:

@@ -265,9 +265,22 @@ def _settle(tree: exp.Expr) -> None:
         if isinstance(limit := node.this, exp.Limit):
             node.set("this", limit.this)
             node.replace(exp.func("LIST_SLICE", node.copy(), exp.Literal.number(1), limit.expression))
-    if any(node.args.get("offset") for node in tree.find_all(exp.Unnest)):
-        # DuckDB's ordinality counts from 1.
-        raise Problem("invalidQuery", "UNNEST ... WITH OFFSET is not among what is kept here")
+    _settle_json(tree)
+    _check_offsets(tree)
+
+
+def _settle_json(tree: exp.Expr) -> None:
+    """Let TO_JSON give JSON: sqlglot makes a text of it, as of TO_JSON_STRING."""
+    for node in list(tree.find_all(exp.JSONFormat)):
+        if node.args.get("to_json"):
+            node.replace(exp.cast(exp.Anonymous(this="to_json", expressions=[node.this.copy()]), "JSON"))
+
+
+def _check_offsets(tree: exp.Expr) -> None:
+    """Refuse offsets of UNNEST but to order by: DuckDB's ordinality counts from 1."""
+    for offset in [node.args["offset"].name for node in tree.find_all(exp.Unnest) if node.args.get("offset")]:
+        if any(c.name == offset and c.find_ancestor(exp.Order) is None for c in tree.find_all(exp.Column)):
+            raise Problem("invalidQuery", "WITH OFFSET is kept here for ORDER BY alone")
 
 
 def _hide_pseudo(node: exp.Table, alias: str) -> None:

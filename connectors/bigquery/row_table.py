@@ -1,0 +1,156 @@
+"""A table of rows in BigQuery: a schema that grows, partitions by when rows came in."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.row_schema import from_bigquery, time_paths, to_bigquery
+from connectors.bigquery.row_writer import BigQueryRowWriter
+from connectors.bigquery.tables import TableId, apply, read_table, rows_spec
+from connectors.bigquery.widening import widen_table
+from model.errors import WarehouseError
+from model.schema import Evolution, Field, RowSchema, evolution_error, plan_evolution
+from model.settings import BigQuerySettings
+from model.table import Partitioning
+
+_TRIES: Final = 3
+_CHANGE_SECONDS: Final = 60.0
+_QUERY_SECONDS: Final = 120.0
+
+
+class BigQueryRowTable:
+    """A table of rows, partitioned by when they came in; ``ingest_time`` is one of its columns.
+
+    Its schema is what BigQuery says, so that columns which others add have to be in the registry too.
+    """
+
+    def __init__(
+        self, clients: Clients, table: str, settings: BigQuerySettings, partitioning: Partitioning = "day"
+    ) -> None:
+        self.name = table
+        self.id = TableId.parse(table, clients.connection.project)
+        self._clients = clients
+        self._settings = settings
+        self._partitioning = partitioning
+
+    def exists(self) -> bool:
+        """Say whether the table has been created."""
+        return read_table(self._clients, self.id) is not None
+
+    def schema(self) -> RowSchema | None:
+        """Return the schema that the table has, None when there is no table yet."""
+        found = read_table(self._clients, self.id)
+        return None if found is None else from_bigquery(found)
+
+    def writer(self, schema: RowSchema) -> BigQueryRowWriter:
+        """Return what appends rows of ``schema``."""
+        return BigQueryRowWriter(
+            self._clients.connection, str(self.id), self._settings.append_bytes, time_paths(schema.fields)
+        )
+
+    def plan(self, wanted: RowSchema) -> Evolution:
+        """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
+        return _plan(self.schema(), wanted)
+
+    def evolve(self, wanted: RowSchema) -> Evolution:
+        """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
+
+        Raises:
+            EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
+            WarehouseError: BigQuery failed, or others changed the table all the time.
+        """
+
+        def call() -> Evolution | None:
+            table = read_table(self._clients, self.id)
+            evolution = _plan(None if table is None else from_bigquery(table), wanted)
+            if evolution.refused:
+                raise evolution_error(self.name, evolution)
+            if table is None:
+                self._create(evolution.schema)
+            elif evolution.changes and not self._change(table, evolution.schema):
+                return None
+            return evolution
+
+        for _ in range(_TRIES):
+            if (done := retry_passing(call, seconds=_CHANGE_SECONDS)) is not None:
+                return done
+        raise WarehouseError(f"{self.name} is changed by others all the time.")
+
+    def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:  # noqa: ARG002  in SQL
+        """Make the table what is wanted even where types change: every row is written again, in one job.
+
+        Whoever calls this holds the lease and commits nothing meanwhile. A crash is mended by the next call.
+
+        Raises:
+            EvolutionRefusedError: a column would be dropped, or BigQuery still has rows in its write buffer;
+                nothing was changed.
+            WarehouseError: BigQuery failed; nothing was changed.
+        """
+        table = read_table(self._clients, self.id)
+        evolution = _plan(None if table is None else from_bigquery(table), wanted)
+        if table is not None and evolution.refused:
+            widen_table(self._clients, self.id, table, wanted, evolution)
+        self.evolve(wanted)
+
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return every row, JSON as text; for small tables only.
+
+        Raises:
+            TableNotFoundError: there is no table.
+        """
+        config = bigquery.QueryJobConfig(
+            use_query_cache=False, labels={"app": "refeed", **dict(self._clients.connection.labels)}
+        )
+
+        def call() -> list[dict[str, Any]]:
+            with our_errors(f"reading {self.id}", JOB_ROLE):
+                job = self._clients.rest().query(
+                    f"SELECT * FROM `{self.id}`",  # noqa: S608  a checked name
+                    job_config=config,
+                    job_retry=None,
+                    **ONCE,
+                )
+                found = job.result(retry=None, timeout=_QUERY_SECONDS)
+                return [{field.name: _cell(row[field.name], field) for field in found.schema} for row in found]
+
+        return retry_passing(call, seconds=_QUERY_SECONDS)
+
+    def compact(self, *, max_small_files: int = 0) -> int:  # noqa: ARG002
+        """Return 0: BigQuery looks after its own storage."""
+        return 0
+
+    def _create(self, schema: RowSchema) -> None:
+        columns = to_bigquery(schema)
+        apply(self._clients, [rows_spec(self.id, schema.description, columns, self._partitioning, self._settings)])
+
+    def _change(self, table: Any, schema: RowSchema) -> bool:
+        """Change the very version that was read; False when somebody else changed it meanwhile."""
+        table.schema = to_bigquery(schema)
+        table.description = schema.description
+        with our_errors(f"changing {self.id}"):
+            try:
+                # The table's ETag goes along as If-Match.
+                self._clients.rest().update_table(table, ["schema", "description"], **ONCE)
+            except api.PreconditionFailed:
+                return False
+        return True
+
+
+def _plan(current: RowSchema | None, wanted: RowSchema) -> Evolution:
+    return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
+
+
+def _cell(cell: Any, field: Any, *, is_element: bool = False) -> Any:
+    """Return a cell of the client's as the lake has it: JSON as text."""
+    if cell is None:
+        return None
+    if field.mode == "REPEATED" and not is_element:
+        return [_cell(element, field, is_element=True) for element in cell]
+    if field.field_type in ("RECORD", "STRUCT"):
+        return {child.name: _cell(cell[child.name], child) for child in field.fields}
+    return json.dumps(cell) if field.field_type == "JSON" else cell

@@ -1,0 +1,118 @@
+"""What a task writes rows with: appended to a stream that waits for its commit, refused ones named."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from connectors.bigquery.client import Connection, process_clients
+from connectors.bigquery.row_schema import with_times
+from connectors.bigquery.rows import Refusal
+from connectors.bigquery.staged import StagedRows
+from connectors.bigquery.tables import TableId
+from connectors.bigquery.writer import PartWriter, TablePart
+from model.errors import WarehouseError, WarehouseUnavailableError
+
+# What tells the row of one message from that of another; a replay has its original's id.
+_IDENTITY: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "topic", "message_id")
+# "Storage Write API", error codes: SCHEMA_MISMATCH_EXTRA_FIELDS. New columns take minutes to be known there.
+_NOT_YET_KNOWN: Final = ("extra field", "SCHEMA_MISMATCH_EXTRA_FIELD")
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """Rows of one table that wait for their commit; small, and JSON-ready.
+
+    ``refused`` are rows that BigQuery refuses for good: their places in what was written, and why; ``rows`` are
+    the others. ``ingest_time`` is the same in all of them.
+    """
+
+    rows: int
+    ingest_time: str
+    tables: tuple[TablePart, ...]
+    refused: tuple[tuple[int, str], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the part that :meth:`as_json` described."""
+        tables = tuple(
+            TablePart(t["table"], t["stream"], StagedRows(**t["staged"]) if t["staged"] else None)
+            for t in fields["tables"]
+        )
+        refused = tuple((int(place), str(reason)) for place, reason in fields["refused"])
+        return cls(fields["rows"], fields["ingest_time"], tables, refused)
+
+
+@dataclass(frozen=True, slots=True)
+class BigQueryRowWriter:
+    """Appends rows to a stream of their table; picklable, so that tasks can carry it.
+
+    ``times`` are the paths of TIME columns, which come as texts.
+    """
+
+    connection: Connection
+    table: str
+    append_bytes: int
+    times: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return {
+            "connection": self.connection.as_json(),
+            "table": self.table,
+            "append_bytes": self.append_bytes,
+            "times": list(self.times),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the writer that :meth:`as_json` described."""
+        connection = Connection.from_json(fields["connection"])
+        return cls(connection, fields["table"], fields["append_bytes"], tuple(fields["times"]))
+
+    def write_rows(self, batches: Sequence[pa.RecordBatch]) -> RowPart:
+        """Append the rows of ``batches``, which have one schema and an ``ingest_time``, durably and unseen.
+
+        ``ingest_time`` becomes now, the same for every row. BigQuery drops what is never committed.
+
+        Raises:
+            WarehouseUnavailableError, QuotaExceededError: not now; nothing will be visible.
+            WarehouseError: not at all; nothing will be visible.
+        """
+        now = datetime.now(UTC)
+        table = pa.Table.from_batches(batches)
+        place = table.schema.get_field_index("ingest_time")
+        same = pa.repeat(pa.scalar(now, table.schema.field(place).type), table.num_rows)
+        table = with_times(table.set_column(place, table.schema.field(place), same), self.times)
+        target = TableId.parse(self.table, self.connection.project)
+        part = PartWriter(process_clients(self.connection), target, self.append_bytes)
+        try:
+            part.write(table.combine_chunks().to_batches())
+            tables, refusals = part.finish()
+        except WarehouseUnavailableError:
+            raise
+        except WarehouseError as exc:
+            if any(mark in exc.message for mark in _NOT_YET_KNOWN):
+                raise WarehouseUnavailableError(
+                    f"BigQuery does not write {self.table}'s new columns yet, which takes minutes: {exc.message}"
+                ) from exc
+            raise
+        refused = _places(table, refusals)
+        return RowPart(table.num_rows - len(refused), now.isoformat(), tuple(tables), refused)
+
+
+def _places(table: pa.Table, refusals: Iterable[Refusal]) -> tuple[tuple[int, str], ...]:
+    """Return where the refused rows are in ``table``: a message that is there twice is refused twice."""
+    names = [name for name in _IDENTITY if name in table.column_names]
+    reasons = {tuple(found.row.column(name)[0].as_py() for name in names): found.reason for found in refusals}
+    keys = zip(*(table.column(name).to_pylist() for name in names), strict=True) if reasons else ()
+    found = tuple((place, reasons[key]) for place, key in enumerate(keys) if key in reasons)
+    if len(found) < len(reasons):
+        raise WarehouseError(f"BigQuery refuses a row that belongs to no message: {next(iter(reasons.values()))}")
+    return found

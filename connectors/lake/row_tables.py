@@ -1,0 +1,131 @@
+"""The tables of rows that one stream writes in a lake: a lease and a commit for each of them."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connectors.lake.files import WrittenFile
+from connectors.lake.leases import LakeLeases
+from connectors.lake.rows import RowTable
+from model.archive import Attempt
+from model.errors import CommitOutcomeUnknownError, RefeedError
+from model.table import Partitioning
+
+_COMMITS_AT_ONCE: Final = 4
+_NO_IDS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("message_id", pa.string()),
+        ("publish_time", pa.timestamp("us", tz="UTC")),
+        ("table", pa.string()),
+    ]
+)
+
+
+class LakeRowTables:
+    """The tables that the stream ``stream`` writes under the lease ``lease``, each with an epoch of its own.
+
+    Who holds the lease stands beside the table ``anchor``; the epochs stand in the tables' logs, so that a commit
+    and its check are one transaction of the table.
+    """
+
+    def __init__(
+        self, root: str, anchor: str, partitioning: Partitioning = "day", *, stream: str, lease: str
+    ) -> None:
+        self._root = root
+        self._anchor = anchor
+        self._partitioning = partitioning
+        self._stream = stream
+        self._lease = lease
+        self._taken: dict[str, tuple[RowTable, int]] = {}
+
+    def create(self) -> None:
+        """Do nothing: a lake needs nothing beside its tables."""
+
+    def open(self, name: str) -> RowTable:
+        """Return the table ``name``, which need not exist yet."""
+        return RowTable(self._root, name, self._partitioning)
+
+    def leases(self) -> LakeLeases:
+        """Return where it stands who holds the lease."""
+        return LakeLeases(self.open(self._anchor))
+
+    def take(self, name: str) -> int:
+        """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
+        if name not in self._taken:
+            table = self.open(name)
+            self._taken[name] = (table, table.take_lease(self._lease))
+        return self._taken[name][0].committed_attempt(self._stream)
+
+    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+        """Return which of ``names`` have the rows of the attempt ``number``, for good."""
+        known = [name for name in names if name in self._taken or self.open(name).exists()]
+        return frozenset(name for name in known if self.take(name) == number)
+
+    def inherited_ids(self) -> pa.Table:
+        """Return no ids: a lake knows which attempt is in, and not whose messages they were."""
+        return _NO_IDS.empty_table()
+
+    def commit(
+        self,
+        parts: Mapping[str, Sequence[WrittenFile]],
+        number: int,
+        ids: pa.Table,  # noqa: ARG002
+    ) -> tuple[frozenset[str], RefeedError | None]:
+        """Add each table's ``parts`` by itself; return the tables that have theirs, and what kept another.
+
+        An unknown outcome, where there is one, is the failure that is returned.
+        """
+        failures: list[RefeedError] = []
+
+        def commit(name: str) -> bool:
+            self.take(name)
+            table, epoch = self._taken[name]
+            try:
+                table.commit(parts[name], Attempt(self._stream, number, self._lease, epoch))
+            except RefeedError as exc:
+                failures.append(exc)
+                return False
+            return True
+
+        names = sorted(parts)
+        with ThreadPoolExecutor(_COMMITS_AT_ONCE) as pool:
+            committed = [name for name, is_in in zip(names, pool.map(commit, names), strict=True) if is_in]
+        unknown = [failure for failure in failures if isinstance(failure, CommitOutcomeUnknownError)]
+        return frozenset(committed), next(iter(unknown or failures), None)
+
+    def append(self, name: str, batch: pa.RecordBatch) -> None:
+        """Append rows of the driver's own to a table that nothing else writes, in one commit.
+
+        Raises:
+            LeaseLostError: another stream of the group took over.
+            WarehouseError: nothing was appended.
+        """
+        number = self.take(name) + 1
+        table, epoch = self._taken[name]
+        file = table.writer().write_rows([batch])
+        table.commit([file], Attempt(self._stream, number, self._lease, epoch))
+
+    def parse_part(self, fields: Mapping[str, Any]) -> WrittenFile:
+        """Return the part that its ``as_json`` described."""
+        return WrittenFile.from_json(fields)
+
+    def without(self, name: str, part: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
+        """Write the part again without the rows where ``is_unwanted`` holds; None when none are left."""
+        writer = self.open(name).writer()
+        kept = writer.write_without(part, is_unwanted)
+        writer.delete(part)
+        return kept
+
+    def drop(self, name: str, part: WrittenFile) -> None:
+        """Delete a part that will not be committed."""
+        self.open(name).writer().delete(part)
+
+    def least_seconds(self, parts: int) -> float:  # noqa: ARG002
+        """Return 0: a lake has no quotas."""
+        return 0.0
+
+    def close(self) -> None:
+        """Do nothing: a lake has no connections."""

@@ -1,0 +1,158 @@
+"""What the pipeline needs of the tables that it writes, and the tables that the settings choose."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from jobs.stream.lease import LeaseStore
+from model.errors import RefeedError, SettingsError
+from model.schema import Evolution, Field, RowSchema
+from model.settings import Settings
+
+
+class Part(Protocol):
+    """Rows for one table that one task wrote and nobody sees yet; small, and JSON-ready."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows wait for their commit."""
+
+    @property
+    def refused(self) -> tuple[tuple[int, str], ...]:
+        """The places of rows that the warehouse refuses for good, and why; they are not among ``rows``."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the tables' ``parse_part`` takes."""
+
+
+class RowWriter(Protocol):
+    """What a task writes one table's rows with; picklable."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :func:`open_row_writer` takes."""
+
+    def write_rows(self, batches: Sequence[pa.RecordBatch]) -> Part:
+        """Write the rows of ``batches``, which have one schema and an ``ingest_time``, durably and unseen.
+
+        ``ingest_time`` becomes now, the same for every row.
+        """
+
+
+class RowTable(Protocol):
+    """A table of rows, partitioned by when they came in; ``ingest_time`` is one of its columns."""
+
+    name: str
+
+    def exists(self) -> bool:
+        """Say whether the table has been created."""
+
+    def schema(self) -> RowSchema | None:
+        """Return the schema of the table, None when there is no table yet."""
+
+    def plan(self, wanted: RowSchema) -> Evolution:
+        """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
+
+    def evolve(self, wanted: RowSchema) -> Evolution:
+        """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
+
+        Raises:
+            EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
+        """
+
+    def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:
+        """Make the table what is wanted even where types become wider: every row is written again.
+
+        ``convert`` makes a cell of a column that was one field and becomes another; a warehouse that converts in
+        SQL does the same. Nobody commits to the table meanwhile.
+        """
+
+    def writer(self, schema: RowSchema) -> RowWriter:
+        """Return what writes rows of ``schema``, which is the table's or has fewer columns."""
+
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return every row, JSON as text; for small tables only."""
+
+    def compact(self, *, max_small_files: int = 0) -> int:
+        """Merge small files, and return how many went away."""
+
+
+class RowTables(Protocol):
+    """The tables that one stream writes under one lease; whoever lost the lease can't commit to any of them."""
+
+    def create(self) -> None:
+        """Create what the tables need beside themselves; again is fine."""
+
+    def open(self, name: str) -> RowTable:
+        """Return the table ``name``, which need not exist yet."""
+
+    def leases(self) -> LeaseStore:
+        """Return where it stands who holds the lease."""
+
+    def take(self, name: str) -> int:
+        """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
+
+    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+        """Return which of ``names`` have the rows of the attempt ``number``, for good."""
+
+    def inherited_ids(self) -> pa.Table:
+        """Return ids, and their tables, that another home committed and perhaps did not acknowledge."""
+
+    def commit(
+        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+    ) -> tuple[frozenset[str], RefeedError | None]:
+        """Add each table's ``parts`` once; return the tables that have theirs, and what kept another.
+
+        ``ids`` are those of the messages; a warehouse may keep them for whoever has to take over. An outcome that
+        nobody knows is raised or returned as a CommitOutcomeUnknownError.
+        """
+
+    def append(self, name: str, batch: pa.RecordBatch) -> None:
+        """Append rows of the driver's own to a table that no task writes, once."""
+
+    def parse_part(self, fields: Mapping[str, Any]) -> Part:
+        """Return the part that its ``as_json`` described."""
+
+    def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Part | None:
+        """Return the part without the rows where ``is_unwanted`` holds, the old one dropped.
+
+        None says that nothing is left of it, or that a part is taken whole here or not at all.
+        """
+
+    def drop(self, name: str, part: Any) -> None:
+        """Give up a part that will not be committed."""
+
+    def least_seconds(self, parts: int) -> float:
+        """Return how long a batch of so many parts has to last for the warehouse's quotas."""
+
+    def close(self) -> None:
+        """End the connections."""
+
+
+def open_row_tables(settings: Settings, *, stream: str, lease: str) -> RowTables:
+    """Return the tables of REFEED_WAREHOUSE for ``stream``; nothing is created or read yet."""
+    anchor, partitioning = settings.dead_letter_table, settings.archive_partitioning
+    if settings.warehouse == "bigquery":
+        from connectors.bigquery.row_tables import BigQueryRowTables
+
+        bigquery = settings.bigquery
+        if (bigquery.host is None) != (bigquery.storage_host is None):
+            raise SettingsError(
+                "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST belong together: set both for a "
+                "stand-in, neither for Google BigQuery."
+            )
+        return BigQueryRowTables(settings.project, anchor, bigquery, partitioning, stream=stream, lease=lease)
+    from connectors.lake.row_tables import LakeRowTables
+
+    return LakeRowTables(settings.lake, anchor, partitioning, stream=stream, lease=lease)
+
+
+def open_row_writer(fields: Mapping[str, Any]) -> RowWriter:
+    """Return the writer that its ``as_json`` described, in a task; a lake's names its folder."""
+    if "connection" in fields:
+        from connectors.bigquery.row_writer import BigQueryRowWriter
+
+        return BigQueryRowWriter.from_json(fields)
+    from connectors.lake.rows import RowWriter as LakeRowWriter
+
+    return LakeRowWriter.from_json(fields)

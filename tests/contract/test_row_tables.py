@@ -1,0 +1,274 @@
+"""What the pipeline needs of its tables, the same in the lake and in BigQuery (against the stand-in)."""
+
+import uuid
+from collections import Counter
+from datetime import UTC, datetime, time
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from connectors.lake.columns import arrow_schema
+from model.errors import EvolutionRefusedError, LeaseLostError
+from model.schema import Field, RowSchema
+from model.settings import read_settings
+from pipeline.shapes import widen_value
+from pipeline.warehouse import open_row_tables, open_row_writer
+from tests.standin.fixture import session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
+
+NOON = datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+INGEST_TIME = Field("ingest_time", "TIMESTAMP", description="When the row was written.")
+ORDERS = RowSchema(
+    (
+        Field("id", "INT64", description="The order."),
+        Field("lines", "RECORD", "REPEATED", fields=(Field("sku", "STRING"), Field("count", "INT64"))),
+        Field("raw", "JSON"),
+        Field("at", "TIME"),
+        Field("body", "BYTES"),
+        Field("_message_id", "STRING"),
+        INGEST_TIME,
+    ),
+    "Orders as they came.",
+)
+
+
+class World:
+    """One warehouse's tables of one stream, and a way to read them that is not their own."""
+
+    def __init__(self, warehouse, settings, standin) -> None:
+        self.warehouse = warehouse
+        self.settings = settings
+        self.standin = standin
+        self._opened = []
+        self.dataset = settings.dead_letter_table.rpartition(".")[0]
+        self.orders, self.members = self.name("orders"), self.name("members")
+        self.tables = self.start()
+
+    def name(self, table: str) -> str:
+        return f"{self.dataset}.{table}"
+
+    def start(self, stream: str = "s"):
+        """Return the tables of a stream that holds the lease; an older one has lost it."""
+        tables = open_row_tables(self.settings, stream=stream, lease="l")
+        self._opened.append(tables)
+        tables.create()
+        tables.open(self.settings.dead_letter_table).evolve(RowSchema((INGEST_TIME,)))
+        tables.leases().take_lease("l")
+        for name in (self.orders, self.members):
+            tables.open(name).evolve(ORDERS)
+            tables.take(name)
+        return tables
+
+    def write(self, name: str, *ids: int, schema: RowSchema = ORDERS):
+        """Write a part as a task does: with a writer that came as JSON."""
+        writer = open_row_writer(self.tables.open(name).writer(schema).as_json())
+        part = writer.write_rows([rows(*ids)])
+        return self.tables.parse_part(part.as_json())
+
+    def rows(self, name: str) -> list[dict]:
+        if self.warehouse == "lake":
+            table = DeltaTable(self.tables.open(name).uri).to_pyarrow_table().to_pylist()
+            return sorted(table, key=lambda row: row["id"])
+        sql = f"SELECT * FROM `{name}` WHERE _PARTITIONTIME IS NOT NULL ORDER BY id"
+        return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
+
+    def ids(self, name: str) -> list[int]:
+        return [row["id"] for row in self.rows(name)]
+
+    def close(self) -> None:
+        for tables in self._opened:
+            tables.close()
+
+
+def rows(*ids: int) -> pa.RecordBatch:
+    found = [
+        {
+            "id": number,
+            "lines": [{"sku": "ключ", "count": n} for n in range(number % 3)],
+            "raw": '{"a":[1,null]}',
+            "at": "12:30:00.500000",
+            "body": b"\x00\xff",
+            "_message_id": str(number),
+            "ingest_time": NOON,
+        }
+        for number in ids
+    ]
+    return pa.RecordBatch.from_pylist(found, schema=arrow_schema(ORDERS))
+
+
+def ids_of(name: str, *ids: int) -> pa.Table:
+    """Return the ids of messages whose rows belong to the table ``name``."""
+    return pa.table(
+        {
+            "topic": ["orders"] * len(ids),
+            "message_id": [str(number) for number in ids],
+            "publish_time": pa.array([NOON] * len(ids), pa.timestamp("us", tz="UTC")),
+            "table": [name] * len(ids),
+        }
+    )
+
+
+@pytest.fixture(params=["lake", "bigquery"])
+def world(request, tmp_path, shared_standin):
+    settings = read_settings(
+        {
+            **shared_standin.environment,
+            "REFEED_WAREHOUSE": request.param,
+            "REFEED_PROJECT": "shop",
+            "REFEED_DEAD_LETTER_TABLE": f"d{uuid.uuid4().hex[:12]}.dead_letters",
+        },
+        home=tmp_path / "home",
+    )
+    found = World(request.param, settings, shared_standin)
+    yield found
+    found.close()
+
+
+def columns(world) -> dict[str, str]:
+    schema = world.tables.open(world.orders).schema()
+    return {field.name: f"{field.type} {field.mode}" for field in schema.fields}
+
+
+def test_a_table_has_the_schema_that_it_was_given_and_nothing_changes_the_second_time(world):
+    table = world.tables.open(world.orders)
+    assert table.exists()
+    assert table.schema() == ORDERS
+    assert table.evolve(ORDERS).changes == ()
+    assert not world.tables.open(world.name("nothing")).exists()
+    assert world.tables.open(world.name("nothing")).schema() is None
+
+
+def test_columns_are_added_at_the_end_and_descriptions_are_taken_up_also_inside_of_records(world):
+    line = Field("lines", "RECORD", "REPEATED", fields=(*ORDERS.fields[1].fields, Field("price", "NUMERIC")))
+    described = Field("id", "INT64", description="The order's number.")
+    wanted = RowSchema((described, line, *ORDERS.fields[2:], Field("more", "STRING", "REPEATED")), "New.")
+    changes = {change.path for change in world.tables.open(world.orders).evolve(wanted).changes}
+    assert changes == {"", "id", "lines.price", "more"}
+    assert world.tables.open(world.orders).schema() == wanted
+    part = world.write(world.orders, 4)  # of the schema before
+    world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 4))
+    (row,) = world.rows(world.orders)
+    assert [line["price"] for line in row["lines"]] == [None]
+    assert not row["more"]
+
+
+def test_a_change_that_can_t_be_made_is_refused_whole_with_every_difference_named(world):
+    wanted = RowSchema((Field("id", "STRING"), Field("lines", "STRING"), *ORDERS.fields[3:], Field("new", "BOOL")))
+    with pytest.raises(EvolutionRefusedError) as refused:
+        world.tables.open(world.orders).evolve(wanted)
+    differences = {found["path"]: found["text"] for found in refused.value.details["differences"]}
+    assert differences["id"] == "is INT64, wanted is STRING"
+    assert differences["raw"] == "was JSON and is gone"
+    assert {"lines", "lines.sku", "lines.count"} <= differences.keys()
+    assert world.tables.open(world.orders).schema() == ORDERS
+
+
+def test_what_is_written_is_seen_once_it_is_committed_and_then_as_it_was(world):
+    part = world.write(world.orders, 1, 2)
+    assert (part.rows, part.refused) == (2, ())
+    assert world.rows(world.orders) == []
+    assert world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 1, 2)) == ({world.orders}, None)
+    first, second = world.rows(world.orders)
+    assert first["ingest_time"] == second["ingest_time"] > NOON
+    assert [[dict(line) for line in row["lines"]] for row in (first, second)] == [
+        [{"sku": "ключ", "count": 0}],
+        [{"sku": "ключ", "count": 0}, {"sku": "ключ", "count": 1}],
+    ]
+    assert (first["body"], first["_message_id"]) == (b"\x00\xff", "1")
+    assert first["at"] in ("12:30:00.500000", time(12, 30, 0, 500000))
+
+
+def test_an_attempt_over_several_tables_and_tasks_is_in_each_of_them(world):
+    parts = {
+        world.orders: [world.write(world.orders, 1), world.write(world.orders, 2)],
+        world.members: [world.write(world.members, 3)],
+    }
+    committed, failure = world.tables.commit(parts, 7, ids_of(world.orders, 1, 2))
+    assert (committed, failure) == ({world.orders, world.members}, None)
+    assert (world.ids(world.orders), world.ids(world.members)) == ([1, 2], [3])
+    again = world.start()
+    assert again.settle(7, [world.orders, world.members]) == {world.orders, world.members}
+    assert again.take(world.orders) == 7
+    assert (world.ids(world.orders), world.ids(world.members)) == ([1, 2], [3])
+
+
+def test_an_attempt_that_was_never_made_is_in_no_table(world):
+    world.write(world.orders, 1)  # its driver died before the commit
+    again = world.start()
+    assert again.settle(1, [world.orders, world.members]) == frozenset()
+    assert world.rows(world.orders) == []
+
+
+def test_a_stream_that_lost_its_lease_commits_to_no_table(world):
+    part = world.write(world.orders, 1)
+    successor = world.start("t")
+    try:
+        committed, failure = world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 1))
+    except LeaseLostError as exc:
+        committed, failure = frozenset(), exc
+    assert (committed, type(failure)) == (frozenset(), LeaseLostError)
+    assert world.rows(world.orders) == []
+    world.tables = successor
+    successor.commit({world.orders: [world.write(world.orders, 2)]}, 1, ids_of(world.orders, 2))
+    assert world.ids(world.orders) == [2]
+
+
+def test_rows_that_are_unwanted_are_left_out_or_the_whole_part_is(world):
+    part = world.tables.without(world.orders, world.write(world.orders, 1, 2), pa.array([True, False]))
+    if part is not None:
+        world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 2))
+    assert world.ids(world.orders) == ([] if part is None else [2])
+    assert world.tables.without(world.orders, world.write(world.orders, 1), pa.array([True])) is None
+
+
+def test_a_part_that_was_dropped_is_never_seen(world):
+    dropped, kept = world.write(world.orders, 1), world.write(world.orders, 2)
+    world.tables.drop(world.orders, dropped)
+    world.tables.commit({world.orders: [kept]}, 1, ids_of(world.orders, 2))
+    assert world.ids(world.orders) == [2]
+
+
+def test_rows_of_the_driver_s_own_are_appended_between_the_attempts(world):
+    world.tables.append(world.members, rows(1))
+    world.tables.commit({world.orders: [world.write(world.orders, 5)]}, 3, ids_of(world.orders, 5))
+    world.tables.append(world.members, rows(2))
+    found = world.tables.open(world.members).read_rows()
+    assert Counter(row["id"] for row in found) == Counter([1, 2])
+    assert {row["raw"].replace(" ", "") for row in found} == {'{"a":[1,null]}'}
+    again = world.start()
+    assert again.settle(3, [world.orders]) == {world.orders}
+
+
+def test_a_lease_says_who_holds_it_to_every_other_home(world):
+    world.tables.leases().write_lease("l", b'{"one": 1}')
+    assert world.start("t").leases().read_lease("l") == b'{"one": 1}'
+    assert world.tables.leases().read_lease("nobody's") is None
+
+
+def test_columns_become_wider_with_the_rows_that_are_there(world):
+    world.tables.commit({world.orders: [world.write(world.orders, 1, 2)]}, 1, ids_of(world.orders, 1, 2))
+    wider = RowSchema(
+        (
+            Field("id", "FLOAT64"),
+            Field("lines", "RECORD", "REPEATED", fields=(Field("sku", "JSON"), Field("count", "STRING"))),
+            *ORDERS.fields[2:],
+            Field("more", "BOOL"),
+        ),
+        "Wider.",
+    )
+    world.tables.open(world.orders).rewrite(wider, widen_value)
+    assert world.tables.open(world.orders).schema() == wider
+    first, second = world.rows(world.orders)
+    assert (first["id"], second["id"], first["more"]) == (1.0, 2.0, None)
+    assert [line["count"] for line in second["lines"]] == ["0", "1"]
+    assert all("ключ" in line["sku"] for line in second["lines"])
+    world.tables.open(world.orders).rewrite(wider, widen_value)
+    assert world.ids(world.orders) == [1.0, 2.0]
+
+
+def test_a_rewrite_drops_no_column(world):
+    with pytest.raises(EvolutionRefusedError):
+        world.tables.open(world.orders).rewrite(RowSchema(ORDERS.fields[1:]), widen_value)
+    assert "id" in columns(world)
