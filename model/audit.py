@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from model.errors import AuditFailedError
@@ -15,6 +15,7 @@ AUDITS_TABLE: Final = "merge_audits"
 AUDIT_SCHEMA: Final = RowSchema(
     (
         Field("source", "STRING", description="The data source that was merged."),
+        Field("merge", "STRING", description="Which merge of it: its rows are one a check."),
         Field("until", "TIMESTAMP", description="Up to when the merge takes what came to staging."),
         Field("name", "STRING", description="keys_unique, counts_reconciled or freshness."),
         Field("is_passed", "BOOL", description="Whether it holds; else nothing was committed."),
@@ -48,9 +49,16 @@ class Audit:
         """Return it in the API's shape."""
         return asdict(self)
 
-    def to_row(self, source: str, until: datetime) -> dict[str, Any]:
-        """Return it as a row of :data:`AUDIT_SCHEMA`, but for ``ingest_time``."""
-        return {**self.to_json(), "source": source, "until": until, "details": json.dumps(dict(self.details))}
+    def to_row(self, source: str, merge: str, until: datetime) -> dict[str, Any]:
+        """Return it as a row of :data:`AUDIT_SCHEMA`; ``ingest_time`` is now."""
+        return {
+            **self.to_json(),
+            "source": source,
+            "merge": merge,
+            "until": until,
+            "details": json.dumps(dict(self.details)),
+            "ingest_time": datetime.now(UTC),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ class BigQuerySettings:
     """Where and how BigQuery keeps the tables; labels are pairs, so that the object stays hashable.
 
     ``host`` and ``storage_host`` are a stand-in's REST URL and gRPC ``host:port``; without them Google is meant.
-    ``append_bytes`` is the largest append request, ``streams_per_hour`` what a backup may create of the quota.
+    ``append_bytes`` is the largest append request, ``streams_per_hour`` what a backup may create of the quota,
+    ``merge_max_bytes_billed`` what each query of a merge may cost.
     """
 
     location: str
@@ -39,6 +40,22 @@ class BigQuerySettings:
     labels: tuple[tuple[str, str], ...]
     append_bytes: int
     streams_per_hour: int
+    merge_max_bytes_billed: int = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class DataprocSettings:
+    """Where batches of Dataproc Serverless run, and as what; ``host`` is a stand-in's gRPC ``host:port``."""
+
+    region: str | None
+    image: str | None
+    runtime_version: str
+    service_account: str | None
+    subnetwork: str | None
+    history_server: str | None
+    ttl_seconds: int
+    labels: tuple[tuple[str, str], ...]
+    host: str | None
 
 
 # What Standard Webhooks asks of a secret.
@@ -81,6 +98,7 @@ class Settings:
     merge_at: time | None
     launcher: str
     connect_url: str | None
+    dataproc: DataprocSettings
     max_running: int
     pause_idle_seconds: float
     approval_rows: int
@@ -180,6 +198,9 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
             labels=get("REFEED_BIGQUERY_LABELS", "", _labels),
             append_bytes=get("REFEED_BIGQUERY_APPEND_BYTES", "9500000", _whole(100_000, 19_000_000)),
             streams_per_hour=get("REFEED_BIGQUERY_STREAMS_PER_HOUR", "8000", _whole(60, 10_000_000)),
+            merge_max_bytes_billed=get(
+                "REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED", str(10**12), _whole(10 * 2**20, 10**18)
+            ),
         ),
         ack_deadline_seconds=get("REFEED_ACK_DEADLINE_SECONDS", "60", _whole(10, 600)),
         backup_label=get("REFEED_BACKUP_LABEL", "", _optional(parse_label)),
@@ -202,8 +223,19 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         # Set and empty is off, which to every other variable is not set.
         merge_at=get("REFEED_MERGE_AT", "off" if env.get("REFEED_MERGE_AT") == "" else "00:15", _time_of_day),
         jobs_folder=get("REFEED_JOBS_FOLDER", "", _jobs_folder),
-        launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit")),
+        launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit", "dataproc")),
         connect_url=env.get("REFEED_CONNECT_URL") or None,
+        dataproc=DataprocSettings(
+            region=get("REFEED_DATAPROC_REGION", "", _optional(_region)),
+            image=env.get("REFEED_DATAPROC_IMAGE") or None,
+            runtime_version=get("REFEED_DATAPROC_RUNTIME", "2.3", str),
+            service_account=env.get("REFEED_DATAPROC_SERVICE_ACCOUNT") or None,
+            subnetwork=env.get("REFEED_DATAPROC_SUBNET") or None,
+            history_server=env.get("REFEED_DATAPROC_HISTORY_SERVER") or None,
+            ttl_seconds=get("REFEED_DATAPROC_TTL_SECONDS", "86400", _whole(600, 14 * 86400)),
+            labels=get("REFEED_DATAPROC_LABELS", "", _labels),
+            host=env.get("REFEED_DATAPROC_HOST") or None,
+        ),
         max_running=get("REFEED_MAX_RUNNING", "4", _whole(1, 1000)),
         approval_rows=get("REFEED_APPROVAL_ROWS", "0", _whole(0, 10**12)),
         pause_idle_seconds=get("REFEED_PAUSE_IDLE_SECONDS", "600", _number(0, 86400)),
@@ -224,10 +256,12 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         notify_url=get("REFEED_NOTIFY_URL", "", _web_address),
         notify_secret=get("REFEED_NOTIFY_SECRET", "", parse_notify_secret),
     )
-    # Dead letters are there to be replayed; on BigQuery no pipeline writes them yet.
-    if settings.warehouse == "lake" and not faults:
+    # Dead letters are there to be replayed.
+    if not faults:
         tables = dict.fromkeys((*settings.query_tables, settings.dead_letter_table))
         settings = replace(settings, query_tables=tuple(tables))
+    if settings.launcher == "dataproc" and not faults:
+        faults += _dataproc_faults(settings)
     # An audience is what keeps a token that was made for another service out of this one.
     if settings.oidc_issuer and not settings.oidc_audience:
         faults.append("REFEED_OIDC_AUDIENCE is missing: with REFEED_OIDC_ISSUER it says whom tokens are meant for")
@@ -236,6 +270,22 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
     if faults:
         raise SettingsError("Wrong settings: " + "; ".join(faults), faults=faults)
     return settings
+
+
+def _dataproc_faults(settings: Settings) -> list[str]:
+    """Return what drivers that share nothing with this machine but Google Cloud would miss."""
+    missing = {
+        "REFEED_DATAPROC_REGION": settings.dataproc.region,
+        "REFEED_DATAPROC_IMAGE": settings.dataproc.image,
+    }
+    faults = [
+        f"{name} is missing: REFEED_LAUNCHER=dataproc needs it" for name, value in missing.items() if not value
+    ]
+    if not (settings.jobs_folder or "").startswith("gs://"):
+        faults.append("REFEED_JOBS_FOLDER is no gs://bucket/prefix: batches share no disk with the API")
+    if settings.warehouse != "bigquery":
+        faults.append("REFEED_WAREHOUSE is not bigquery: a batch sees no lake on this machine's disk")
+    return faults
 
 
 def _optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -371,6 +421,12 @@ def _flag(text: str) -> bool:
 def _location(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9\-]{1,40}", text):
         raise ValueError("takes a BigQuery location such as EU or europe-west1")
+    return text
+
+
+def _region(text: str) -> str:
+    if not re.fullmatch(r"[a-z]+-[a-z]+\d+", text):
+        raise ValueError("takes a region such as europe-west1")
     return text
 
 

@@ -13,6 +13,11 @@ def open_merger(settings: Settings, *, folder: Path | None = None, spark: object
     ``folder`` holds what a lake's merge has on the way; with ``spark``, a session whose executors see lake and
     folder, each partition is a task of it, else they are merged by threads here.
     """
+    audits = f"{settings.archive_table.split('.')[-2]}.{AUDITS_TABLE}"
+    if settings.warehouse == "bigquery":
+        from reporting.bigquery import BigQueryMerger
+
+        return BigQueryMerger(settings.project, audits, settings.bigquery)
     from connectors.lake.merging import MergeLimits
     from reporting.lake import LakeMerger
     from reporting.spark import SparkTasks
@@ -21,7 +26,7 @@ def open_merger(settings: Settings, *, folder: Path | None = None, spark: object
     work = folder or settings.home / "merges"
     return LakeMerger(
         settings.lake,
-        f"{settings.archive_table.split('.')[-2]}.{AUDITS_TABLE}",
+        audits,
         folder=work,
         tasks=LocalTasks() if spark is None else SparkTasks(spark),
         limits=MergeLimits(settings.query_memory, work / "spill"),

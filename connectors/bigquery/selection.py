@@ -28,7 +28,7 @@ from model.errors import (
 
 _RETRY_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.5
-_FINGERPRINT: Final = "refeed_fingerprint"
+FINGERPRINT: Final = "refeed_fingerprint"
 # "BigQuery error messages" (Google), and what the service says of maximum_bytes_billed.
 _TOO_LARGE: Final = frozenset(
     {"bytesBilledLimitExceeded", "billingTierLimitExceeded", "resourcesExceeded", "responseTooLarge", "timeout"}
@@ -83,7 +83,7 @@ class SelectionJobs:
         config.use_query_cache = False
 
         def call() -> DryRunAnswer:
-            with _query_errors("trying the query"):
+            with query_errors("trying the query"):
                 job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
             return DryRunAnswer(int(job.total_bytes_processed or 0), dict(job._properties))  # noqa: SLF001 no other way to its JSON
 
@@ -108,7 +108,7 @@ class SelectionJobs:
             QueryError: BigQuery refuses the query.
             WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
         """
-        fingerprint = _fingerprint(sql, parameters)
+        mark = fingerprint(sql, parameters)
         self._create_table(backfill, datetime.now(UTC) + keep)
         config = self._config(parameters)
         config.destination = str(self.table_of(backfill))
@@ -120,18 +120,18 @@ class SelectionJobs:
             **config.labels,
             **(labels or {}),
             "refeed_backfill": _name(backfill),
-            _FINGERPRINT: fingerprint,
+            FINGERPRINT: mark,
         }
 
         def call() -> str:
-            with _query_errors(f"starting the query of {backfill}"):
+            with query_errors(f"starting the query of {backfill}"):
                 try:
                     job = self._clients.rest().query(
                         sql, job_id=job_id(backfill), job_config=config, job_retry=None, **ONCE
                     )
                 except api.Conflict:
                     job = self._clients.rest().get_job(job_id(backfill), **ONCE)
-            if (job.labels or {}).get(_FINGERPRINT) != fingerprint:
+            if (job.labels or {}).get(FINGERPRINT) != mark:
                 raise IdempotencyKeyReusedError(f"{backfill} has a query job already, with another query.")
             return str(job.job_id)
 
@@ -157,7 +157,7 @@ class SelectionJobs:
                 is_cancelled = True
             time.sleep(_POLL_SECONDS)
         if job.error_result is not None:
-            raise _job_error(job, f"The query of {backfill} failed")
+            raise job_error(job, f"The query of {backfill} failed")
 
         def call() -> SelectedTable:
             with our_errors(f"reading the selection of {backfill}"):
@@ -236,7 +236,8 @@ class SelectionJobs:
 
     def _config(self, parameters: Mapping[str, QueryParameter]) -> Any:
         return bigquery.QueryJobConfig(
-            query_parameters=[_parameter(name, given) for name, given in parameters.items()], labels=self._labels()
+            query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
+            labels=self._labels(),
         )
 
     def _labels(self) -> dict[str, str]:
@@ -258,12 +259,14 @@ def _name(backfill: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", backfill.lower())
 
 
-def _fingerprint(sql: str, parameters: Mapping[str, QueryParameter]) -> str:
+def fingerprint(sql: str, parameters: Mapping[str, QueryParameter]) -> str:
+    """Return what tells this query from any other, short enough for a label."""
     document = [sql, [[name, given.type, repr(given.value)] for name, given in sorted(parameters.items())]]
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:40]
 
 
-def _parameter(name: str, given: QueryParameter) -> Any:
+def parameter_of(name: str, given: QueryParameter) -> Any:
+    """Return a parameter as Google's client takes it."""
     array = re.fullmatch(r"ARRAY<\s*(\w+)\s*>", given.type)
     if array:
         return bigquery.ArrayQueryParameter(name, array[1], list(given.value or ()))
@@ -271,7 +274,7 @@ def _parameter(name: str, given: QueryParameter) -> Any:
 
 
 @contextmanager
-def _query_errors(what: str) -> Iterator[None]:
+def query_errors(what: str) -> Iterator[None]:
     """Raise what BigQuery says against a query as a QueryError, everything else as :func:`our_errors` does."""
     try:
         yield
@@ -289,7 +292,8 @@ def _query_error(exc: Exception, what: str) -> RefeedError:
     return found
 
 
-def _job_error(job: Any, what: str) -> RefeedError:
+def job_error(job: Any, what: str) -> RefeedError:
+    """Return our error for a job that has failed; ``what`` says of which."""
     reason, message = job.error_result.get("reason"), job.error_result.get("message")
     text = f"{what}: {message}"
     if reason == "stopped":

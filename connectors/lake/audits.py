@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import uuid
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -34,7 +35,8 @@ class LakeAudits:
             WarehouseError: the lake failed; none was added.
         """
         self._table.evolve(AUDIT_SCHEMA)
-        rows = [{**audit.to_row(source, until), "ingest_time": until} for audit in audits]
+        merge = uuid.uuid4().hex
+        rows = [audit.to_row(source, merge, until) for audit in audits]
         batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(AUDIT_SCHEMA))
         stream = f"audits:{source}"
         for left in reversed(range(_TRIES)):

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.spark.session import close_session, open_session
 from reporting.spark import SparkTasks
-from tests.reporting.test_merge import START, Shop, order
+from tests.reporting.shops import START, LakeShop, order
 
 pytestmark = pytest.mark.java
 
@@ -22,11 +22,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_a_merge_of_spark_tasks_is_the_same_merge(spark: Any, tmp_path: Path) -> None:
-    shop = Shop(tmp_path / "lake")
+    shop = LakeShop(lake=tmp_path / "lake", tasks=SparkTasks(spark))
     shop.stage([order(n, day=1 + n % 3) for n in range(30)], START)
-    assert shop.merge(START + timedelta(hours=3), tasks=SparkTasks(spark)).newer == 30
+    assert shop.merge(START + timedelta(hours=3)).newer == 30
     assert shop.reporting() == shop.oracle()
     shop.stage([order(n, day=5, minute=1) for n in range(4)], START + timedelta(hours=8))
-    report = shop.merge(START + timedelta(hours=9), tasks=SparkTasks(spark))
+    report = shop.merge(START + timedelta(hours=9))
     assert report.partitions == ("2026-03-01", "2026-03-02", "2026-03-03", "2026-03-05")
     assert shop.reporting() == shop.oracle()

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -239,6 +239,10 @@ class Jobs:
         return job
 
     def _analyse(self, job: Mapping[str, Any]) -> Analysis:
+        return self._queries.analyse(self._text(job))
+
+    def _text(self, job: Mapping[str, Any]) -> QueryText:
+        """Return what a query job was sent, once its datasets are known to be where it runs."""
         config = job["configuration"]["query"]
         check_datasets(self._catalog, job)
         if config.get("useLegacySql", True):
@@ -248,18 +252,17 @@ class Jobs:
         positional = tuple(read_parameter(p) for p in parameters if not p.get("name"))
         dataset = (config.get("defaultDataset") or {}).get("datasetId")
         project = job["jobReference"]["projectId"]
-        return self._queries.analyse(QueryText(config["query"], project, dataset, named, positional))
+        return QueryText(config["query"], project, dataset, named, positional)
 
     def _run_query(self, job: dict[str, Any], cancel: Cancel) -> None:
         config = job["configuration"]["query"]
+        transaction = self._queries.analyse_transaction(self._text(job))
+        if transaction is not None:
+            self._transact(job, transaction, cancel)
+            return
         analysis = self._analyse(job)
         job["statistics"] |= _statistics(analysis, dry=False)
-        limit = config.get("maximumBytesBilled")
-        if limit is not None and analysis.billed_bytes > int(limit):
-            raise Problem(
-                "bytesBilledLimitExceeded",
-                f"Query exceeded limit for bytes billed: {limit}. {analysis.billed_bytes} or higher required.",
-            )
+        _check_limit(config, analysis.billed_bytes)
         if analysis.kind != "SELECT":
             config.pop("_anonymous", None) and config.pop("destinationTable")
             self._run_other(job, analysis, cancel)
@@ -270,6 +273,18 @@ class Jobs:
             self._finish(job)
 
         self._destinations.write(config, fields, rows, "WRITE_EMPTY", publish)
+
+    def _transact(self, job: dict[str, Any], transaction: Sequence[Analysis], cancel: Cancel) -> None:
+        config = job["configuration"]["query"]
+        config.pop("_anonymous", None) and config.pop("destinationTable")
+        billed = sum(analysis.billed_bytes for analysis in transaction)
+        job["statistics"] |= {
+            "totalBytesProcessed": str(sum(analysis.bytes for analysis in transaction)),
+            "numChildJobs": str(len(transaction)),
+            "query": {"statementType": "SCRIPT", "totalBytesProcessed": "0", "totalBytesBilled": str(billed)},
+        }
+        _check_limit(config, billed)
+        self._queries.transact(transaction, cancel, lambda: self._finish(job))
 
     def _run_other(self, job: dict[str, Any], analysis: Analysis, cancel: Cancel) -> None:
         statement, target = analysis.statement, analysis.statement.target
@@ -377,6 +392,15 @@ class Jobs:
         if analysis.kind != "SELECT" or analysis.fields is None:
             raise Problem("invalidQuery", "A view is a SELECT.")
         return analysis.fields
+
+
+def _check_limit(config: Mapping[str, Any], billed_bytes: int) -> None:
+    limit = config.get("maximumBytesBilled")
+    if limit is not None and billed_bytes > int(limit):
+        raise Problem(
+            "bytesBilledLimitExceeded",
+            f"Query exceeded limit for bytes billed: {limit}. {billed_bytes} or higher required.",
+        )
 
 
 def job_problem(job: Mapping[str, Any]) -> Problem | None:

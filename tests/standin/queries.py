@@ -1,7 +1,7 @@
 """Runs GoogleSQL over the catalog with DuckDB: SELECT, DML, views; and says beforehand what it would read."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -30,6 +30,7 @@ from tests.standin.schemas import conform, fields_of, microseconds
 from tests.standin.statements import (
     Statement,
     parse_statement,
+    parse_transaction,
     render,
     used_columns,
 )
@@ -70,6 +71,9 @@ class Analysis:
         Where rows are joined, one that no condition lets through may still keep another from coming out; what a
         view does inside is not looked at.
         """
+        if key in self.entries and not self.entries[key].ingestion_step_us:
+            # Rows are not kept by their column's day: what is not needed is only not counted.
+            return None
         has_views = any(entry.is_view for entry in self.entries.values())
         if has_views or self.statement.tree.find(exp.Join, exp.Merge) is not None:
             return None
@@ -111,6 +115,18 @@ class Queries:
             Problem: ``invalidQuery`` or ``notFound``.
         """
         statement = parse_statement(query.text, query.project, query.default_dataset)
+        return self._analyse(query, statement, needs_filter=needs_filter)
+
+    def analyse_transaction(self, query: QueryText) -> list[Analysis] | None:
+        """Return what each statement of a transaction would do, None when the text is no transaction.
+
+        Raises:
+            Problem: ``invalidQuery`` or ``notFound``.
+        """
+        found = parse_transaction(query.text, query.project, query.default_dataset)
+        return None if found is None else [self._analyse(query, one, needs_filter=True) for one in found]
+
+    def _analyse(self, query: QueryText, statement: Statement, *, needs_filter: bool) -> Analysis:
         needs_filter = needs_filter and statement.kind != "CREATE_VIEW"
         entries: dict[TableKey, TableEntry] = {}
         keys = [*statement.tables, *([statement.target] if statement.kind in _CHANGES else [])]
@@ -142,7 +158,7 @@ class Queries:
         analysis = Analysis(query, statement, entries, partitions, size, None)
         if statement.query is None:
             return analysis
-        with self._session(analysis, empty=True) as connection:
+        with self._session([analysis], empty=True) as connection:
             fields = self._describe(analysis, connection)
         return Analysis(query, statement, entries, partitions, size, fields)
 
@@ -152,7 +168,7 @@ class Queries:
 
     def select(self, analysis: Analysis, cancel: Cancel) -> tuple[list[dict[str, Any]], pa.Table]:
         """Return the rows of the SELECT in a statement, with their fields."""
-        with self._session(analysis) as connection, engine_errors(cancel):
+        with self._session([analysis]) as connection, engine_errors(cancel):
             cancel.watch(connection)
             try:
                 sql, values, names = self._engine_text(analysis)
@@ -192,14 +208,8 @@ class Queries:
     ) -> tuple[Changed, list[dict[str, Any]]]:
         target = snapshot.table
         name = _name(target)
-        with self._session(analysis, without=target) as connection, engine_errors(cancel):
-            connection.register("target_rows", self._catalog.read_table(snapshot))
-            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM target_rows")
-            step = target.ingestion_step_us
-            if step:
-                now = now_us()
-                moment = f"make_timestamptz({now - now % step})"
-                connection.execute(f"ALTER TABLE {name} ALTER COLUMN {PARTITION_TIME} SET DEFAULT {moment}")
+        with self._session([analysis], without=[target]) as connection, engine_errors(cancel):
+            self._load(connection, snapshot)
             cancel.watch(connection)
             try:
                 changed = self._run_change(analysis, connection)
@@ -208,6 +218,51 @@ class Queries:
             if not changed.total:
                 return changed, []
             return changed, list(self._parts(connection, name, target))
+
+    def transact(self, analyses: Sequence[Analysis], cancel: Cancel, publish: Callable[[], None]) -> None:
+        """Run the statements of a transaction; ``publish`` is called in the transaction that shows all they did.
+
+        Whoever changes one of their tables meanwhile waits, where the service may abort one of the two.
+        """
+        changing = [a.entries[a.statement.target] for a in analyses if a.kind in _CHANGES and a.statement.target]
+        targets = sorted({entry.id: entry for entry in changing}.values(), key=lambda entry: entry.id)
+        with contextlib.ExitStack() as locks:
+            for target in targets:
+                locks.enter_context(self._catalog.change_lock(target.id))
+            snapshots = {target.id: self._catalog.snapshot(target) for target in targets}
+            totals = dict.fromkeys(snapshots, 0)
+            with self._session(analyses, without=targets) as connection, engine_errors(cancel):
+                for snapshot in snapshots.values():
+                    self._load(connection, snapshot)
+                cancel.watch(connection)
+                try:
+                    for analysis in analyses:
+                        if analysis.kind in _CHANGES and analysis.statement.target:
+                            entry = analysis.entries[analysis.statement.target]
+                            totals[entry.id] += self._run_change(analysis, connection).total
+                        else:
+                            sql, values, _ = self._engine_text(analysis)
+                            connection.execute(sql, values).fetchall()
+                finally:
+                    cancel.watch(None)
+                changed = [target for target in targets if totals[target.id]]
+                parts = {target.id: list(self._parts(connection, _name(target), target)) for target in changed}
+            with self._catalog.transaction():
+                for target in changed:
+                    self._catalog.drop_parts(snapshots[target.id])
+                    for part in parts[target.id]:
+                        self._catalog.add_part(target, part)
+                publish()
+
+    def _load(self, connection: Any, snapshot: Snapshot) -> None:
+        """Make a table that a statement changes."""
+        name, step = _name(snapshot.table), snapshot.table.ingestion_step_us
+        connection.register(f"rows_of_{name}", self._catalog.read_table(snapshot))
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_{name}")
+        if step:
+            now = now_us()
+            moment = f"make_timestamptz({now - now % step})"
+            connection.execute(f"ALTER TABLE {name} ALTER COLUMN {PARTITION_TIME} SET DEFAULT {moment}")
 
     def _run_change(self, analysis: Analysis, connection: Any) -> Changed:
         names = {key: _name(entry) for key, entry in analysis.entries.items()}
@@ -241,25 +296,28 @@ class Queries:
 
     @contextlib.contextmanager
     def _session(
-        self, analysis: Analysis, *, empty: bool = False, without: TableEntry | None = None
+        self, analyses: Sequence[Analysis], *, empty: bool = False, without: Sequence[TableEntry] = ()
     ) -> Iterator[Any]:
-        """Give a connection in which each table of the analysis is a view, views too."""
+        """Give a connection in which each table of the analyses is a view, views too."""
         connection = duckdb.connect(":memory:")
+        entries = {key: entry for analysis in analyses for key, entry in analysis.entries.items()}
+        left_out = {entry.id for entry in without}
         try:
             for setting in ("TimeZone = 'UTC'", "threads = 2", "arrow_large_buffer_size = true",
                             "python_enable_replacements = false"):  # fmt: skip
                 connection.execute(f"SET {setting}")
             for macro in _MACROS:
                 connection.execute(macro)
-            for key, entry in analysis.entries.items():
-                if entry.is_view or (without is not None and entry.id == without.id):
+            for key, entry in entries.items():
+                if entry.is_view or entry.id in left_out:
                     continue
-                wanted = frozenset() if empty else analysis.needed(key)
-                rows = self._catalog.read_table(self._catalog.snapshot(entry), wanted)
+                # Statements of one transaction may read different partitions.
+                wanted = analyses[0].needed(key) if len(analyses) == 1 else None
+                rows = self._catalog.read_table(self._catalog.snapshot(entry), frozenset() if empty else wanted)
                 connection.register(_name(entry), rows)
-            for entry in analysis.entries.values():
+            for entry in entries.values():
                 if entry.is_view:
-                    self._create_view(connection, entry, analysis.entries)
+                    self._create_view(connection, entry, entries)
             yield connection
         finally:
             connection.close()

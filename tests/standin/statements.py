@@ -19,6 +19,7 @@ from tests.standin.problems import Problem
 _PSEUDO: Final = frozenset((PARTITION_TIME, PARTITION_DATE))
 # "Quotas and limits", query jobs: maximum unresolved GoogleSQL query length.
 _MOST_CHARACTERS: Final = 1024 * 1024
+_LEAST_OF_A_TRANSACTION: Final = 3
 _KINDS: Final = (
     (exp.Insert, "INSERT"),
     (exp.Delete, "DELETE"),
@@ -51,17 +52,42 @@ def parse_statement(text: str, project: str, default_dataset: str | None) -> Sta
     Raises:
         Problem: ``invalidQuery``; it is no statement, several, or of a kind that is not kept here.
     """
+    trees = _parse(text)
+    if len(trees) != 1:
+        raise Problem("invalidQuery", f"{len(trees)} statements; of scripts only transactions are kept here")
+    return _statement(trees[0], project, default_dataset)
+
+
+def parse_transaction(text: str, project: str, default_dataset: str | None) -> list[Statement] | None:
+    """Return the statements between BEGIN TRANSACTION and COMMIT TRANSACTION, None when it is no such script.
+
+    Raises:
+        Problem: ``invalidQuery``; one of them is not kept here.
+    """
+    trees = _parse(text)
+    if len(trees) < _LEAST_OF_A_TRANSACTION or not isinstance(trees[0], exp.Transaction):
+        return None
+    if not isinstance(trees[-1], exp.Commit):
+        raise Problem("invalidQuery", "A script here ends with COMMIT TRANSACTION")
+    found = [_statement(tree, project, default_dataset) for tree in trees[1:-1]]
+    # "Multi-statement transactions", supported statements: no DDL on what stays.
+    if unfit := [s.kind for s in found if s.kind not in {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}]:
+        raise Problem("invalidQuery", f"{unfit[0]} in a transaction is not among what is kept here")
+    return found
+
+
+def _parse(text: str) -> list[exp.Expr]:
     if len(text) > _MOST_CHARACTERS:
         raise Problem(
             "invalid", "The query is too large. The maximum standard SQL query length is 1024.00K characters"
         )
     try:
-        trees = [tree for tree in sqlglot.parse(text, read="bigquery") if tree is not None]
+        return [tree for tree in sqlglot.parse(text, read="bigquery") if tree is not None]
     except (SqlglotError, RecursionError) as exc:
         raise Problem("invalidQuery", f"Syntax error: {_reason(exc)}") from exc
-    if len(trees) != 1:
-        raise Problem("invalidQuery", f"{len(trees)} statements; scripts are not among what is kept here")
-    tree = trees[0]
+
+
+def _statement(tree: exp.Expr, project: str, default_dataset: str | None) -> Statement:
     kind = _kind(tree)
     _mend(tree)
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}

@@ -1,0 +1,133 @@
+"""The merge as reporting grows: 1, 10 and 100 times as many days, and the same change set each time.
+
+The cost has to follow the changes: a table of three years may take hardly longer than one of ten days. Ratios are
+seconds over the seconds at 1x, so that below 2 is good and 100 would be a merge that reads everything.
+"""
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from connectors.lake.columns import arrow_schema
+from connectors.lake.merging import MergeLimits
+from connectors.lake.rows import RowTable
+from model.archive import Attempt
+from model.entity import EntityRules, version_order
+from model.schema import Field, RowSchema
+from reporting.lake import LakeMerger
+from reporting.merge import MergeReport, MergeSource, merge_source
+from reporting.work import LocalTasks
+
+GROWTH = (1, 10, 100)
+DAYS = 4
+ROWS_A_DAY = 1_000
+CHANGED_DAYS = 3
+UPDATES_A_DAY = 200
+ROUNDS = 3
+GOAL = 2.0
+FIRST = date(2020, 1, 1)
+SCHEMA = RowSchema(
+    (
+        Field("number", "INT64"),
+        Field("changed_at", "TIMESTAMP"),
+        Field("ordered_on", "DATE"),
+        Field("customer", "STRING"),
+        Field("note", "STRING"),
+        Field("_message_id", "STRING"),
+        Field("_publish_time", "TIMESTAMP"),
+        Field("ingest_time", "TIMESTAMP"),
+    ),
+    "orders",
+)
+SOURCE = MergeSource(
+    "orders",
+    "staging.orders",
+    "reporting.orders",
+    EntityRules(("number",), version_order((), "changed_at"), "ordered_on"),
+)
+
+
+def run() -> list[dict[str, Any]]:
+    # A line a merge would be among the table's.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    seconds = {growth: measure(growth) for growth in GROWTH}
+    return [
+        {
+            "name": f"merge, reporting {growth}x ({growth * DAYS * ROWS_A_DAY:,} rows)",
+            "unit": "s",
+            "refeed": seconds[growth],
+            "limit": seconds[1],
+            "ratio": seconds[growth] / seconds[1],
+            "goal_ratio": GOAL,
+        }
+        for growth in GROWTH
+    ]
+
+
+def measure(growth: int) -> float:
+    """Return the median seconds of merging the change set into a table of ``growth`` times the days."""
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Path(folder)
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
+        days = growth * DAYS
+        numbers = range(days * ROWS_A_DAY)
+        stage(lake, numbers, moment, days)
+        merge(lake, moment)
+        dice = random.Random(1)
+        found = []
+        for _ in range(ROUNDS):
+            moment += timedelta(hours=6)
+            # Of the newest days, as in life.
+            changed = [
+                dice.randrange(ROWS_A_DAY) * days + day
+                for day in range(days - CHANGED_DAYS, days)
+                for _ in range(UPDATES_A_DAY)
+            ]
+            stage(lake, sorted(set(changed)), moment, days)
+            started = time.perf_counter()
+            report = merge(lake, moment)
+            found.append(time.perf_counter() - started)
+            assert report.newer == len(set(changed))
+            assert len(report.partitions) == CHANGED_DAYS
+        return statistics.median(found)
+
+
+def merge(lake: Path, moment: datetime) -> MergeReport:
+    limits = MergeLimits("1GB", lake / "spill")
+    warehouse = LakeMerger(
+        str(lake), "backup.merge_audits", folder=lake / "merges", tasks=LocalTasks(), limits=limits
+    )
+    return merge_source(SOURCE, warehouse=warehouse, now=lambda: moment)
+
+
+def stage(lake: Path, numbers: Sequence[int], moment: datetime, days: int) -> None:
+    """Stage a version of each of ``numbers``; an order's day is its number modulo the table's days."""
+    table = RowTable(str(lake), SOURCE.staging)
+    table.evolve(SCHEMA)
+    epoch = table.take_lease("bench")
+    count = len(numbers)
+    first = (FIRST - date(1970, 1, 1)).days
+    rows = pa.table(
+        {
+            "number": pa.array(numbers, pa.int64()),
+            "changed_at": pa.repeat(moment, count),
+            "ordered_on": pa.array([first + n % days for n in numbers], pa.int32()),
+            "customer": pa.array([f"customer-{n % 9973}" for n in numbers]),
+            "note": pa.array([f"note {n * 7919 % 1_000_003}" * 3 for n in numbers]),
+            "_message_id": pa.array([str(n) for n in numbers]),
+            "_publish_time": pa.repeat(moment, count),
+            "ingest_time": pa.repeat(moment, count),
+        }
+    ).cast(arrow_schema(SCHEMA))
+    # As write_rows does, but at a moment of the benchmark's own: merges lie hours apart.
+    file = table.writer()._write(rows, moment)  # noqa: SLF001
+    number = table.committed_attempt("bench") + 1
+    table.commit([file], Attempt("bench", number, "bench", epoch))

@@ -1,0 +1,185 @@
+"""The query jobs of a merge: each step has an id of its own, so that whoever comes again finds the same job."""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.selection import (
+    FINGERPRINT,
+    QueryParameter,
+    fingerprint,
+    job_error,
+    parameter_of,
+    query_errors,
+)
+from connectors.bigquery.tables import TableId
+from model.errors import AuditFailedError, MergeOvertakenError, QueryStoppedError, RefeedError
+
+_RETRY_SECONDS: Final = 120.0
+_MIN_POLL_SECONDS: Final = 0.05
+_MAX_POLL_SECONDS: Final = 2.0
+# So often a step of one state is looked for under its own ids; a state that fails more often begins without.
+_MAX_RUNS: Final = 20
+# What sql/queries/merge.sql says when it ends, and BigQuery of two transactions that change one table.
+_OVERTAKEN: Final = re.compile(r"refeed_overtaken|concurrent update", re.IGNORECASE)
+_AUDITS: Final = re.compile(r"refeed_audits (\[.*\])", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One query of a merge; ``moving`` are the parameters in which a run that is taken up may differ."""
+
+    name: str
+    sql: str
+    parameters: Mapping[str, QueryParameter]
+    moving: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a step: its job, its number, and the parameters that it was begun with."""
+
+    job_id: str
+    number: str
+    parameters: Mapping[str, Any]
+
+
+class MergeJobs:
+    """The jobs of the merges of one source; ``state`` is the id of the reporting table's state."""
+
+    def __init__(self, clients: Clients, source: str, state: str, *, maximum_bytes_billed: int) -> None:
+        self._clients = clients
+        self._source = source
+        self._state = state
+        self._maximum_bytes_billed = maximum_bytes_billed
+
+    def run(
+        self,
+        step: Step,
+        *,
+        is_usable: Callable[[Run], bool] = lambda _: True,
+        prepare: Callable[[str], TableId] | None = None,
+    ) -> Run:
+        """Return the run of ``step`` that is there and has not failed, or begin one.
+
+        ``is_usable`` may turn down one that is there. ``prepare`` gets a new run's number and gives the table for
+        its rows.
+
+        Raises:
+            QueryError: BigQuery refuses it.
+            WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
+        """
+        for number in map(str, range(1, _MAX_RUNS + 1)):
+            job = self._get(self._job_id(step, number))
+            if job is None:
+                return self._start(step, number, prepare)
+            is_same = (job.labels or {}).get(FINGERPRINT) == _mark(step)
+            if is_same and job.error_result is None and is_usable(found := _run(job, number)):
+                return found
+        return self._start(step, uuid.uuid4().hex, prepare)
+
+    def _start(self, step: Step, number: str, prepare: Callable[[str], TableId] | None) -> Run:
+        config = bigquery.QueryJobConfig(
+            query_parameters=[parameter_of(name, given) for name, given in step.parameters.items()],
+            use_query_cache=False,
+            maximum_bytes_billed=self._maximum_bytes_billed,
+            labels={
+                "app": "refeed",
+                **dict(self._clients.connection.labels),
+                "refeed_merge": re.sub(r"[^a-z0-9_-]", "_", self._source.lower())[:63],
+                FINGERPRINT: _mark(step),
+            },
+        )
+        if prepare is not None:
+            config.destination = str(prepare(number))
+            config.write_disposition = "WRITE_TRUNCATE"
+            config.create_disposition = "CREATE_NEVER"
+        job_id = self._job_id(step, number)
+
+        def call() -> Any:
+            with query_errors(f"starting to merge {self._source} ({step.name})"):
+                try:
+                    return self._clients.rest().query(
+                        step.sql, job_id=job_id, job_config=config, job_retry=None, **ONCE
+                    )
+                except api.Conflict:
+                    # The answer to the first try was lost, or another merge was quicker with the same step.
+                    return self._clients.rest().get_job(job_id, **ONCE)
+
+        job = retry_passing(call, seconds=_RETRY_SECONDS)
+        if (job.labels or {}).get(FINGERPRINT) != _mark(step):
+            raise MergeOvertakenError(f"Another merge of {self._source} began at this moment.")
+        return _run(job, number)
+
+    def wait(self, step: Step, run: Run) -> Any:
+        """Return the job of a run once it has succeeded.
+
+        Raises:
+            AuditFailedError: it is the script, and what it did does not add up; nothing was changed.
+                ``details["audits"]`` are its audits.
+            MergeOvertakenError: another merge was first; nothing was changed.
+            QueryTooLargeError: it would be billed for more than it may.
+            WarehouseError, QueryError: it failed otherwise; nothing was changed.
+        """
+        pause = _MIN_POLL_SECONDS
+        while True:
+            job = self._get(run.job_id)
+            if job is None:
+                raise QueryStoppedError(f"BigQuery has forgotten the job {run.job_id}.")
+            if job.state == "DONE":
+                break
+            time.sleep(pause)
+            pause = min(pause * 1.5, _MAX_POLL_SECONDS)
+        if job.error_result is not None:
+            raise self._error(job, step)
+        return job
+
+    def read(self, step: Step, run: Run) -> list[Any]:
+        """Return the rows of a run once it has succeeded; it raises what :meth:`wait` does."""
+        job = self.wait(step, run)
+
+        def call() -> list[Any]:
+            with our_errors(f"reading what {run.job_id} gave", JOB_ROLE):
+                return list(job.result(retry=None, timeout=_RETRY_SECONDS))
+
+        return retry_passing(call, seconds=_RETRY_SECONDS)
+
+    def _error(self, job: Any, step: Step) -> RefeedError:
+        message = str(job.error_result.get("message"))
+        if failed := _AUDITS.search(message):
+            # Whatever BigQuery writes behind it, such as the place in the script.
+            rows, _ = json.JSONDecoder().raw_decode(failed[1])
+            return AuditFailedError(f"The merge of {self._source} does not add up.", audits=rows)
+        if _OVERTAKEN.search(message):
+            return MergeOvertakenError(f"Another merge of {self._source} was first.")
+        return job_error(job, f"The merge of {self._source} failed ({step.name})")
+
+    def _get(self, job_id: str) -> Any | None:
+        def call() -> Any | None:
+            with our_errors(f"asking for {job_id}", JOB_ROLE):
+                try:
+                    return self._clients.rest().get_job(job_id, **ONCE)
+                except api.NotFound:
+                    return None
+
+        return retry_passing(call, seconds=_RETRY_SECONDS)
+
+    def _job_id(self, step: Step, number: str) -> str:
+        return f"refeed-merge-{self._state}-{step.name}-{number}"
+
+
+def _run(job: Any, number: str) -> Run:
+    return Run(str(job.job_id), number, {given.name: given.value for given in job.query_parameters})
+
+
+def _mark(step: Step) -> str:
+    return fingerprint(step.sql, {name: p for name, p in step.parameters.items() if name not in step.moving})

@@ -1,0 +1,321 @@
+"""Reporting tables in BigQuery: queries find out what changes, one script does it in a transaction."""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import structlog
+
+from connectors.bigquery.audits import BigQueryAudits
+from connectors.bigquery.client import Clients, Connection
+from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
+from connectors.bigquery.merge_jobs import MergeJobs, Run, Step
+from connectors.bigquery.row_table import BigQueryRowTable
+from connectors.bigquery.selection import QueryParameter
+from connectors.bigquery.tables import TableId
+from model import failpoint
+from model.audit import Audit, check_audits
+from model.entity import DELETED
+from model.errors import AuditFailedError
+from model.schema import RowSchema
+from model.settings import BigQuerySettings
+from reporting.merge import MergeReport, MergeSource, earlier, reporting_schema
+from sql.merge import MergeQueries, MergeTables, PartitionType
+
+_log = structlog.get_logger(__name__)
+
+# BigQuery forgets a write stream that was not committed within a day, so no row comes in later than that after it
+# was written; clocks of two machines may differ by minutes. Rows that are read a second time change nothing.
+OVERLAP: Final = timedelta(hours=25, minutes=5)
+_SKEW: Final = timedelta(minutes=10)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# A merge that died is taken up where it was; when that was long ago, staging has more by now and it begins anew.
+_TAKEN_UP: Final = timedelta(hours=1)
+# What a merge has on the way goes with it, or after a day.
+_KEEP: Final = timedelta(days=1)
+_PARTITION_TYPES: Final[Mapping[str, PartitionType]] = {
+    "DATE": "DATE",
+    "DATETIME": "DATETIME",
+    "TIMESTAMP": "TIMESTAMP",
+}
+_NO_DAY: Final = "none"
+_COUNTS: Final = ("changed", "newer", "older", "replaced", "rows_before", "newest_staged_us")
+
+
+class BigQueryMerger:
+    """Merges within BigQuery; ``audits`` is the table (``dataset.table``) of what merges checked."""
+
+    def __init__(self, project: str, audits: str, settings: BigQuerySettings) -> None:
+        self._clients = Clients(Connection.of(project, settings))
+        self._settings = settings
+        self._audits = BigQueryAudits(self._clients, audits, settings)
+
+    def merge(
+        self, source: MergeSource, *, until: datetime, since: datetime | None, is_dry_run: bool
+    ) -> MergeReport:
+        """Merge one source; see :func:`reporting.merge.merge_source`."""
+        schema = self._staging_schema(source)
+        if schema is None:
+            return MergeReport(source.name, since, until, is_dry_run=is_dry_run)
+        reporting = self._reporting(source)
+        if is_dry_run:
+            with _tried(reporting, schema) as (table, state):
+                merge = self._merge(source, reporting, table, schema)
+                return replace(merge.compare(state, until, since).report, is_dry_run=True)
+        wanted = reporting.evolve(reporting_schema(schema), source.rules).schema
+        self._audits.create()
+        merge = self._merge(source, reporting, reporting.id, wanted)
+        state = reporting.read_state()
+        if state.until is None:
+            # Before the first merge too: staging is to be seen.
+            merge.create_view(None)
+        report = merge.run(state, until, since)
+        merge.create_view(report.until)
+        _log.info("merged", source=source.name, changed=report.changed, newer=report.newer)
+        return report
+
+    def create_view(self, source: MergeSource) -> str | None:
+        """Make the union view of ``source`` and return its name, None while nothing was ever staged.
+
+        Each merge does so too; it is for a source that has not been merged yet.
+
+        Raises:
+            EvolutionRefusedError: reporting can't be widened to what staging has become.
+            WarehouseError: BigQuery failed.
+        """
+        schema = self._staging_schema(source)
+        if schema is None:
+            return None
+        reporting = self._reporting(source)
+        wanted = reporting.evolve(reporting_schema(schema), source.rules).schema
+        merge = self._merge(source, reporting, reporting.id, wanted)
+        merge.create_view(reporting.read_state().until)
+        return str(view_of(reporting.id))
+
+    def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
+        """Return the newest audits, of one source or all, the newest first."""
+        return self._audits.read(source, limit)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._clients.close()
+
+    def _staging_schema(self, source: MergeSource) -> RowSchema | None:
+        return BigQueryRowTable(self._clients, source.staging, self._settings).schema()
+
+    def _merge(
+        self, source: MergeSource, reporting: BigQueryEntityTable, table: TableId, schema: RowSchema
+    ) -> "_Merge":
+        limit = self._settings.merge_max_bytes_billed
+        return _Merge(
+            source,
+            reporting,
+            table=table,
+            schema=schema,
+            clients=self._clients,
+            audits=self._audits,
+            maximum_bytes_billed=limit,
+        )
+
+    def _reporting(self, source: MergeSource) -> BigQueryEntityTable:
+        return BigQueryEntityTable(self._clients, source.reporting, self._settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a merge would do; it looks at the partitions of ``days`` only."""
+
+    report: MergeReport
+    queries: MergeQueries
+    changes: TableId
+    days: tuple[date | None, ...]
+    counts: Mapping[str, int]
+
+    @property
+    def rows_after(self) -> int:
+        return self.counts["rows_before"] - self.counts["replaced"] + self.counts["newer"]
+
+
+class _Merge:
+    """One merge under way; ``table`` is compared with, ``reporting``'s own unless it is only tried."""
+
+    def __init__(
+        self,
+        source: MergeSource,
+        reporting: BigQueryEntityTable,
+        *,
+        table: TableId,
+        schema: RowSchema,
+        clients: Clients,
+        audits: BigQueryAudits,
+        maximum_bytes_billed: int,
+    ) -> None:
+        self._source = source
+        self._maximum_bytes_billed = maximum_bytes_billed
+        self._reporting = reporting
+        self._clients = clients
+        self._audits = audits
+        tables = MergeTables(
+            staging=str(TableId.parse(source.staging, clients.connection.project)),
+            reporting=str(table),
+            changes=str(table),
+            audits=str(audits.id),
+            watermark=str(reporting.watermark),
+            view=str(view_of(reporting.id)),
+        )
+        types = {field.name: field.type for field in schema.fields if field.mode != "REPEATED"}
+        field = source.rules.partition_field
+        kind = None if field is None else _PARTITION_TYPES.get(types.get(field, ""))
+        columns = tuple(field.name for field in schema.fields if field.name != DELETED)
+        self._queries = MergeQueries(tables, columns, source.rules, kind)
+
+    def run(self, state: MergeState, until: datetime, since: datetime | None) -> MergeReport:
+        """Merge all or nothing.
+
+        Raises:
+            MergeOvertakenError: another merge was first; nothing was changed.
+            AuditFailedError: it does not add up; nothing was changed.
+        """
+        found = self.compare(state, until, since)
+        failpoint.hit("merge.compared")
+        jobs = self._jobs(state)
+        script = Step(
+            "merge",
+            found.queries.merge(found.days),
+            {
+                "source": QueryParameter("STRING", self._source.name),
+                "merge": QueryParameter("STRING", uuid.uuid4().hex),
+                "until": QueryParameter("TIMESTAMP", found.report.until),
+                "number": QueryParameter("INT64", state.number),
+                "rows_after": QueryParameter("INT64", found.rows_after),
+                "details": QueryParameter("STRING", json.dumps(dict(found.counts))),
+                **{
+                    name: QueryParameter("INT64", found.counts[name])
+                    for name in ("changed", "newer", "older", "newest_staged_us")
+                },
+            },
+            moving=("merge",),
+        )
+        run = jobs.run(script)
+        merge = run.parameters["merge"]
+        failpoint.hit("bigquery.merge.started")
+        try:
+            jobs.wait(script, run)
+        except AuditFailedError as exc:
+            audits = tuple(_audit({**row, "details": found.counts}) for row in exc.details["audits"])
+            self._audits.append(self._source.name, merge, found.report.until, audits)
+            check_audits(self._source.name, audits)
+            raise
+        failpoint.hit("merge.committed")
+        self._reporting.drop(found.changes)
+        rows = self._audits.read_merge(self._source.name, merge)
+        return replace(
+            found.report,
+            rows_before=found.counts["rows_before"],
+            rows_after=found.rows_after,
+            audits=tuple(_audit(row) for row in rows),
+        )
+
+    def compare(self, state: MergeState, until: datetime, since: datetime | None) -> _Found:
+        """Find out what changes and where, and count it; nothing of reporting is touched."""
+        merged = None if state.until is None else state.until - OVERLAP
+        begin = merged if since is None else earlier(since, merged)
+        jobs = self._jobs(state)
+        changes = Step(
+            "changes",
+            self._queries.changes(),
+            {
+                "since": QueryParameter("TIMESTAMP", begin or _EPOCH),
+                "partitions_from": QueryParameter("TIMESTAMP", _EPOCH if begin is None else _day(begin - _SKEW)),
+                "until": QueryParameter("TIMESTAMP", until),
+            },
+            moving=("until",),
+        )
+
+        def table_of(number: str) -> TableId:
+            return self._reporting.beside(f"refeed_merge_{state.id}_{number}".replace("-", "_"))
+
+        def prepare(number: str) -> TableId:
+            return self._reporting.create_passing(table_of(number), None, datetime.now(UTC) + _KEEP)
+
+        def is_usable(run: Run) -> bool:
+            is_recent = abs(run.parameters["until"] - until) < _TAKEN_UP
+            return is_recent and self._reporting.rows_of(table_of(run.number)) is not None
+
+        run = jobs.run(changes, is_usable=is_usable, prepare=prepare)
+        jobs.wait(changes, run)
+        failpoint.hit("bigquery.merge.changes")
+        table = table_of(run.number)
+        queries = replace(self._queries, tables=replace(self._queries.tables, changes=str(table)))
+        days, counts, changed_days = self._count(jobs, queries, table)
+        report = MergeReport(
+            self._source.name,
+            begin,
+            run.parameters["until"].astimezone(UTC),
+            changed=counts["changed"],
+            newer=counts["newer"],
+            partitions=tuple(None if day is None else day.isoformat() for day in changed_days),
+        )
+        return _Found(report, queries, table, days, counts)
+
+    def create_view(self, merged: datetime | None) -> None:
+        """Make the union view anew, over all of staging since the last merge."""
+        self._reporting.define_view(self._queries.view(None if merged is None else merged - OVERLAP))
+
+    def _count(
+        self, jobs: MergeJobs, queries: MergeQueries, table: TableId
+    ) -> tuple[tuple[date | None, ...], dict[str, int], list[date | None]]:
+        """Return the days to look at, the counts of what changes in them, and the days that change."""
+        if not self._reporting.rows_of(table):
+            return (), dict.fromkeys(_COUNTS, 0), []
+        days: tuple[date | None, ...] = (None,)
+        if queries.partition_type is not None:
+            look = Step("days", queries.days(), {})
+            days = tuple(sorted((row["day"] for row in jobs.read(look, jobs.run(look))), key=_day_order))
+        compare = Step("compare", queries.compare(days), {})
+        (row,) = jobs.read(compare, jobs.run(compare))
+        names = {name for days in (row["new_days"], row["old_days"]) for name in (days or "").split(",") if name}
+        changed = [None if name == _NO_DAY else date.fromisoformat(name) for name in names]
+        return days, {name: int(row[name]) for name in _COUNTS}, sorted(changed, key=_day_order)
+
+    def _jobs(self, state: MergeState) -> MergeJobs:
+        return MergeJobs(
+            self._clients, self._source.name, state.id, maximum_bytes_billed=self._maximum_bytes_billed
+        )
+
+
+def view_of(reporting: TableId) -> TableId:
+    """Return the name of the union view of a reporting table."""
+    return reporting.companion("view")
+
+
+@contextmanager
+def _tried(reporting: BigQueryEntityTable, staging: RowSchema) -> Iterator[tuple[TableId, MergeState]]:
+    """Give the table that a dry run compares with, an empty one where there is none, and a state of its own."""
+    state = reporting.peek_state() or MergeState("", 0, None)
+    state = replace(state, id=f"dry-{uuid.uuid4().hex}")
+    if reporting.schema() is not None:
+        yield reporting.id, state
+        return
+    empty = reporting.beside(f"refeed_merge_{state.id}_empty".replace("-", "_"))
+    reporting.create_passing(empty, reporting_schema(staging), datetime.now(UTC) + _KEEP)
+    try:
+        yield empty, state
+    finally:
+        reporting.drop(empty)
+
+
+def _audit(row: Mapping[str, Any]) -> Audit:
+    return Audit(row["name"], bool(row["is_passed"]), int(row["expected"]), int(row["found"]), row["details"])
+
+
+def _day(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _day_order(day: date | None) -> date:
+    return day or date.min

@@ -1,0 +1,254 @@
+"""The merge of one source in GoogleSQL: the texts of sql/queries, filled with expressions and never with text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal
+
+import sqlglot
+from sqlglot import exp
+
+from model.entity import DELETED, OPERATION, REMOVE, EntityRules
+
+_FOLDER: Final = Path(__file__).with_name("queries")
+_DIALECT: Final = "bigquery"
+KEY: Final = "_refeed_key"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+PartitionType = Literal["DATE", "DATETIME", "TIMESTAMP"]
+Part = exp.Expr | Sequence[exp.Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTables:
+    """The tables of one source, each ``project.dataset.table``; ``changes`` is the merge's own."""
+
+    staging: str
+    reporting: str
+    changes: str
+    audits: str
+    watermark: str
+    view: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeQueries:
+    """The statements that merge one kind of entity; ``columns`` are reporting's, without ``_deleted``.
+
+    ``partition_type`` is the type of the rules' partition field, None where reporting has one partition. Days
+    are given as dates, None among them standing for entities without one.
+    """
+
+    tables: MergeTables
+    columns: tuple[str, ...]
+    rules: EntityRules
+    partition_type: PartitionType | None
+
+    def changes(self) -> str:
+        """Return the query whose rows are the changes; parameters: partitions_from, since, until."""
+        return self._fill("changes")
+
+    def days(self) -> str:
+        """Return the query for the days that a merge of the changes may touch, a row each."""
+        return self._fill("days")
+
+    def compare(self, days: Sequence[date | None]) -> str:
+        """Return the query that counts what a merge within ``days`` would do; one row."""
+        return self._fill("compare", {"in_days": self._in_days("r", days)})
+
+    def merge(self, days: Sequence[date | None]) -> str:
+        """Return the script that merges within ``days``, audits, and moves the watermark, in one transaction."""
+        return self._fill("merge", {"in_days": self._in_days("r", days)})
+
+    def view(self, since: datetime | None) -> str:
+        """Return the statement that makes the view of both tables, ``since`` being where the last merge ended."""
+        return self._fill("view", {"since": _timestamp(since or _EPOCH)})
+
+    def _fill(self, name: str, more: Mapping[str, Part] | None = None) -> str:
+        every = (*self.columns, DELETED)
+        parts: dict[str, Part] = {
+            "columns": [exp.to_identifier(column, quoted=True) for column in every],
+            "values": [_column("c", column) for column in every],
+            "columns_of_both": [_column("b", column) for column in every],
+            "reporting_columns": [_column("r", column) for column in every],
+            "changed_columns": [self._changed("s", column) for column in self.columns],
+            "order_columns": [_column("r", column) for column in self.rules.order],
+            "is_removed": self._is_removed("s"),
+            "is_shown": exp.true() if self.rules.is_soft_delete else exp.not_(_is_deleted("b")),
+            "staged_key": self._key("s"),
+            "reporting_key": self._key("r"),
+            "key_of_both": self._key("b"),
+            "newest_first": self._newest_first("s"),
+            "newest_of_both_first": self._newest_first("b"),
+            "is_newer": self._is_newer("c", "r", self.rules.order),
+            "is_newer_than_held": self._is_newer("c", "h", self.rules.order),
+            "reporting_day": self._day("r"),
+            "change_day": self._day("c"),
+            **(more or {}),
+        }
+        tables = {
+            "staging": self.tables.staging,
+            "reporting": self.tables.reporting,
+            "changes": self.tables.changes,
+            "audits": self.tables.audits,
+            "watermark": self.tables.watermark,
+            "view": self.tables.view,
+        }
+        return fill(name, tables, parts)
+
+    def _changed(self, alias: str, column: str) -> exp.Expr:
+        """Return a staged column; a removed entity loses all but what says which it was and when it went."""
+        rules, value = self.rules, _column(alias, column)
+        kept = {*rules.key, *rules.order, rules.partition_field}
+        if not rules.has_operation or rules.is_soft_delete or column in kept or column.startswith("_"):
+            return value
+        wiped = exp.If(this=self._is_removed(alias), true=exp.null(), false=value)
+        return exp.alias_(wiped, column, quoted=True)
+
+    def _is_removed(self, alias: str) -> exp.Expr:
+        if not self.rules.has_operation:
+            return exp.false()
+        is_removal = exp.EQ(this=_column(alias, OPERATION), expression=exp.Literal.string(REMOVE))
+        return exp.Coalesce(this=is_removal, expressions=[exp.false()])
+
+    def _key(self, alias: str) -> exp.Expr:
+        """Return an expression that is the same text for the same key and for no other, nulls being a key too."""
+        struct = exp.Struct(expressions=[_column(alias, column) for column in self.rules.key])
+        return exp.Anonymous(this="TO_JSON_STRING", expressions=[struct])
+
+    def _newest_first(self, alias: str) -> list[exp.Expr]:
+        return [
+            exp.Ordered(this=_column(alias, column), desc=True, nulls_first=False) for column in self.rules.order
+        ]
+
+    def _is_newer(self, new: str, old: str, order: Sequence[str]) -> exp.Expr:
+        """Compare column by column, null being oldest; a tie is not newer."""
+        if not order:
+            return exp.false()
+        mine, theirs = _column(new, order[0]), _column(old, order[0])
+        return (
+            exp.Case()
+            .when(exp.NullSafeEQ(this=mine, expression=theirs), self._is_newer(new, old, order[1:]))
+            .when(_is_null(theirs), exp.true())
+            .when(_is_null(mine), exp.false())
+            .else_(exp.GT(this=mine.copy(), expression=theirs.copy()))
+        )
+
+    def _day(self, alias: str) -> exp.Expr:
+        field = self.rules.partition_field
+        if field is None or self.partition_type is None:
+            return exp.cast(exp.null(), "DATE")
+        value = _column(alias, field)
+        return value if self.partition_type == "DATE" else exp.Anonymous(this="DATE", expressions=[value])
+
+    def _in_days(self, alias: str, days: Sequence[date | None]) -> exp.Expr:
+        """Return a condition of constants on the partitioning column: no other prunes partitions."""
+        field = self.rules.partition_field
+        if field is None or self.partition_type is None:
+            return exp.true()
+        value = _column(alias, field)
+        choices: list[exp.Expr] = [
+            exp.and_(
+                exp.GTE(this=value.copy(), expression=_start(first, self.partition_type)),
+                exp.LT(this=value.copy(), expression=_start(last + timedelta(days=1), self.partition_type)),
+            )
+            for first, last in _ranges([day for day in days if day is not None])
+        ]
+        if None in days:
+            choices.append(_is_null(value))
+        return exp.paren(exp.or_(*choices)) if choices else exp.false()
+
+
+def fill(name: str, tables: Mapping[str, str], parts: Mapping[str, Part]) -> str:
+    """Return the statements of ``sql/queries/<name>.sql`` with ``__x__`` replaced by the table or part ``x``.
+
+    A part of several expressions takes the place of one in a list. Names that a text does not use are fine.
+
+    Raises:
+        KeyError: the text has a name that is not given.
+    """
+    return ";\n".join(_fill(tree.copy(), tables, parts).sql(_DIALECT) for tree in _read(name)) + ";"
+
+
+@lru_cache
+def _read(name: str) -> tuple[exp.Expr, ...]:
+    text = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+    trees = [tree for tree in sqlglot.parse(text, read=_DIALECT) if tree is not None]
+    for tree in trees:
+        for node in tree.walk():
+            node.comments = None
+    return tuple(trees)
+
+
+def _fill(tree: exp.Expr, tables: Mapping[str, str], parts: Mapping[str, Part]) -> exp.Expr:
+    for table in list(tree.find_all(exp.Table)):
+        name = _placeholder(table.this)
+        if name is not None:
+            table.set("this", exp.to_identifier(tables[name].rsplit(".", 2)[2], quoted=True))
+            table.set("db", exp.to_identifier(tables[name].rsplit(".", 2)[1], quoted=True))
+            table.set("catalog", exp.to_identifier(tables[name].rsplit(".", 2)[0], quoted=True))
+    for update in list(tree.find_all(exp.Update)):
+        # SET has pairs where an INSERT has two lists.
+        if update.expressions and _placeholder(update.expressions[0].this) == "columns":
+            pairs = zip(_listed(parts["columns"]), _listed(parts["values"]), strict=True)
+            update.set("expressions", [exp.EQ(this=exp.Column(this=to), expression=value) for to, value in pairs])
+    for column in list(tree.find_all(exp.Column)):
+        name = _placeholder(column)
+        if name is None:
+            continue
+        found = parts[name]
+        # A direction belongs to each expression of an ORDER BY.
+        node = column.parent if isinstance(column.parent, exp.Ordered) else column
+        if isinstance(found, exp.Expr):
+            column.replace(found.copy())
+        elif node is not None:
+            node.replace(_listed(found))
+    return tree
+
+
+def _placeholder(node: exp.Expr) -> str | None:
+    name = node.name
+    return name.strip("_") if name.startswith("__") and name.endswith("__") else None
+
+
+def _listed(part: Part) -> list[exp.Expr]:
+    return [part.copy()] if isinstance(part, exp.Expr) else [each.copy() for each in part]
+
+
+def _column(table: str, name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), table=table)
+
+
+def _is_null(value: exp.Expr) -> exp.Expr:
+    return exp.Is(this=value.copy(), expression=exp.null())
+
+
+def _is_deleted(alias: str) -> exp.Expr:
+    return exp.Coalesce(this=_column(alias, DELETED), expressions=[exp.false()])
+
+
+def _timestamp(moment: datetime) -> exp.Expr:
+    return exp.cast(
+        exp.Literal.string(moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00")), "TIMESTAMPTZ"
+    )
+
+
+def _start(day: date, kind: PartitionType) -> exp.Expr:
+    if kind == "DATE":
+        return exp.cast(exp.Literal.string(day.isoformat()), "DATE")
+    if kind == "DATETIME":
+        return exp.cast(exp.Literal.string(f"{day.isoformat()} 00:00:00"), "TIMESTAMP")
+    return _timestamp(datetime(day.year, day.month, day.day, tzinfo=UTC))
+
+
+def _ranges(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Return runs of consecutive days as (first, last)."""
+    ranges: list[tuple[date, date]] = []
+    for day in sorted(set(days)):
+        if ranges and day - ranges[-1][1] == timedelta(days=1):
+            ranges[-1] = (ranges[-1][0], day)
+        else:
+            ranges.append((day, day))
+    return ranges

@@ -1,0 +1,247 @@
+"""A source with its tables in either warehouse, and the oracle that knows what must come out."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from connectors.bigquery.row_table import BigQueryRowTable
+from connectors.lake.columns import arrow_schema
+from connectors.lake.entities import EntityTable
+from connectors.lake.merging import MergeLimits
+from connectors.lake.rows import RowTable
+from model.archive import Attempt
+from model.entity import EntityRules, version_order
+from model.schema import Field, RowSchema
+from model.settings import BigQuerySettings
+from reporting.bigquery import BigQueryMerger
+from reporting.lake import LakeMerger, Tasks
+from reporting.merge import Merger, MergeReport, MergeSource, merge_source
+from reporting.view import open_view
+from reporting.work import LocalTasks
+from tests.standin.fixture import PROJECT, StandIn
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+AUDITS = "backup.merge_audits"
+SCHEMA = RowSchema(
+    (
+        Field("shop", "STRING"),
+        Field("number", "INT64"),
+        Field("changed_at", "TIMESTAMP"),
+        Field("ordered_on", "DATE"),
+        Field("lines", "RECORD", "REPEATED", fields=(Field("sku", "STRING"), Field("count", "INT64"))),
+        Field("note", "JSON"),
+        Field("_operation", "STRING"),
+        Field("_message_id", "STRING"),
+        Field("_publish_time", "TIMESTAMP"),
+        Field("_backfill_id", "STRING"),
+        Field("ingest_time", "TIMESTAMP"),
+    ),
+    "orders",
+)
+RULES = EntityRules(
+    key=("shop", "number"),
+    order=version_order((), "changed_at"),
+    partition_field="ordered_on",
+    has_operation=True,
+)
+Key = tuple[Any, ...]
+Row = dict[str, Any]
+
+
+def order(number: int, day: int = 1, **more: Any) -> Row:
+    """One version of an order; what is not said is the same for all."""
+    moment = START + timedelta(minutes=more.pop("minute", 0))
+    return {
+        "shop": "se",
+        "number": number,
+        "changed_at": moment,
+        "ordered_on": date(2026, 3, day),
+        "lines": [{"sku": f"sku-{number}", "count": 1}],
+        "note": '{"a":1}',
+        "_message_id": str(more.pop("message", number)),
+        "_publish_time": moment,
+        **more,
+    }
+
+
+@dataclass
+class Shop:
+    """All that was ever staged of a source, and what reporting has to be by it."""
+
+    rules: EntityRules = RULES
+    schema: RowSchema = SCHEMA
+    dataset: str = "orders"
+    staged: list[Row] = field(default_factory=list)
+
+    @property
+    def source(self) -> MergeSource:
+        return MergeSource("orders", f"{self.dataset}.staging", f"{self.dataset}.reporting", self.rules)
+
+    @property
+    def warehouse(self) -> Merger:
+        raise AssertionError("a subclass has one")
+
+    def write(self, rows: Sequence[Row]) -> None:
+        raise AssertionError("a subclass writes")
+
+    def read(self) -> list[Row]:
+        raise AssertionError("a subclass reads")
+
+    def read_view(self, at: datetime) -> list[Row]:
+        raise AssertionError("a subclass reads")
+
+    def stage(self, rows: Sequence[Row], at: datetime) -> None:
+        complete = [{**dict.fromkeys(self.schema.names()), **row, "ingest_time": at} for row in rows]
+        self.write(complete)
+        self.staged += complete
+
+    def merge(self, at: datetime, **options: Any) -> MergeReport:
+        return merge_source(self.source, warehouse=self.warehouse, now=lambda: at, **options)
+
+    def reporting(self) -> dict[Key, Row]:
+        return self.by_key(self.read())
+
+    def view(self, at: datetime) -> dict[Key, Row]:
+        return self.by_key(self.read_view(at))
+
+    def by_key(self, rows: Sequence[Row]) -> dict[Key, Row]:
+        found: dict[Key, Row] = {}
+        for row in rows:
+            key = tuple(row[name] for name in self.rules.key)
+            assert key not in found, f"{key} is there twice"
+            found[key] = plain(row)
+        return found
+
+    def oracle(self) -> dict[Key, Row]:
+        newest: dict[Key, Row] = {}
+        for row in self.staged:
+            key = tuple(row[name] for name in self.rules.key)
+            if key not in newest or self.rank(row) > self.rank(newest[key]):
+                newest[key] = row
+        return {key: self.expected(row) for key, row in newest.items()}
+
+    def visible(self) -> dict[Key, Row]:
+        """What the view has to show."""
+        return {k: row for k, row in self.oracle().items() if self.rules.is_soft_delete or not row["_deleted"]}
+
+    def rank(self, row: Row) -> tuple[tuple[bool, Any], ...]:
+        return tuple((row[name] is not None, row[name]) for name in self.rules.order)
+
+    def expected(self, row: Row) -> Row:
+        is_removed = self.rules.has_operation and row["_operation"] == "REMOVE"
+        kept = {**row, "_deleted": is_removed}
+        if is_removed and not self.rules.is_soft_delete:
+            kept |= {"lines": None, "note": None}
+        return plain({**dict.fromkeys(self.schema.names()), **kept})
+
+
+def plain(row: Row) -> Row:
+    """Return a row as both warehouses could have given it: BigQuery has no null arrays, and JSON is a value."""
+    note = row["note"]
+    return {**row, "lines": list(row["lines"] or ()), "note": json.loads(note) if isinstance(note, str) else note}
+
+
+@dataclass
+class LakeShop(Shop):
+    """In a lake."""
+
+    lake: Path = Path()
+    tasks: Tasks = field(default_factory=LocalTasks)
+    commits: int = 0
+
+    @property
+    def warehouse(self) -> LakeMerger:
+        limits = MergeLimits("500MB", self.lake / "spill")
+        return LakeMerger(str(self.lake), AUDITS, folder=self.lake / "merges", tasks=self.tasks, limits=limits)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        table = RowTable(str(self.lake), self.source.staging)
+        table.evolve(self.schema)
+        epoch = table.lease_epoch("l") or table.take_lease("l")
+        self.commits += 1
+        batch = pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(self.schema))
+        # As write_rows does, but at a moment of the test's own.
+        file = table.writer()._write(pa.Table.from_batches([batch]), rows[0]["ingest_time"])
+        table.commit([file], Attempt("s", self.commits, "l", epoch))
+
+    def read(self) -> list[Row]:
+        found = []
+        for file in self.table().snapshot().files:
+            rows = pq.ParquetFile(file.path).read().to_pylist()
+            assert {row["ordered_on"] for row in rows} == {file.partition}
+            # Files of partitions that did not change have the columns of their time.
+            found += [{**dict.fromkeys(self.schema.names()), **row} for row in rows]
+        return found
+
+    def read_view(self, at: datetime) -> list[Row]:
+        view = open_view(self.source, str(self.lake), at)
+        return [] if view is None else list(view.read(self.lake / "spill").to_pylist())
+
+    def table(self) -> EntityTable:
+        return EntityTable(str(self.lake), self.source.reporting)
+
+
+@dataclass
+class BigQueryShop(Shop):
+    """In the stand-in for BigQuery."""
+
+    standin: StandIn | None = None
+    merger: BigQueryMerger | None = None
+
+    @property
+    def settings(self) -> BigQuerySettings:
+        assert self.standin is not None
+        return BigQuerySettings(
+            location="US",
+            host=self.standin.rest_host,
+            storage_host=self.standin.storage_host,
+            is_regional=False,
+            partition_expiration_days=0,
+            require_partition_filter=True,
+            kms_key=None,
+            labels=(),
+            append_bytes=9_500_000,
+            streams_per_hour=8000,
+        )
+
+    @property
+    def warehouse(self) -> BigQueryMerger:
+        if self.merger is None:
+            self.merger = BigQueryMerger(PROJECT, f"{self.dataset}.merge_audits", self.settings)
+        return self.merger
+
+    def write(self, rows: Sequence[Row]) -> None:
+        BigQueryRowTable(self.warehouse._clients, self.source.staging, self.settings).evolve(self.schema)
+        names = set(self.schema.names())
+        ready = [{k: _json(v) for k, v in row.items() if k in names and v is not None} for row in rows]
+        assert self.client.insert_rows_json(self.source.staging, ready) == []
+
+    def read(self) -> list[Row]:
+        return self.rows(f"SELECT * FROM {self.source.reporting}")
+
+    def read_view(self, at: datetime) -> list[Row]:
+        if self.warehouse.create_view(self.source) is None:
+            return []
+        return self.rows(f"SELECT * FROM {self.source.reporting}_view")
+
+    def rows(self, sql: str) -> list[Row]:
+        found = [dict(row.items()) for row in self.client.query(sql).result()]
+        return [{name: _aware(value) for name, value in row.items()} for row in found]
+
+    @property
+    def client(self) -> Any:
+        return self.warehouse._clients.rest()
+
+
+def _json(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date | datetime) else value
+
+
+def _aware(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value

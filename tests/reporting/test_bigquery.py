@@ -1,0 +1,181 @@
+"""What only BigQuery's merge does: jobs that are taken up, capped and labelled, transactions, the write buffer."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from model import failpoint
+from model.entity import EntityRules
+from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
+from reporting.bigquery import BigQueryMerger
+from tests.reporting.shops import RULES, START, BigQueryShop, order
+from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def shop(shared_standin: StandIn, request: pytest.FixtureRequest) -> Iterator[BigQueryShop]:
+    name = "".join(letter if letter.isalnum() else "_" for letter in request.node.name)[:60]
+    shop = BigQueryShop(dataset=name, standin=shared_standin)
+    yield shop
+    shop.warehouse.close()
+
+
+def merge_jobs(shop: BigQueryShop, step: str) -> list[Any]:
+    """The jobs of a step of this shop's merges, the newest first."""
+    listed = [job for job in shop.client.list_jobs(max_results=200) if f"-{step}-" in job.job_id]
+    return [job for job in listed if f"`{shop.dataset}`" in job.query]
+
+
+def test_a_merge_that_died_is_taken_up_with_the_jobs_that_it_had_begun(
+    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.stage([order(1), order(2, day=2)], START)
+    for place in ("bigquery.merge.changes", "merge.compared", "bigquery.merge.started"):
+
+        def die(name: str, place: str = place) -> None:
+            if name == place:
+                raise SystemExit(name)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(failpoint, "hit", die)
+            with pytest.raises(SystemExit):
+                shop.merge(START + HOUR)
+    # The script may be done by now: then there is nothing left to take up.
+    report = shop.merge(START + HOUR + HOUR / 2)
+    assert len(merge_jobs(shop, "merge")) - report.newer == 2 - report.changed or report.newer == 2
+    assert {job.job_id.rpartition("-")[2] for job in merge_jobs(shop, "changes")} == {"1"}
+    assert shop.reporting() == shop.oracle()
+
+
+def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(
+    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.stage([order(1)], START)
+
+    def die(name: str) -> None:
+        if name == "merge.compared":
+            raise SystemExit(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoint, "hit", die)
+        with pytest.raises(SystemExit):
+            shop.merge(START + HOUR)
+    shop.stage([order(2)], START + 2 * HOUR)
+    report = shop.merge(START + 3 * HOUR)
+    assert (report.until, report.newer) == (START + 3 * HOUR, 2)
+
+
+def test_every_query_is_capped_and_labelled_and_one_that_costs_more_changes_nothing(shop: BigQueryShop) -> None:
+    shop.stage([order(1)], START)
+    shop.merger = BigQueryMerger(
+        PROJECT,
+        f"{shop.dataset}.merge_audits",
+        replace(shop.settings, labels=(("team", "ops"),), merge_max_bytes_billed=10 * 2**20),
+    )
+    with pytest.raises(QueryTooLargeError, match="bytes billed"):
+        shop.merge(START + HOUR)
+    assert shop.reporting() == {}
+    (changes,) = merge_jobs(shop, "changes")
+    assert changes.maximum_bytes_billed == 10 * 2**20
+    assert {name: changes.labels[name] for name in ("app", "team", "refeed_merge")} == {
+        "app": "refeed",
+        "team": "ops",
+        "refeed_merge": "orders",
+    }
+    shop.merger.close()
+    shop.merger = None
+    assert shop.merge(START + 2 * HOUR).newer == 1
+
+
+def test_a_merge_reads_and_writes_the_partitions_of_its_changes_alone(shop: BigQueryShop) -> None:
+    shop.stage([order(n, day=1 + n % 20) for n in range(400)], START)
+    shop.merge(START + HOUR)
+    table = shop.client.get_table(shop.source.reporting)
+    assert (table.time_partitioning.field, table.time_partitioning.type_) == ("ordered_on", "DAY")
+    assert table.clustering_fields == ["shop", "number"]
+    shop.stage([order(3, day=4, minute=1)], START + 3 * DAY)
+    assert shop.merge(START + 3 * DAY + HOUR).partitions == ("2026-03-04",)
+    last, first = merge_jobs(shop, "merge")
+    # A day of twenty.
+    assert int(last._properties["statistics"]["totalBytesProcessed"]) * 10 < int(
+        first._properties["statistics"]["totalBytesProcessed"]
+    )
+    assert shop.reporting() == shop.oracle()
+
+
+def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(shop: BigQueryShop) -> None:
+    shop.stage([order(1), order(2)], START)
+    shop.merge(START + HOUR)
+    # Somebody's hand: a key that is there twice.
+    sql = f"INSERT INTO {shop.source.reporting} SELECT * FROM {shop.source.reporting} WHERE number = 2"
+    shop.client.query(sql).result()
+    before = sorted(shop.read(), key=repr)
+    shop.stage([order(1, minute=1)], START + 2 * DAY)
+    with pytest.raises(AuditFailedError, match="keys_unique: expected 2, found 3") as failed:
+        shop.merge(START + 2 * DAY + HOUR)
+    assert {audit["name"]: audit["is_passed"] for audit in failed.value.details["audits"]} == {
+        "keys_unique": False,
+        "counts_reconciled": True,
+        "freshness": True,
+    }
+    assert sorted(shop.read(), key=repr) == before
+    rows = shop.warehouse.read_audits("orders", 3)
+    assert {row["name"]: row["is_passed"] for row in rows}["keys_unique"] is False
+    assert {row["until"] for row in rows} == {START + 2 * DAY + HOUR}
+    shop.client.query(f"DELETE FROM {shop.source.reporting} WHERE number = 2").result()
+    shop.merge(START + 2 * DAY + 2 * HOUR, since=START - HOUR)
+    assert shop.reporting() == shop.oracle()
+
+
+def test_a_transaction_that_bigquery_aborts_for_another_one_is_overtaken(shop: BigQueryShop) -> None:
+    shop.stage([order(1)], START)
+    assert shop.standin is not None
+    message = "Transaction is aborted due to concurrent update against table orders.reporting."
+    shop.standin.fault("jobs.run", "error", resource="-merge-", reason="invalidQuery", message=message)
+    with pytest.raises(MergeOvertakenError):
+        shop.merge(START + HOUR)
+    assert shop.reporting() == {}
+    shop.merge(START + HOUR)
+    assert shop.reporting() == shop.oracle()
+
+
+@pytest.mark.parametrize("field", ["changed_at", None])
+def test_reporting_is_partitioned_by_a_moment_too_or_not_at_all(shop: BigQueryShop, field: str | None) -> None:
+    shop.rules = EntityRules(RULES.key, RULES.order, field, has_operation=True)
+    shop.stage([order(1), order(2), order(2, minute=24 * 60)], START)
+    report = shop.merge(START + 2 * DAY)
+    assert report.partitions == (("2026-03-01", "2026-03-02") if field else (None,))
+    shop.stage([order(1, minute=3 * 24 * 60)], START + 4 * DAY)
+    shop.merge(START + 4 * DAY + HOUR)
+    assert shop.reporting() == shop.oracle()
+    found = shop.client.get_table(shop.source.reporting).time_partitioning
+    assert (None if found is None else found.field) == field
+
+
+def test_rows_in_the_write_buffer_are_merged_and_seen(shop: BigQueryShop) -> None:
+    shop.stage([order(1)], START)
+    assert shop.standin is not None
+    shop.standin.hold_write_buffer(f"{PROJECT}.{shop.source.staging}")
+    shop.stage([order(2)], START + 3 * DAY)
+    assert shop.rows(f"SELECT number FROM {shop.source.staging} WHERE _PARTITIONTIME IS NULL") == [{"number": 2}]
+    assert shop.view(START) == shop.visible()
+    assert shop.merge(START + 3 * DAY).newer == 2
+    assert shop.reporting() == shop.oracle() == shop.view(START)
+    shop.standin.release_write_buffer(f"{PROJECT}.{shop.source.staging}")
+
+
+def test_what_a_merge_has_on_the_way_is_gone_after_it(shop: BigQueryShop) -> None:
+    shop.stage([order(1)], START)
+    shop.merge(START, is_dry_run=True)
+    shop.merge(START + HOUR)
+    assert {table.table_id for table in shop.client.list_tables(shop.dataset)} >= {"staging", "reporting"}
+    left = [table.table_id for table in shop.client.list_tables(shop.dataset) if "refeed_merge_" in table.table_id]
+    assert left == []

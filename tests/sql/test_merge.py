@@ -1,0 +1,96 @@
+"""The texts of sql/queries as they are filled: names quoted, days as constants, no placeholder left."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime
+
+import pytest
+import sqlglot
+
+from model.entity import EntityRules, version_order
+from sql.merge import MergeQueries, MergeTables, fill
+
+TABLES = MergeTables(
+    *(f"my-shop.orders.{name}" for name in ("staging", "reporting", "changes", "audits", "watermark", "view"))
+)
+RULES = EntityRules(
+    ("shop", "number"), version_order(("revision",), "changed_at"), "ordered_on", has_operation=True
+)
+COLUMNS = (
+    "shop",
+    "number",
+    "revision",
+    "changed_at",
+    "ordered_on",
+    "note",
+    "_message_id",
+    "_publish_time",
+    "ingest_time",
+)
+QUERIES = MergeQueries(TABLES, (*COLUMNS, "_operation"), RULES, "DATE")
+DAYS = (None, date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 9))
+
+
+@pytest.mark.parametrize(
+    "text", [QUERIES.changes(), QUERIES.days(), QUERIES.compare(DAYS), QUERIES.merge(DAYS), QUERIES.view(None)]
+)
+def test_every_text_is_filled_and_is_googlesql(text: str) -> None:
+    assert "__" not in text
+    assert all(tree is not None for tree in sqlglot.parse(text.rstrip(";"), read="bigquery"))
+
+
+def test_days_are_ranges_of_constants_that_prune_partitions() -> None:
+    text = QUERIES.compare(DAYS)
+    assert (
+        "WHERE ((r.`ordered_on` >= CAST('2026-02-28' AS DATE) AND r.`ordered_on` < CAST('2026-03-02' AS DATE)) "
+        "OR (r.`ordered_on` >= CAST('2026-03-09' AS DATE) AND r.`ordered_on` < CAST('2026-03-10' AS DATE)) "
+        "OR r.`ordered_on` IS NULL)"
+    ) in text
+    assert "WHERE FALSE" in QUERIES.compare(())
+    moments = replace(QUERIES, partition_type="TIMESTAMP").compare((date(2026, 3, 1),))
+    assert "r.`ordered_on` < CAST('2026-03-02 00:00:00.000000+00:00' AS TIMESTAMP)" in moments
+    clocks = replace(QUERIES, partition_type="DATETIME").compare((date(2026, 3, 1),))
+    assert "r.`ordered_on` >= CAST('2026-03-01 00:00:00' AS DATETIME)" in clocks
+    assert "AND TRUE WHEN MATCHED" in replace(QUERIES, partition_type=None).merge((None,))
+
+
+def test_a_merge_reads_and_writes_reporting_under_that_condition_alone() -> None:
+    text = QUERIES.merge((date(2026, 3, 1),))
+    condition = "r.`ordered_on` >= CAST('2026-03-01' AS DATE) AND r.`ordered_on` < CAST('2026-03-02' AS DATE)"
+    assert text.count("`reporting`") == text.count(condition) == 3
+
+
+def test_names_are_names_whatever_is_in_them() -> None:
+    odd = replace(QUERIES, columns=("a` b; DROP TABLE x", "__columns__"))
+    tree = sqlglot.parse(odd.merge((None,)).rstrip(";"), read="bigquery")
+    names = [column.name for column in tree[2].find_all(sqlglot.exp.Column)]
+    assert {"a` b; DROP TABLE x", "__columns__"} <= set(names)
+    assert len([found for found in tree if found is not None]) == len(
+        [found for found in sqlglot.parse(QUERIES.merge((None,)), read="bigquery") if found is not None]
+    )
+
+
+def test_a_removed_entity_keeps_its_key_its_order_and_its_day() -> None:
+    text = QUERIES.changes()
+    wiped = "IF(COALESCE(s.`_operation` = 'REMOVE', FALSE), NULL, s.`note`) AS `note`"
+    assert wiped in text
+    assert text.count("IF(COALESCE") == 1
+    assert wiped not in replace(QUERIES, rules=replace(RULES, is_soft_delete=True)).changes()
+    plain = replace(QUERIES, rules=replace(RULES, has_operation=False)).changes()
+    assert "_operation` =" not in plain
+    assert "FALSE AS _deleted" in plain
+
+
+def test_the_view_reads_staging_since_the_last_merge_and_two_days_at_least() -> None:
+    text = QUERIES.view(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    since = (
+        "LEAST(CAST('2026-03-01 12:00:00.000000+00:00' AS TIMESTAMP), "
+        "TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL '2' DAY))"
+    )
+    assert f"s._PARTITIONTIME >= TIMESTAMP_TRUNC({since}, DAY) OR s._PARTITIONTIME IS NULL" in text
+    assert f"s.ingest_time > {since}" in text
+    assert "NOT COALESCE(b.`_deleted`, FALSE)" in text
+
+
+def test_a_name_that_is_not_given_is_a_fault_and_no_text() -> None:
+    with pytest.raises(KeyError, match="reporting_day"):
+        fill("days", {"reporting": "a.b.c", "changes": "a.b.d"}, {})
