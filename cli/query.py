@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -16,28 +17,38 @@ from rich.text import Text
 from cli.invocation import command_settings
 from cli.parameters import ParameterOption, parse_parameters
 from cli.terminal import err, out, print_json
+from model.entity import VIEW_SUFFIX
+from model.errors import InputError, RegistryError
 from model.settings import Settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from model.table import TableSchema
+    from reporting.tables import LakeViews
     from sql.validate import Policy, ValidatedQuery
 
 _MAX_CELL_CHARACTERS: Final = 80
+_BIGQUERY_SECONDS: Final = 600.0
 
 
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT, in GoogleSQL.", show_default=False)],
+    sql: Annotated[
+        str | None, typer.Argument(metavar="SQL", help="One SELECT, in GoogleSQL.", show_default=False)
+    ] = None,
     *,
+    view: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Without SQL: all rows of a source's union view.")
+    ] = None,
     param: ParameterOption = None,
     max_rows: Annotated[int, typer.Option(min=1, help="Print so many rows at most.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row; bytes as base64.")] = False,
 ) -> None:
-    """Run one SELECT over the archive and print its rows."""
+    """Run one SELECT over the archive, or over the union view of a source (TABLE_view), and print its rows."""
     settings = command_settings()
-    validated = validate(settings, sql, parse_parameters(param or ()))
-    rows, is_cut = run(settings, validated, max_rows=max_rows)
+    text, views = _find_views(settings, sql, view)
+    validated = validate(settings, text, parse_parameters(param or ()), views=views)
+    rows, is_cut = run(settings, validated, max_rows=max_rows, views=views)
     if as_json:
         for row in rows.to_pylist():
             print_json(_to_json(row))
@@ -48,7 +59,12 @@ def query(
 
 
 def validate(
-    settings: Settings, sql: str, parameters: dict[str, dict[str, Any]], *, replay: bool = False
+    settings: Settings,
+    sql: str,
+    parameters: dict[str, dict[str, Any]],
+    *,
+    replay: bool = False,
+    views: "LakeViews | None" = None,
 ) -> "ValidatedQuery":
     """Return the query as the gate judged it; only a replay needs a window and the three output columns.
 
@@ -57,14 +73,42 @@ def validate(
     """
     from sql.validate import parse_parameters, validate_query
 
-    return validate_query(sql, parse_parameters(parameters), gate_policy(settings, replay=replay))
+    declared = () if views is None else views.read_schemas()
+    policy = gate_policy(settings, replay=replay, declared=declared)
+    return validate_query(sql, parse_parameters(parameters), policy)
+
+
+def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tuple[str, LakeViews | None]":
+    """Return the query, and the union views that it may read when it looks as if it read one.
+
+    Raises:
+        InputError: there is no query, or no such source.
+    """
+    if (sql is None) == (source is None):
+        raise InputError("Give a SELECT, or --view SOURCE for all rows of its union view.")
+    if source is None and (sql is None or VIEW_SUFFIX not in sql.lower() or settings.warehouse != "lake"):
+        return sql or "", None
+    from pipeline.registry import Registry
+    from reporting.sources import choose_sources
+    from reporting.tables import LakeViews, view_name
+
+    names = None if source is None else [source]
+    try:
+        sources = choose_sources(names, Registry(settings.registry).read().sources)
+    except RegistryError:
+        if sql is None:
+            raise
+        # It may well read no view; if it does, the gate knows no such table.
+        return sql, None
+    text = sql or f"SELECT * FROM {view_name(sources[0])}"  # noqa: S608 - the gate judges it
+    return text, LakeViews(settings.lake, sources)
 
 
 def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
     """Return what the gate lets through here; only a replay needs a window and the three output columns.
 
-    What REFEED_QUERY_TABLES names is looked up in the lake when there is one; ``declared`` tables are allowed as
-    they are declared.
+    What REFEED_QUERY_TABLES names is looked up in the lake when there is one, BigQuery's dry run knows it anyway;
+    ``declared`` tables are allowed as they are declared.
     """
     from sql.validate import Policy
 
@@ -77,7 +121,8 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
         max_window_days=settings.max_window_days,
         replay=replay,
     )
-    if names and ("://" in settings.lake or Path(settings.lake).is_dir()):
+    is_lake = settings.warehouse == "lake" and ("://" in settings.lake or Path(settings.lake).is_dir())
+    if names and is_lake:
         from connectors.lake.query_tables import LakeTables
 
         schemas, missing = LakeTables(settings.lake, names).read_schemas()
@@ -93,28 +138,34 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
     )
 
 
-def run(settings: Settings, validated: "ValidatedQuery", *, max_rows: int) -> tuple["pa.Table", bool]:
-    """Return up to ``max_rows`` rows of the result, and whether there are more.
+def run(
+    settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "LakeViews | None" = None
+) -> tuple["pa.Table", bool]:
+    """Return up to ``max_rows`` rows of the result, and whether there are more; in BigQuery they are billed.
 
     Raises:
         QueryError: the query failed while it ran.
     """
+    if settings.warehouse == "bigquery":
+        return _run_in_bigquery(settings, validated, max_rows)
     import pyarrow as pa
 
     from connectors.lake.query import QueryLimits, read_snapshot
     from connectors.lake.query_process import QueryProcesses, Statement
     from sql.dialect import render_lake_query
 
-    settings.require_lake("Queries run")
     lake = render_lake_query(validated)
+    of_views = [read for read in lake.extra_reads if views is not None and read.table in views]
     snapshot = read_snapshot(
         settings.lake,
         settings.archive_table,
         settings.archive_partitioning,
         window=validated.window,
         reads_archive=lake.reads_archive,
-        extra_reads=lake.extra_reads,
+        extra_reads=[read for read in lake.extra_reads if read not in of_views],
     )
+    if views is not None:
+        snapshot = replace(snapshot, tables=(*snapshot.tables, *map(views.snapshot, of_views)))
     limits = QueryLimits(settings.query_memory, settings.home / "run" / "spill")
     batches: list[pa.RecordBatch] = []
     count = 0
@@ -127,6 +178,15 @@ def run(settings: Settings, validated: "ValidatedQuery", *, max_rows: int) -> tu
     if not batches:
         return pa.table({}), False
     return pa.Table.from_batches(batches).slice(0, max_rows), count > max_rows
+
+
+def _run_in_bigquery(settings: Settings, validated: "ValidatedQuery", max_rows: int) -> tuple["pa.Table", bool]:
+    from backfill.bigquery import BigQueryPlace, BigQueryQueries
+    from connectors.bigquery.client import Connection
+
+    place = BigQueryPlace(Connection.of(settings.project, settings.bigquery), settings.archive_table)
+    with closing(BigQueryQueries(place)) as queries:
+        return queries.answer(validated, max_rows=max_rows, seconds=_BIGQUERY_SECONDS)
 
 
 def _print_rows(rows: "pa.Table") -> None:

@@ -8,6 +8,8 @@ DELETED: Final = "_deleted"
 PARTITION_DATE: Final = "partition_date"
 OPERATION: Final = "_operation"
 REMOVE: Final = "REMOVE"
+# Behind a reporting table's name: what people query.
+VIEW_SUFFIX: Final = "_view"
 
 # After dedup_order and the event time: a message's own time and id, whenever it was replayed, then when its row
 # was written, so that a row made anew by repaired code wins over the row that it repairs.

@@ -8,11 +8,13 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from connectors.lake.columns import arrow_schema
 from connectors.lake.files import PARTITION_COLUMNS
 from model.errors import WarehouseError
+from model.schema import RowSchema
 from model.table import PARTITION_DATE, PARTITION_TIME, Partitioning, TableRead, TableSchema
 from model.window import Window
 
@@ -63,7 +65,8 @@ class TableSnapshot:
     """One table at one moment: what its view is called, its columns, and the files that a query may need.
 
     ``partitions`` are columns whose values stand in the log and not in the files. With ``partitioning`` the view
-    has the pseudo columns, cut from ``ingest_time``.
+    has the pseudo columns, cut from ``ingest_time``. A ``select`` over the files says what its rows are,
+    where they are not simply those of the files.
     """
 
     view: str
@@ -71,6 +74,7 @@ class TableSnapshot:
     partitions: tuple[str, ...]
     files: tuple[TableFile, ...]
     partitioning: Partitioning | None
+    select: str | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -160,6 +164,12 @@ class LakeTables:
         return f"{self._root.rstrip('/')}/{'/'.join(name.split('.')[-2:])}"
 
 
+def describe_columns(schema: RowSchema) -> tuple[TableColumn, ...]:
+    """Return the columns of rows as queries see them; those of a type that queries can't have are left out."""
+    fields = Schema.from_arrow(arrow_schema(schema)).fields
+    return tuple(column for field in fields if (column := _column(field.name, field.type)) is not None)
+
+
 def render_view(table: TableSnapshot) -> str:
     """Return the SELECT that a table's view is, in the lake engine's words."""
     stored = [column for column in table.columns if column.name not in table.partitions]
@@ -167,7 +177,9 @@ def render_view(table: TableSnapshot) -> str:
     for file in table.files:
         groups.setdefault(file.values, []).append(file.path)
     parts = [_render_group(table, stored, values, paths) for values, paths in groups.items()]
-    if not parts:
+    if table.select is not None:
+        parts = [table.select]
+    elif not parts:
         nulls = ", ".join(f"CAST(NULL AS {column.file_type}) AS {_name(column.name)}" for column in table.columns)
         parts = [f"SELECT {nulls} WHERE false"]
     columns = ", ".join(

@@ -119,6 +119,7 @@ def _read_table(found: dict[str, Any]) -> TableSnapshot:
         tuple(found["partitions"]),
         tuple(TableFile(f["path"], f["size_bytes"], tuple(f["values"])) for f in found["files"]),
         found["partitioning"],
+        found["select"],
     )
 
 

@@ -122,3 +122,29 @@ def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any
     assert "1 / 2" in listed.out
     assert "--page-token next" in listed.err
     assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE
+
+
+def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(
+    refeed: Callable[..., Any], orders: Orders
+) -> None:
+    orders.stage((1, 0), (2, 0))
+    refeed("merge", "--source", "orders")
+    orders.stage((1, 5), (3, 0))
+
+    shown = refeed("query", "--view", "orders", "--json")
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert {row["id"]: row["_message_id"] for row in rows} == {1: "1-5", 2: "2-0", 3: "3-0"}
+    counted = refeed(
+        "query",
+        "SELECT COUNT(*) AS n, MAX(id) AS top FROM reporting.orders_view WHERE id > @low",
+        "-p",
+        "low:INT64:1",
+        "--json",
+    )
+    assert json.loads(counted.out) == {"n": 2, "top": 3}
+
+
+def test_a_view_that_is_not_there_is_named(refeed: Callable[..., Any], orders: Orders) -> None:
+    assert "reporting.orders_view" in refeed("query", "SELECT id FROM reporting.orders_view").err
+    assert "has no source 'none'" in refeed("query", "--view", "none").err
+    assert "--view SOURCE" in refeed("query").err
