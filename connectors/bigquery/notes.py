@@ -81,7 +81,7 @@ class Notes:
             kept = ids.select(self.ids_schema.names).cast(self.ids_schema).combine_chunks()
             step = max(1, int(kept.num_rows * _IDS_BYTES / max(kept.nbytes, 1)))
             rows += [
-                {**common, "kind": "ids", "ids": encode_rows(kept.slice(start, step))}
+                {**common, "kind": "ids", "ids": encode_rows(kept.slice(start, step), compression="zstd")}
                 for start in range(0, kept.num_rows, step)
             ]
         rows.append({**common, "kind": "attempt", "document": note.document})

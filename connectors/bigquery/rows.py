@@ -71,10 +71,11 @@ def dead_letter_batch(refusals: Sequence[Refusal], failed_at: datetime) -> pa.Re
     return pa.RecordBatch.from_pylist(rows, schema=DEAD_LETTER_SCHEMA)
 
 
-def encode_rows(rows: pa.RecordBatch | pa.Table) -> bytes:
-    """Return ``rows`` as an Arrow IPC stream."""
+def encode_rows(rows: pa.RecordBatch | pa.Table, *, compression: str | None = None) -> bytes:
+    """Return ``rows`` as an Arrow IPC stream, its buffers compressed or not; a reader need not know which."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write(rows)
     return bytes(sink.getvalue())
 
