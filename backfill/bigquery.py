@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from backfill.options import RunOptions
 from backfill.selection import Selection, write_selection
+from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.reader import open_session, read_stream
 from connectors.bigquery.selection import QueryParameter, SelectedTable, SelectionJobs
@@ -85,6 +86,22 @@ class BigQueryQueries:
         answer = self._jobs.dry_run(query.text, _typed(query.parameters))
         check_agreement(query, parse_dry_run(answer.job), project=self._place.connection.project)
         return answer.bytes_scanned
+
+    def answer(self, query: ValidatedQuery, *, max_rows: int, seconds: float) -> tuple[pa.Table, bool]:
+        """Return up to ``max_rows`` rows of the query, and whether there are more; it is billed and capped.
+
+        Raises:
+            QueryError: BigQuery refuses it, or it takes too long.
+            QueryDisagreesError: BigQuery understands it otherwise than the gate.
+        """
+        return read_answer(
+            self._clients,
+            query.text,
+            _typed(query.parameters),
+            maximum_bytes_billed=cap_of(self.measure(query), None),
+            max_rows=max_rows,
+            seconds=seconds,
+        )
 
     def start(self, name: str, text: str, parameters: Mapping[str, Any], *, maximum_bytes_billed: int) -> None:
         """Start the run ``name`` of a query unless it has been; ``parameters`` are a request's, in JSON.

@@ -4,18 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from backfill.reach import receives_replay
 from backfill.selection import render_time
-from connectors.lake.archive import LakeArchive
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot
-from connectors.lake.query_process import QueryProcesses, Statement
-from connectors.lake.query_statistics import FileStatistics, read_statistics
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from jobs.stream.status import StatusFile
-from model.errors import RequestInvalidError, WarehouseUnsupportedError
+from model.errors import RequestInvalidError
 from model.message import (
     BACKUP_SUBSCRIPTION_PREFIX,
     REPLAY_ATTRIBUTE,
@@ -24,7 +20,6 @@ from model.message import (
     replay_token,
 )
 from model.process import Process
-from model.table import Partitioning
 from model.window import Window
 
 Step = Literal["hour", "day"]
@@ -37,12 +32,34 @@ _SILENT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class LakePlace:
-    """Where the archive lies."""
+class TopicVolume:
+    """What came in of one topic: ``stored_bytes`` None where nobody can say for free."""
 
-    lake: str
-    archive_table: str
-    partitioning: Partitioning
+    messages: int = 0
+    stored_bytes: int | None = None
+    last_publish_time: datetime | None = None
+    last_ingest_time: datetime | None = None
+
+    def plus(
+        self, messages: int, size: int, published: datetime | None, ingested: datetime | None
+    ) -> "TopicVolume":
+        """Return it with more messages."""
+        return TopicVolume(
+            self.messages + messages,
+            (self.stored_bytes or 0) + size,
+            max(filter(None, (self.last_publish_time, published)), default=None),
+            max(filter(None, (self.last_ingest_time, ingested)), default=None),
+        )
+
+
+class Counts(Protocol):
+    """Who counts an archive's messages by their ingestion."""
+
+    def volumes(self, window: Window) -> dict[str, TopicVolume]:
+        """Return what came in by topic."""
+
+    def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
+        """Return the topic's messages by the starts of the window's hours or days; empty ones may be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +67,8 @@ class TopicInfo:
     """A topic: whether it is backed up, how far behind that is, and what came in lately.
 
     ``messages`` and ``stored_bytes`` are those of the last seven days, bytes as compressed and shared out by rows
-    where a file holds several topics. ``freshness_seconds`` is the age of the newest archived message by its
-    ingestion. None is unknown.
+    where a file holds several topics; BigQuery does not tell them. ``freshness_seconds`` is the age of the newest
+    archived message by its ingestion. None is unknown.
     """
 
     topic: str
@@ -113,17 +130,10 @@ class StreamInfo:
 
 
 class Catalog:
-    """Tells what is there; ``secret`` is the deployment's, by which replays are known.
+    """Tells what is there; ``secret`` is the deployment's, by which replays are known."""
 
-    Without a ``place`` the archive is in no lake: volumes are not known then, and nothing of the past.
-    """
-
-    def __init__(
-        self, place: LakePlace | None, processes: QueryProcesses, limits: QueryLimits, *, home: Path, secret: str
-    ) -> None:
-        self._place = place
-        self._processes = processes
-        self._limits = limits
+    def __init__(self, counts: Counts, *, home: Path, secret: str) -> None:
+        self._counts = counts
         self._streams = home / "streams"
         self._secret = secret
 
@@ -140,7 +150,7 @@ class Catalog:
         """
         now = datetime.now(UTC)
         window = Window(now - timedelta(days=VOLUME_DAYS), now + timedelta(days=1))
-        volumes = {} if self._place is None else self._volumes(self._place, window)
+        volumes = self._counts.volumes(window)
         by_id = {subscription.id: subscription for subscription in subscriptions}
         return [
             self._topic(topic, by_id.get(backup_subscription_id(topic)), volumes.get(topic), stats, now)
@@ -148,25 +158,16 @@ class Catalog:
         ]
 
     def histogram(self, topic: str, window: Window, step: Step) -> Histogram:
-        """Count the topic's messages by their ingestion, with one query over two columns of the window's files.
+        """Count the topic's messages by their ingestion, with one query that never reads a payload.
 
         Raises:
             InvalidNameError: that is no topic's id.
             RequestInvalidError: the window has more than 10,000 buckets.
-            WarehouseUnsupportedError: the archive is in no lake.
             WarehouseError, QueryError: the archive can't be read.
         """
         parse_resource_id(topic)
         starts = _starts(window, step)
-        place = self._lake()
-        snapshot = read_snapshot(place.lake, place.archive_table, place.partitioning, window=window)
-        sql = (
-            f"SELECT date_trunc('{step}', ingest_time) AS start, count(*) AS messages FROM refeed_archive "  # noqa: S608
-            "WHERE topic = $topic AND ingest_time >= $low AND ingest_time < $high GROUP BY 1"
-        )
-        bounds = {"topic": topic, "low": window.start, "high": window.end}
-        (table,) = self._processes.run(snapshot, [Statement(sql, bounds)], self._limits)
-        found = {row["start"]: row["messages"] for row in table.to_pylist()}
+        found = self._counts.histogram(topic, window, step)
         return Histogram(
             topic=topic,
             step=step,
@@ -184,61 +185,16 @@ class Catalog:
                 found.append(_stream(path.parent.name, status, stats))
         return found
 
-    def _lake(self) -> LakePlace:
-        if self._place is None:
-            raise WarehouseUnsupportedError(
-                "A histogram is counted in a lake. In BigQuery it would be a query that is billed."
-            )
-        return self._place
-
-    def _volumes(self, place: LakePlace, window: Window) -> dict[str, "_Volume"]:
-        """Return what came in by topic: from the log where a file has one topic, else by counting."""
-        archive = LakeArchive(place.lake, place.archive_table, place.partitioning)
-        volumes: dict[str, _Volume] = {}
-        mixed: list[FileStatistics] = []
-        for found in read_statistics(archive, window):
-            # A file of the first day may reach out of the window: then its rows are counted one by one.
-            is_inside = found.first_ingest_time is not None and window.contains(found.first_ingest_time)
-            if found.topic is None or not is_inside:
-                mixed.append(found)
-                continue
-            volumes.setdefault(found.topic, _Volume()).add(
-                found.file.rows, found.file.size_bytes, found.last_publish_time, found.last_ingest_time
-            )
-        if mixed:
-            self._count(place, mixed, window, volumes)
-        return volumes
-
-    def _count(
-        self,
-        place: LakePlace,
-        mixed: Sequence[FileStatistics],
-        window: Window,
-        volumes: dict[str, "_Volume"],
-    ) -> None:
-        sql = (
-            "SELECT topic, count(*) AS rows, max(publish_time) AS published, max(ingest_time) AS ingested "
-            "FROM refeed_archive WHERE ingest_time >= $low AND ingest_time < $high GROUP BY 1"
-        )
-        snapshot = ArchiveSnapshot([found.file for found in mixed], place.partitioning)
-        bounds = {"low": window.start, "high": window.end}
-        (table,) = self._processes.run(snapshot, [Statement(sql, bounds)], self._limits)
-        bytes_per_row = snapshot.size_bytes / max(1, sum(found.file.rows for found in mixed))
-        for row in table.to_pylist():
-            volumes.setdefault(row["topic"], _Volume()).add(
-                row["rows"], round(row["rows"] * bytes_per_row), row["published"], row["ingested"]
-            )
-
     def _topic(
         self,
         topic: str,
         subscription: SubscriptionInfo | None,
-        volume: "_Volume | None",
+        volume: TopicVolume | None,
         stats: Mapping[str, SubscriptionStats] | None,
         now: datetime,
     ) -> TopicInfo:
         waiting = None if subscription is None else (stats or {}).get(subscription.id)
-        seen = volume or _Volume()
+        seen = volume or TopicVolume(stored_bytes=0)
         token = {REPLAY_ATTRIBUTE: replay_token(self._secret, topic)}
         age = None if seen.last_ingest_time is None else (now - seen.last_ingest_time).total_seconds()
         return TopicInfo(
@@ -251,25 +207,9 @@ class Catalog:
             last_publish_time=render_time(seen.last_publish_time),
             last_ingest_time=render_time(seen.last_ingest_time),
             freshness_seconds=None if age is None else round(max(0.0, age), 3),
-            messages=None if self._place is None else seen.messages,
-            stored_bytes=None if self._place is None else seen.stored_bytes,
+            messages=seen.messages,
+            stored_bytes=seen.stored_bytes,
         )
-
-
-@dataclass(slots=True)
-class _Volume:
-    """What came in of one topic."""
-
-    messages: int = 0
-    stored_bytes: int = 0
-    last_publish_time: datetime | None = None
-    last_ingest_time: datetime | None = None
-
-    def add(self, messages: int, size: int, published: datetime | None, ingested: datetime | None) -> None:
-        self.messages += messages
-        self.stored_bytes += size
-        self.last_publish_time = max(filter(None, (self.last_publish_time, published)), default=None)
-        self.last_ingest_time = max(filter(None, (self.last_ingest_time, ingested)), default=None)
 
 
 def _starts(window: Window, step: Step) -> list[datetime]:

@@ -3,8 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from backfill.catalog import STEPS, Catalog, Histogram, LakePlace, Step, StreamInfo, TopicInfo
+from backfill.bigquery import BigQueryPlace
+from backfill.bigquery_counts import BigQueryCounts
+from backfill.catalog import STEPS, Catalog, Counts, Histogram, Step, StreamInfo, TopicInfo
 from backfill.deployment import Deployment
+from backfill.lake_counts import LakeCounts, LakePlace
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
@@ -13,6 +16,8 @@ from model.errors import RequestInvalidError
 from model.window import Window
 
 _QUERY_SECONDS: Final = 60.0
+# At 50 bytes a message it is thousands of millions of messages; more is worth a query of one's own.
+_MAX_BYTES_BILLED: Final = 200 * 10**9
 # No message is older: Pub/Sub was opened to everybody in 2015.
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 # What is shown when nobody says how much: a day of hours, a month of days.
@@ -29,18 +34,11 @@ class Overview:
 
     def __init__(self, deployment: Deployment, pubsub: PubSub, processes: QueryProcesses) -> None:
         self._pubsub = pubsub
-        place = (
-            LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
-            if deployment.bigquery is None
-            else None
-        )
-        limits = QueryLimits(
-            deployment.query_memory, deployment.home / "run" / "spill-overview", seconds=_QUERY_SECONDS
-        )
-        self._catalog = Catalog(place, processes, limits, home=deployment.home, secret=deployment.replay_secret)
+        self._counts = _open_counts(deployment, processes)
+        self._catalog = Catalog(self._counts, home=deployment.home, secret=deployment.replay_secret)
 
     def list_topics(self) -> list[TopicInfo]:
-        """Return every topic that Pub/Sub has or a lake has lately heard of, by name; volumes are a lake's."""
+        """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""
         stats = read_stats(self._pubsub.channel)
         return self._catalog.list_topics(self._pubsub.list_topics(), self._pubsub.list_subscriptions(), stats)
 
@@ -52,7 +50,6 @@ class Overview:
         Raises:
             InvalidNameError: that is no topic's id.
             RequestInvalidError: the bounds are no window, or one with too many buckets.
-            WarehouseUnsupportedError: the archive is in BigQuery.
         """
         last = datetime.now(UTC) if end is None else _utc(end, "to")
         first = _back(last, STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
@@ -63,6 +60,17 @@ class Overview:
     def list_streams(self) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name."""
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
+
+
+def _open_counts(deployment: Deployment, processes: QueryProcesses) -> Counts:
+    if deployment.bigquery is not None:
+        place = BigQueryPlace(deployment.bigquery, deployment.archive_table)
+        return BigQueryCounts(place, maximum_bytes_billed=_MAX_BYTES_BILLED)
+    limits = QueryLimits(
+        deployment.query_memory, deployment.home / "run" / "spill-overview", seconds=_QUERY_SECONDS
+    )
+    lake = LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
+    return LakeCounts(lake, processes, limits)
 
 
 def _utc(moment: datetime, name: str) -> datetime:

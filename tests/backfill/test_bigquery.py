@@ -7,6 +7,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,15 +37,19 @@ from model.errors import (
     QueryTooLargeError,
     RequestInvalidError,
     SelectionTooLargeError,
-    WarehouseUnsupportedError,
 )
 from model.principal import LOCAL
 from model.settings import read_settings
+from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
+from pipeline.decode import Refusal
+from pipeline.warehouse import open_row_tables
+from tests.pipeline.conftest import messages as pulled_messages
 from tests.standin.fixture import StandIn, session_standin, shared_standin
 
 __all__ = ["session_standin", "shared_standin"]
 
 ROWS = 300
+BILLED = ("jobs.insert", "jobs.query")
 QUERY = (
     "SELECT data, attributes, message_id, publish_time, topic, ordering_key FROM `{table}` "
     "WHERE _PARTITIONTIME >= @from AND topic = @topic"
@@ -361,14 +366,57 @@ def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(
     assert run(folder, 2).rows == ROWS
 
 
-def test_topics_are_listed_without_volumes_and_a_histogram_is_refused_because_both_would_be_billed(
+def test_topics_have_their_volumes_and_are_counted_once_in_five_minutes(
     service: BackfillService, pubsub: PubSub, shared_standin: StandIn
 ) -> None:
-    pubsub.create_topic("orders")
-    (topic,) = service.list_topics(principal=LOCAL)
-    assert (topic.topic, topic.is_attached) == ("orders", False)
-    assert (topic.messages, topic.stored_bytes, topic.last_ingest_time) == (None, None, None)
-    with pytest.raises(WarehouseUnsupportedError, match="billed"):
-        service.histogram("orders", principal=LOCAL, step="hour")
+    pubsub.create_topic("empty")
+    for _ in range(3):
+        topics = {topic.topic: topic for topic in service.list_topics(principal=LOCAL)}
+    assert {name: topic.messages for name, topic in topics.items()} == {"empty": 0, "members": 10, "orders": ROWS}
+    assert topics["orders"].stored_bytes is None
+    assert topics["orders"].freshness_seconds is not None
+    assert topics["orders"].last_publish_time == "2024-03-01T13:59:00.000000Z"
+    assert sum(count for call, count in shared_standin.counts().items() if call in BILLED) == 1
     assert service.list_streams(principal=LOCAL) == []
-    assert shared_standin.calls() == []
+
+
+@pytest.mark.parametrize("step", ["hour", "day"])
+def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(service: BackfillService, step: Any) -> None:
+    found = service.histogram("orders", principal=LOCAL, step=step)
+    assert (found.messages, sum(bucket["messages"] for bucket in found.buckets)) == (ROWS, ROWS)
+    assert len(found.buckets) in ((24, 25) if step == "hour" else (30, 31))
+    assert service.histogram("nothing", principal=LOCAL, step=step).messages == 0
+    past = datetime(2024, 3, 1, tzinfo=UTC)
+    assert service.histogram("orders", principal=LOCAL, step=step, end=past).messages == 0
+
+
+def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(
+    session_standin: StandIn, open_service: Callable[..., BackfillService], ask: Any, tmp_path: Path
+) -> None:
+    letters = f"d{uuid.uuid4().hex[:12]}.dead_letters"
+    environment = {
+        **session_standin.environment,
+        "REFEED_WAREHOUSE": "bigquery",
+        "REFEED_PROJECT": "shop",
+        "REFEED_DEAD_LETTER_TABLE": letters,
+    }
+    settings = read_settings(environment, home=tmp_path)
+    pulled = pulled_messages(b"nope", b"neither")
+    refused = [Refusal(0, "not_json", "It is no JSON."), Refusal(1, "not_json", "Nor is it.")]
+    with closing(open_row_tables(settings, stream="s", lease="l")) as tables:
+        tables.create()
+        tables.open(letters).evolve(DEAD_LETTER_SCHEMA)
+        tables.leases().take_lease("l")
+        tables.append(letters, dead_letter_rows(pulled, refused, topic="orders", source="orders", version=None))
+    # What is allowed without being named.
+    service = open_service(query_tables=settings.query_tables)
+    query = (
+        f"SELECT data, attributes, message_id, publish_time, topic, ordering_key FROM {letters} "
+        "WHERE _PARTITIONTIME >= TIMESTAMP '2024-01-01' AND error_code = 'not_json'"
+    )
+    backfill = service.create(ask(query, parameters={}), principal=LOCAL)
+    folder = JobFolder(tmp_path / "backfills" / backfill.id)
+    folder.write_control(Control(1, Order.RUN))
+    assert run(folder).rows == 2
+    assert sorted(row["data"] for row in rows_of(folder)) == [b"neither", b"nope"]
+    assert {row["topic"] for row in rows_of(folder)} == {"orders"}

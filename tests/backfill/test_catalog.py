@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backfill.catalog import Catalog, LakePlace
+from backfill.catalog import Catalog
+from backfill.lake_counts import LakeCounts, LakePlace
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
@@ -55,7 +56,7 @@ def processes() -> Iterator[QueryProcesses]:
 def catalog(tmp_path: Path, processes: QueryProcesses) -> Catalog:
     limits = QueryLimits("500MB", tmp_path / "spill", seconds=60)
     place = LakePlace(str(tmp_path / "lake"), "backup.messages", "day")
-    return Catalog(place, processes, limits, home=tmp_path, secret="s3cret")
+    return Catalog(LakeCounts(place, processes, limits), home=tmp_path, secret="s3cret")
 
 
 def fill(tmp_path: Path, *commits: list[tuple[str, str, pa.RecordBatch]]) -> LakeArchive:

@@ -1,0 +1,101 @@
+"""An archive in BigQuery, counted by queries that are billed: capped, and remembered for minutes."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from backfill.bigquery import BigQueryPlace
+from backfill.catalog import Step, TopicVolume
+from connectors.bigquery.answers import read_answer
+from connectors.bigquery.client import Clients
+from connectors.bigquery.selection import QueryParameter
+from model.errors import TableNotFoundError
+from model.window import Window
+from sql.template import fill
+
+# Volumes are looked at all day long, and one query over a week is enough for all who look.
+_REMEMBERED_SECONDS: Final = 300.0
+# A row is written within minutes of its time, and reaches its partition then.
+_LATEST: Final = timedelta(days=1)
+_MOST_ROWS: Final = 1_000_000
+_QUERY_SECONDS: Final = 60.0
+
+
+class BigQueryCounts:
+    """Counts what lies in BigQuery; safe to use from many threads.
+
+    Topics' volumes are asked for once in five minutes at most. A query that would read more than
+    ``maximum_bytes_billed`` fails unbilled.
+    """
+
+    def __init__(self, place: BigQueryPlace, *, maximum_bytes_billed: int) -> None:
+        self._archive = str(place.dataset)
+        self._clients = Clients(place.connection)
+        self._maximum_bytes_billed = maximum_bytes_billed
+        self._lock = threading.Lock()
+        self._volumes: dict[str, TopicVolume] = {}
+        self._read_at: float | None = None
+
+    def volumes(self, window: Window) -> dict[str, TopicVolume]:
+        """Return what has come in by topic since the window's start, as it was five minutes ago at most.
+
+        Raises:
+            QueryTooLargeError: the query would be billed for more than its cap.
+            WarehouseError, QueryError: BigQuery can't be asked.
+        """
+        with self._lock:
+            if self._read_at is None or time.monotonic() - self._read_at > _REMEMBERED_SECONDS:
+                rows = self._ask("volumes", _bounds(window, "partitions_from", "low"))
+                self._volumes = {
+                    row["topic"]: TopicVolume(row["messages"], None, row["published"], row["ingested"])
+                    for row in rows
+                }
+                self._read_at = time.monotonic()
+            return dict(self._volumes)
+
+    def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
+        """Return the topic's messages by hour or day; the query reads two columns of the window's partitions.
+
+        Raises:
+            QueryTooLargeError: the query would be billed for more than its cap.
+            WarehouseError, QueryError: BigQuery can't be asked.
+        """
+        bounds = _bounds(window, "partitions_from", "partitions_to", "low", "high")
+        found: Counter[datetime] = Counter()
+        for row in self._ask("hours", {**bounds, "topic": QueryParameter("STRING", topic)}):
+            hour = row["hour"].astimezone(UTC)
+            found[hour.replace(hour=0) if step == "day" else hour] += row["messages"]
+        return dict(found)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._clients.close()
+
+    def _ask(self, name: str, parameters: Mapping[str, QueryParameter]) -> list[dict[str, Any]]:
+        try:
+            table, _ = read_answer(
+                self._clients,
+                fill(name, {"archive": self._archive}, {}),
+                parameters,
+                maximum_bytes_billed=self._maximum_bytes_billed,
+                max_rows=_MOST_ROWS,
+                seconds=_QUERY_SECONDS,
+            )
+        except TableNotFoundError:
+            return []
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
+
+
+def _bounds(window: Window, *names: str) -> dict[str, QueryParameter]:
+    first = window.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    every = {
+        "partitions_from": first,
+        "partitions_to": window.end + _LATEST,
+        "low": window.start,
+        "high": window.end,
+    }
+    return {name: QueryParameter("TIMESTAMP", every[name]) for name in names}
