@@ -8,9 +8,12 @@ from backfill.planner import Planner
 from backfill.service import BackfillService
 from backfill.supervisor import Supervisor, backfill_folders
 from backfill.verification import StagingTable, Verifier
+from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer, find_spark_submit
 from connectors.spark.session import network_conf, spark_environment
+from jobs.dataproc import DataprocLauncher
+from jobs.files import open_files
 from jobs.launcher import ConnectLauncher, Launcher, SparkSubmitLauncher
 from jobs.store import JobStore
 from model.settings import Settings
@@ -79,6 +82,8 @@ def assemble_backfills(
 
 def open_launcher(settings: Settings) -> Launcher:
     """Return the launcher that the settings choose; REFEED_CONNECT_URL names a server that others look after."""
+    if settings.launcher == "dataproc":
+        return _open_dataproc(settings)
     run = settings.home / "run"
     environment = spark_environment(run / "spark", settings.spark_master)
     if settings.launcher == "spark-submit":
@@ -99,6 +104,29 @@ def open_launcher(settings: Settings) -> Launcher:
         conf=settings.spark_conf,
     )
     return ConnectLauncher(server, environment)
+
+
+def _open_dataproc(settings: Settings) -> DataprocLauncher:
+    found = settings.dataproc
+    place = BatchPlace(
+        project=settings.project,
+        region=found.region or "",
+        image=found.image or "",
+        runtime_version=found.runtime_version,
+        ttl_seconds=found.ttl_seconds,
+        service_account=found.service_account,
+        subnetwork=found.subnetwork,
+        history_server=found.history_server,
+        labels=found.labels,
+        host=found.host,
+    )
+    # Where the archive and the topics are stands in a job's specification.
+    environment = {
+        "REFEED_PROJECT": settings.project,
+        "REFEED_PAUSE_IDLE_SECONDS": f"{settings.pause_idle_seconds:g}",
+    }
+    folder = open_files(settings.jobs_folder or settings.home)
+    return DataprocLauncher(Batches(place), folder, environment, settings.spark_conf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from jobs.store import Event, Job, JobStore
 from model.errors import JobNotFoundError
 from model.job import JobState
 from model.principal import READ, Principal
+from model.process import Batch
 
 DEFAULT_TAIL_BYTES: Final = 100_000
 MAX_TAIL_BYTES: Final = 10_000_000
@@ -134,11 +135,15 @@ class BackfillReader:
     def read_log(
         self, backfill_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES
     ) -> LogPiece:
-        """Return the end of the driver's log, whole lines only; empty while there is none."""
+        """Return the end of the driver's log, whole lines only; empty while there is none.
+
+        A batch keeps its log at Google: then it is one line that says where.
+        """
         job = self._read(backfill_id, principal)
         path = self._folder_of(job.id).driver_log
         if not path.exists():
-            return LogPiece(b"", 0, job.state.is_final)
+            content = _where_the_log_is(job)
+            return LogPiece(content, len(content), job.state.is_final)
         with path.open("rb") as file:
             size = file.seek(0, 2)
             start = max(0, size - tail_bytes)
@@ -154,7 +159,7 @@ class BackfillReader:
         # The state first: what is written before a backfill ends is in the file by then.
         job = self._read(backfill_id, principal)
         path = self._folder_of(job.id).driver_log
-        content = b""
+        content = _where_the_log_is(job)[offset:]
         if path.exists():
             with path.open("rb") as file:
                 file.seek(offset)
@@ -271,6 +276,9 @@ class BackfillReader:
         # Higher numbers are of rows that are sent once more: they were counted the first time.
         if selection is None or any(number >= len(selection.slices) for number in running):
             return under_way
+        if folder.sight_seconds and most is None:
+            # Before a task has seen the order, a moment after it was given, it may send the rest of its slice.
+            under_way = sum(selection.slices[number].rows for number in running)
         return max(0, min(selection.rows - job.progress.published - job.progress.failed, under_way))
 
     def _steady_rate(self, job: Job) -> float | None:
@@ -285,3 +293,9 @@ class BackfillReader:
             if "rate_limit_messages_per_second" in event.what:
                 return None
         return rate
+
+
+def _where_the_log_is(job: Job) -> bytes:
+    if not isinstance(job.driver, Batch):
+        return b""
+    return f"The driver's log is at {job.driver.log_url}\n".encode()

@@ -76,8 +76,7 @@ class Job:
 
     @property
     def checkpoints(self) -> list[SliceCheckpoint]:
-        progress = CheckpointFolder(self.folder.progress)
-        return progress.read_all() if progress.path.exists() else []
+        return CheckpointFolder(self.folder.progress).read_all()
 
     @property
     def published(self) -> int:

@@ -1,39 +1,55 @@
-"""What every launcher keeps to, on a real Spark: a warm Connect server, and spark-submit."""
+"""What every launcher keeps to, on a real Spark: a warm Connect server, spark-submit, and Dataproc's double."""
 
 import json
 import os
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from connectors.dataproc.batches import Batches, BatchPlace
+from connectors.gcs import files as gcs_files
 from connectors.spark.connect import ConnectServer, find_spark_submit
 from connectors.spark.session import spark_environment
+from jobs.dataproc import DataprocLauncher
+from jobs.files import Files, open_files
 from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
 from model.errors import LaunchError
-from model.process import Process
+from model.process import Batch, Driver, Process, parse_driver
+from tests.standin.dataproc_server import DataprocServer, running_dataproc
+from tests.standin.gcs_server import running_gcs
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
+PLACE = BatchPlace("shop", "europe-west1", "europe-docker.pkg.dev/shop/refeed/dataproc:1", "2.3", 86400)
 _JOB = """
 import json, os, sys, time
 from pathlib import Path
 
-job = json.loads(sys.argv[1])
-print("the argument is", job["say"], flush=True)
-if job.get("spark"):
-    from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.getOrCreate()
-    rows = spark.range(0, 10, 1, 2).mapInArrow(lambda batches: batches, "id bigint").collect()
-    Path(job["result"]).write_text(json.dumps(sorted(row.id for row in rows)))
-    spark.stop()
-if job.get("wait"):
-    Path(job["result"]).write_text(str(os.getpid()))
-    time.sleep(120)
-sys.exit(job.get("code", 0))
+def main(argument):
+    job = json.loads(argument)
+    print("the argument is", job["say"], flush=True)
+    if job.get("spark"):
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.builder.getOrCreate()
+        rows = spark.range(0, 10, 1, 2).mapInArrow(lambda batches: batches, "id bigint").collect()
+        Path(job["result"]).write_text(json.dumps(sorted(row.id for row in rows)))
+        spark.stop()
+    if job.get("wait"):
+        Path(job["result"]).write_text(str(os.getpid()))
+        time.sleep(120)
+    return job.get("code", 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
 """
 
 
@@ -51,22 +67,71 @@ def server(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     server.stop()
 
 
-@pytest.fixture(params=["connect", "spark-submit"])
+@pytest.fixture(scope="module")
+def dataproc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataprocServer]:
+    with (
+        running_gcs("jobs") as gcs,
+        running_dataproc(tmp_path_factory.mktemp("dataproc"), gcs) as dataproc,
+    ):
+        yield dataproc
+
+
+@pytest.fixture
+def bucket(dataproc: DataprocServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    """The jobs' folder in the double of Cloud Storage."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", dataproc.gcs.url)
+    gcs_files.client.cache_clear()
+    yield open_files("gs://jobs/refeed")
+    gcs_files.client().close()
+    gcs_files.client.cache_clear()
+
+
+@pytest.fixture(params=["connect", "spark-submit", "dataproc"])
 def launcher(
     request: pytest.FixtureRequest, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Launcher:
+) -> Iterator[Launcher]:
     monkeypatch.syspath_prepend(environment["PYTHONPATH"])
     if request.param == "connect":
-        return ConnectLauncher(request.getfixturevalue("server"), environment)
+        yield ConnectLauncher(request.getfixturevalue("server"), environment)
+        return
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
-    return SparkSubmitLauncher(
-        find_spark_submit(), environment, master="local[2]", driver_memory="512m", conf=conf
-    )
+    if request.param == "spark-submit":
+        yield SparkSubmitLauncher(
+            find_spark_submit(), environment, master="local[2]", driver_memory="512m", conf=conf
+        )
+        return
+    server: DataprocServer = request.getfixturevalue("dataproc")
+    batches = Batches(replace(PLACE, host=server.host))
+    launcher = DataprocLauncher(batches, request.getfixturevalue("bucket"), environment, conf)
+    yield launcher
+    launcher.close()
 
 
-def launch(launcher: Launcher, folder: Path, **job: object) -> Process:
+def launch(launcher: Launcher, folder: Path, **job: object) -> Driver:
     argument = json.dumps({"say": "hello", "result": str(folder / "result"), **job})
-    return launcher.launch(Launch("test", "refeed_test_job", argument, folder / "driver.log"))
+    # A job of its own for each test: an attempt of a job is launched once.
+    name = f"bf_{folder.parent.name}_{folder.name}"
+    return launcher.launch(Launch(name, "refeed_test_job", argument, folder / "driver.log"))
+
+
+@pytest.fixture
+def log_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Driver], str]:
+    """Return what gives what a driver has printed."""
+
+    def read(driver: Driver) -> str:
+        if isinstance(driver, Batch):
+            server: DataprocServer = request.getfixturevalue("dataproc")
+            return server.log_of(driver.name)
+        return (tmp_path / "driver.log").read_text()
+
+    return read
+
+
+def start_again(launcher: Launcher, environment: dict[str, str]) -> Launcher:
+    """Return a launcher as another service has it, which remembers nothing."""
+    if isinstance(launcher, DataprocLauncher):
+        return DataprocLauncher(launcher._batches, launcher._folder, environment, {})
+    return SparkSubmitLauncher(Path("unused"), environment, master="local", driver_memory="1g")
 
 
 def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 90.0) -> None:
@@ -76,30 +141,35 @@ def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 90.0) -> No
         time.sleep(0.05)
 
 
-def ended(launcher: Launcher, driver: Process) -> str:
+def ended(launcher: Launcher, driver: Driver) -> str:
     wait_for(lambda: launcher.exit_reason(driver) is not None, "the driver ends")
     return launcher.exit_reason(driver) or ""
 
 
-def test_a_driver_runs_python_tasks_on_spark(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_driver_runs_python_tasks_on_spark(
+    launcher: Launcher, tmp_path: Path, log_of: Callable[[Driver], str]
+) -> None:
     driver = launch(launcher, tmp_path, spark=True)
 
-    assert ended(launcher, driver).endswith("code 0."), (tmp_path / "driver.log").read_text()
+    assert ended(launcher, driver).endswith("code 0."), log_of(driver)
     assert json.loads((tmp_path / "result").read_text()) == list(range(10))
 
 
-def test_a_driver_gets_its_one_argument_and_writes_its_log(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_driver_gets_its_one_argument_and_writes_its_log(
+    launcher: Launcher, tmp_path: Path, log_of: Callable[[Driver], str]
+) -> None:
     driver = launch(launcher, tmp_path, say="a 'quoted' \"word\" and é")
 
     ended(launcher, driver)
-    assert "the argument is a 'quoted' \"word\" and é" in (tmp_path / "driver.log").read_text()
+    assert "the argument is a 'quoted' \"word\" and é" in log_of(driver)
 
 
 def test_the_code_of_a_driver_that_fails_is_told(launcher: Launcher, tmp_path: Path) -> None:
     driver = launch(launcher, tmp_path, code=3)
 
-    assert "ended with code" in ended(launcher, driver)
-    assert not ended(launcher, driver).endswith("code 0.")
+    reason = ended(launcher, driver)
+    assert re.search(r"ended with code|failed with exit code", reason)
+    assert not reason.endswith("code 0.")
 
 
 def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, tmp_path: Path) -> None:
@@ -107,11 +177,12 @@ def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, t
     result = tmp_path / "result"
     wait_for(lambda: result.exists() and result.read_text() != "", "the driver runs")
     assert launcher.exit_reason(driver) is None
-    assert os.getpgid(driver.pid) == driver.pid != os.getpgid(0)
+    if isinstance(driver, Process):
+        assert os.getpgid(driver.pid) == driver.pid != os.getpgid(0)
 
     launcher.kill(driver)
 
-    assert "SIGKILL" in ended(launcher, driver)
+    assert re.search("SIGKILL|was cancelled", ended(launcher, driver))
     wait_for(lambda: Process.of(int(result.read_text())) is None, "its Python process is gone")
     launcher.kill(driver)
 
@@ -120,11 +191,29 @@ def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(
     launcher: Launcher, environment: dict[str, str], tmp_path: Path
 ) -> None:
     driver = launch(launcher, tmp_path, wait=True)
-    another = SparkSubmitLauncher(Path("unused"), environment, master="local", driver_memory="1g")
+    known = parse_driver(json.loads(json.dumps(asdict(driver))))
+    another = start_again(launcher, environment)
 
-    assert another.exit_reason(driver) is None
+    assert another.exit_reason(known) is None
     launcher.kill(driver)
-    wait_for(lambda: another.exit_reason(driver) is not None, "the other launcher sees the end")
+    wait_for(lambda: another.exit_reason(known) is not None, "the other launcher sees the end")
+
+
+def test_a_driver_of_another_kind_of_launcher_is_no_riddle(
+    launcher: Launcher, environment: dict[str, str], tmp_path: Path
+) -> None:
+    foreign = Batch("projects/p/locations/r/batches/b")
+    if isinstance(launcher, DataprocLauncher):
+        with subprocess.Popen(["sleep", "60"]) as process:
+            here = Process.of(process.pid)
+            assert here is not None
+            assert launcher.exit_reason(here) is None
+            launcher.kill(here)
+            process.kill()
+        assert launcher.exit_reason(here) == f"The driver (process {here.pid}) is gone."
+    else:
+        launcher.kill(foreign)
+        assert "REFEED_LAUNCHER has changed" in (launcher.exit_reason(foreign) or "")
 
 
 def test_what_can_not_be_started_is_an_error(environment: dict[str, str], tmp_path: Path) -> None:

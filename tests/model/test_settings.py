@@ -104,3 +104,31 @@ def test_bigquerys_settings_have_defaults_and_their_faults_are_reported_like_all
         "REQUIRE_PARTITION_FILTER",
     ):
         assert name in raised.value.message
+
+
+def test_dataproc_names_all_that_its_batches_would_miss(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_settings({"REFEED_LAUNCHER": "dataproc", "REFEED_JOBS_FOLDER": "/mnt/jobs"}, home=tmp_path)
+    for name in ("REFEED_DATAPROC_REGION", "REFEED_DATAPROC_IMAGE", "REFEED_JOBS_FOLDER", "REFEED_WAREHOUSE"):
+        assert name in refused.value.message
+
+    settings = read_settings(
+        {
+            "REFEED_LAUNCHER": "dataproc",
+            "REFEED_JOBS_FOLDER": "gs://shop-refeed-jobs/refeed",
+            "REFEED_WAREHOUSE": "bigquery",
+            "REFEED_DATAPROC_REGION": "europe-west1",
+            "REFEED_DATAPROC_IMAGE": "europe-docker.pkg.dev/shop/refeed/dataproc:1",
+        },
+        home=tmp_path,
+    )
+    assert settings.dataproc.ttl_seconds == 86400
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("REFEED_JOBS_FOLDER", "jobs"), ("REFEED_JOBS_FOLDER", "gs://"), ("REFEED_DATAPROC_REGION", "Europe")],
+)
+def test_where_jobs_run_and_lie_is_checked(name: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=name):
+        read_settings({name: value}, home=tmp_path)
