@@ -16,6 +16,7 @@ from backfill.tagging import Target, tag_messages
 from backfill.work import Chain, Piece
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, Refusal
+from connectors.worker import freeze_loaded
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model import failpoint
@@ -52,6 +53,7 @@ def publish_chains(
     chain ends with the first piece that is not done. What no other try of the task would mend is written down as
     the attempt's fault, for its driver.
     """
+    freeze_loaded()
     job_folder = JobFolder(folder)
     with open_channel(target.emulator_host) as channel:
         publisher = Publisher(channel, target.topic_path)

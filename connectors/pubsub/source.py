@@ -1,6 +1,5 @@
 """Pub/Sub as a Spark streaming source whose tasks pull, hand the messages on and report in one small row."""
 
-import gc
 import json
 import threading
 import time
@@ -14,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.pull import BatchPull, PulledBatch, Puller, PullLimits, PullTarget
+from connectors.worker import freeze_loaded
 from model import failpoint
 from model.errors import PubSubError, RefeedError
 
@@ -271,9 +271,7 @@ def _tapped(keeper: _LeaseKeeper, batches: Iterator[PulledBatch]) -> Iterator[Pu
 def _process_puller(emulator_host: str | None) -> Puller:
     """Return this worker's puller: Spark uses a worker for one task after the other."""
     if emulator_host not in _PULLERS:
-        # PySpark's worker runs a full garbage collection after every task: 70 ms over what is loaded and stays.
-        gc.collect()
-        gc.freeze()
+        freeze_loaded()
         _PULLERS[emulator_host] = Puller(open_channel(emulator_host))
     return _PULLERS[emulator_host]
 
