@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.processes import tree_cpu_seconds
+from bench.processes import CpuMeter
 
 _LOOK_SECONDS = 0.05
 # A first and a last sample, and one between them.
@@ -63,11 +63,12 @@ def watch(
     """
     deadline = time.monotonic() + seconds
     samples: list[Sample] = []
+    meter = CpuMeter()
     while not samples or samples[-1].messages < messages:
         check()
         found = count()
         if found > (samples[-1].messages if samples else 0):
-            samples.append(Sample(time.monotonic(), found, tree_cpu_seconds(roots())))
+            samples.append(Sample(time.monotonic(), found, meter.read_seconds(roots())))
         assert time.monotonic() < deadline, f"{found} of {messages} messages in {seconds:.0f} s"
         time.sleep(_LOOK_SECONDS)
     return samples

@@ -18,11 +18,21 @@ class Usage:
     pss_bytes: int
 
 
-def tree_cpu_seconds(roots: Iterable[int]) -> float:
-    """Return user and system seconds of processes and of all below them, also of children that have ended."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    stats = dict(_read_stats())
-    return sum(sum(map(int, stats[pid][11:15])) for pid in _tree(roots, stats)) / ticks
+class CpuMeter:
+    """Counts the CPU time of processes and of all below them, from look to look.
+
+    What a process had used when it was last seen stays counted when it ends: workers come and go, and who reaps
+    them may not inherit their time. A process that lives for less than a look is missed.
+    """
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, int] = {}
+
+    def read_seconds(self, roots: Iterable[int]) -> float:
+        """Return user and system seconds until now."""
+        stats = dict(_read_stats())
+        self._ticks |= {pid: int(stats[pid][11]) + int(stats[pid][12]) for pid in _tree(roots, stats)}
+        return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
 
 
 def tree_usage(roots: Iterable[int]) -> list[Usage]:

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from bench.comparison import Goal, Run, Sample, alternate, ratio, steady_run, summarise, watch
-from bench.processes import tree_cpu_seconds, tree_usage
+from bench.processes import CpuMeter, tree_usage
 
 
 def test_speed_and_cpu_time_are_those_between_the_first_sample_and_the_last():
@@ -69,9 +69,12 @@ def test_cpu_time_and_memory_are_those_of_a_process_and_all_below_it():
     outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
     with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        assert tree_cpu_seconds([process.pid]) > 0.02
+        meter = CpuMeter()
+        used = meter.read_seconds([process.pid])
+        assert used > 0.02
         found = tree_usage([process.pid])
         assert len(found) == 2
         assert all(0 < usage.pss_bytes <= usage.rss_bytes for usage in found)
         process.stdin.close()
-    assert tree_cpu_seconds([process.pid]) == 0
+    assert meter.read_seconds([process.pid]) == used
+    assert CpuMeter().read_seconds([process.pid]) == 0
