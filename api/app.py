@@ -21,7 +21,7 @@ from api.openapi import install_openapi
 from api.routes import router
 from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
-from backfill.chores import KIND
+from backfill.chores import KIND as BACKFILL
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
 from jobs.keys import Keyring
@@ -32,6 +32,7 @@ from model.settings import Settings
 from pipeline.registry import Registry, Source, read_snapshot
 from pipeline.staged import StagedTopics
 from reporting.service import MergeService
+from reporting.supervisor import KIND as MERGE
 
 _LOG: Final = structlog.get_logger()
 _DESCRIPTION: Final = """\
@@ -122,9 +123,10 @@ def _open_doors(app: FastAPI, settings: Settings, stack: ExitStack) -> None:
     if app.state.gatekeeper.is_open():
         _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
     if settings.notify_url is not None and settings.notify_secret is not None:
-        notifier = Notifier(store, KIND, settings.notify_url, settings.notify_secret)
-        notifier.start()
-        stack.callback(notifier.stop)
+        for kind in (BACKFILL, MERGE):
+            notifier = Notifier(store, kind, settings.notify_url, settings.notify_secret)
+            notifier.start()
+            stack.callback(notifier.stop)
 
 
 def _prepare(app: FastAPI, service: BackfillService) -> None:

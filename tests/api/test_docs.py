@@ -33,6 +33,10 @@ def test_every_command_of_the_page_is_one_that_the_api_takes(
     api = start_api()
     archive = LakeArchive(str(api.home / "lake"), "backup.messages")
     archive.create()
+    (api.home / "registry").mkdir()
+    (api.home / "registry" / "sources.yaml").write_text(
+        "sources: {orders: {topic: orders, schema: inferred, key: number}}"
+    )
     assert len(scripts()) >= 5
     with api.client() as client:
         parameters = {"day": {"type": "DATE", "value": "2026-01-01"}}
