@@ -150,8 +150,10 @@ class Run:
             while len(self._done) < len(self._lanes) and not self._over.wait(_SUPERVISE_SECONDS):
                 self._lanes[part].keep()
         except Exception as exc:  # noqa: BLE001 - whatever it was, the others are to end and the seed to be told
-            text = str(exc) if isinstance(exc, StuckError) else traceback.format_exc()
-            self.failures.append(f"{part}: {text}")
+            # What gets stuck because the run is over already says nothing.
+            if not self._over.is_set():
+                text = str(exc) if isinstance(exc, StuckError) else traceback.format_exc()
+                self.failures.append(f"{part}: {text}")
             self._over.set()
 
     def _tell(self, part: str) -> Callable[[str], object]:

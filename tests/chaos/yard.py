@@ -161,7 +161,10 @@ class ChaosYard:
         if self.standin is not None:
             client = self.standin.client(self.settings.project)
             with suppress(NotFound):
-                for row in client.query_and_wait(f"SELECT {', '.join(columns)} FROM `{table}`"):
+                sql = f"SELECT {', '.join(columns)} FROM `{table}`"
+                if client.get_table(f"{self.settings.project}.{table}").require_partition_filter:
+                    sql += " WHERE _PARTITIONTIME IS NULL OR _PARTITIONTIME IS NOT NULL"
+                for row in client.query_and_wait(sql):
                     yield dict(row.items())
             return
         path = f"{self.settings.lake}/{'/'.join(table.split('.')[-2:])}"
