@@ -1,4 +1,5 @@
 import json
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,18 +8,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.bigquery.archive import BigQueryArchive
 from connectors.lake.archive import Attempt, LakeArchive
+from model.settings import read_settings
+from tests.standin.fixture import StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 PUBLISHED_AT = datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
 
 
-@pytest.fixture
-def archive(home: Path) -> LakeArchive:
-    """Three messages: JSON, bytes that are no text, and an empty one."""
-    archive = LakeArchive(str(home / "lake"), "backup.messages")
-    archive.create()
-    rows = pa.record_batch(
+def three_messages() -> pa.RecordBatch:
+    return pa.record_batch(
         {
             "data": pa.array([b'{"a":1}', b"\x00\xff", b""], pa.binary()),
             "attributes": pa.array([[{"key": "k", "value": "v"}], [], [{"key": "n", "value": ""}]], ATTRIBUTES),
@@ -27,7 +29,14 @@ def archive(home: Path) -> LakeArchive:
             "ordering_key": [""] * 3,
         }
     )
-    written = archive.writer().write([("orders", "refeed-backup.orders", rows)])
+
+
+@pytest.fixture
+def archive(home: Path) -> LakeArchive:
+    """Three messages: JSON, bytes that are no text, and an empty one."""
+    archive = LakeArchive(str(home / "lake"), "backup.messages")
+    archive.create()
+    written = archive.writer().write([("orders", "refeed-backup.orders", three_messages())])
     archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
     return archive
 
@@ -74,3 +83,48 @@ def test_without_an_archive_it_says_so(refeed: Callable[..., Any]) -> None:
     result = refeed("query", "SELECT message_id FROM backup.messages")
     assert result.code == 1
     assert "attach a topic and start a backup" in result.err
+
+
+@pytest.fixture
+def bigquery_archive(shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an archive in BigQuery (the stand-in) with three messages; the settings name it too."""
+    table = f"d{uuid.uuid4().hex[:12]}.messages"
+    for name, value in {
+        **shared_standin.environment,
+        "REFEED_WAREHOUSE": "bigquery",
+        "REFEED_PROJECT": "shop",
+        "REFEED_ARCHIVE_TABLE": table,
+    }.items():
+        monkeypatch.setenv(name, value)
+    archive = BigQueryArchive("shop", table, read_settings(shared_standin.environment).bigquery)
+    archive.create()
+    part = archive.writer().write([("orders", "refeed-backup.orders", three_messages())])
+    archive.commit([part], Attempt("stream", 1, "lease", archive.take_lease("lease")))
+    archive.close()
+    return table
+
+
+def test_bigquery_answers_the_same_query_within_a_cap(
+    refeed: Callable[..., Any], bigquery_archive: str, shared_standin: StandIn
+) -> None:
+    sql = (
+        f"SELECT message_id, data, publish_time FROM {bigquery_archive} "
+        "WHERE _PARTITIONTIME >= TIMESTAMP '2024-01-01' AND message_id >= @id ORDER BY message_id"
+    )
+    result = refeed("query", sql, "-p", "id::2", "--json", "--max-rows", "1")
+    assert result.code == 0
+    assert json.loads(result.out) == {
+        "message_id": "2",
+        "data": "AP8=",
+        "publish_time": "2024-03-01T23:59:59.123456Z",
+    }
+    assert "cut after 1 rows" in result.err
+    (job,) = [job for job in shared_standin.client().list_jobs(all_users=True) if job.query == sql]
+    assert job.maximum_bytes_billed == 100 * 2**20
+    assert job.labels["app"] == "refeed"
+
+
+def test_bigquery_says_what_it_has_against_a_query(refeed: Callable[..., Any], bigquery_archive: str) -> None:
+    refused = refeed("query", f"SELECT message_id FROM {bigquery_archive}")
+    assert refused.code != 0
+    assert "filter" in refused.err

@@ -39,6 +39,7 @@ class RecordingHold(Hold):
     def __init__(self) -> None:
         super().__init__(None, "p")
         self.acked: list[str] = []
+        self.given_back: list[str] = []
         self.is_crashing = False
 
     def acknowledge(self, ids):
@@ -47,27 +48,35 @@ class RecordingHold(Hold):
         self.acked += ids.column("ack_id").to_pylist()
         return 0
 
+    def give_back(self, ids):
+        self.given_back += ids.column("ack_id").to_pylist()
+
 
 class Stream:
-    """A stager over a real lake, and what it takes to start another one after a crash."""
+    """A stager over real tables, a lake's by default, and what it takes to start another one after a crash."""
 
     def __init__(self, folder) -> None:
         self.folder = folder
         self.lake = str(folder / "lake")
+        tables = self.open_tables()
+        tables.create()
         (folder / "shop.proto").write_text(MESSAGES)
         registry = Registry(str(folder / "registry"))
         registry.publish({"shop.desc": compile_protos(folder, "shop.proto"), "sources.yaml": SOURCES})
         snapshot = registry.read()
         plans = []
         for source in snapshot.sources:
-            table = self.open(source.staging)
+            table = tables.open(source.staging)
             table.evolve(source.row_schema)
-            plans.append(SourcePlan(source, table.writer()))
-        letters = self.open("backup.dead_letters")
+            plans.append(SourcePlan(source, table.writer(source.row_schema)))
+        letters = tables.open("backup.dead_letters")
         letters.evolve(DEAD_LETTER_SCHEMA)
-        self.plan = GroupPlan(tuple(plans), letters.name, letters.writer(), 1000).to_text()
+        self.plan = GroupPlan(tuple(plans), letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text()
         self.hold = RecordingHold()
         self.start()
+
+    def open_tables(self):
+        return LakeRowTables(self.lake, "backup.dead_letters", stream="s", lease="l")
 
     def open(self, name: str) -> RowTable:
         return RowTable(self.lake, name)
@@ -75,8 +84,10 @@ class Stream:
     def start(self) -> None:
         self.hold.is_crashing = False
         self.journal = Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+        tables = self.open_tables()
+        tables.leases().take_lease("l")
         self.stager = Stager(
-            tables=LakeRowTables(self.lake, "backup.dead_letters", stream="s", lease="l"),
+            tables=tables,
             names=TABLES,
             journal=self.journal,
             hold=self.hold,

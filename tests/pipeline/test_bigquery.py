@@ -1,0 +1,187 @@
+"""What differs for a stager whose parts are taken whole or not at all, with refused rows and a quota of streams."""
+
+import time
+import uuid
+from collections import Counter
+
+import pytest
+
+from jobs.stream.journal import EntryState
+from jobs.stream.status import StatusFile
+from model.errors import WarehouseUnavailableError
+from model.settings import read_settings
+from pipeline.warehouse import open_row_tables
+from tests.pipeline.test_stager import TABLES, Stream, pulled
+from tests.standin.fixture import session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
+
+
+class BigQueryStream(Stream):
+    """A stager over tables in the stand-in, in a project of its own."""
+
+    def __init__(self, folder, standin, *, project=None, home="s", **environment: str) -> None:
+        self.standin = standin
+        self.project = project or f"p{uuid.uuid4().hex[:12]}"
+        self.home = home
+        self.settings = read_settings(
+            {
+                **standin.environment,
+                "REFEED_WAREHOUSE": "bigquery",
+                "REFEED_PROJECT": self.project,
+                "REFEED_DEAD_LETTER_TABLE": "backup.dead_letters",
+                **environment,
+            },
+            home=folder,
+        )
+        self.opened = []
+        super().__init__(folder)
+
+    def open_tables(self):
+        self.opened.append(open_row_tables(self.settings, stream=self.home, lease="l"))
+        return self.opened[-1]
+
+    def rows(self, name: str) -> list[dict]:
+        sql = f"SELECT * FROM `{self.project}.{name}` WHERE _PARTITIONTIME IS NOT NULL"
+        return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
+
+    def staged(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for name in TABLES:
+            column = "message_id" if name == "backup.dead_letters" else "_message_id"
+            found.update((name.split(".")[1], row[column]) for row in self.rows(name))
+        return found
+
+
+@pytest.fixture
+def stream(tmp_path, shared_standin):
+    found = BigQueryStream(tmp_path, shared_standin)
+    yield found
+    shared_standin.clear_faults()
+    for tables in found.opened:
+        tables.close()
+
+
+def crash(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_every_message_is_a_row_or_a_dead_letter_and_known_ones_are_written_once(stream):
+    stream.batch(
+        [pulled("orders", b'{"id": 1}', b"nope"), pulled("members", b'{"id": 1, "name": "Ann"}')],
+        [pulled("orders", b'{"id": 3, "new": {"a": 1}}', first=3)],
+    )
+    wanted = Counter([("orders", "1"), ("orders", "3"), ("members", "1"), ("dead_letters", "2")])
+    assert stream.staged() == wanted
+    assert sorted(stream.hold.acked) == ["members-1", "orders-1", "orders-2", "orders-3"]
+    (member,) = stream.rows("staging.members")
+    assert (member["id"], member["name"], member["_topic"]) == (1, "Ann", "members")
+    (letter,) = stream.rows("backup.dead_letters")
+    assert (letter["data"], letter["error_code"]) == (b"nope", "not_json")
+    unknown = {row["_message_id"]: row["_unknown"] for row in stream.rows("staging.orders")}
+    assert "new" in str(unknown["3"])
+
+    # One of three is known: its part is given up, and what was new in it comes again.
+    stream.batch([pulled("orders", b"{}", b'{"id": 4}', first=3), pulled("members", b"{}", first=2)])
+    assert stream.staged() == wanted + Counter([("members", "2")])
+    assert "orders-4" not in stream.hold.acked
+    assert stream.hold.given_back == ["orders-4"]
+    stream.batch([pulled("orders", b'{"id": 4}', first=4)])
+    assert stream.staged() == wanted + Counter([("members", "2"), ("orders", "4")])
+    assert "orders-4" in stream.hold.acked
+
+
+def test_only_tables_with_rows_cost_a_stream(stream, shared_standin):
+    shared_standin.clear_log()
+    stream.batch([pulled("orders", b"{}")], [pulled("orders", b"{}", first=2)])
+    assert shared_standin.counts()["CreateWriteStream"] == 2
+    assert shared_standin.counts()["BatchCommitWriteStreams"] == 1
+
+
+@pytest.mark.parametrize("place", ["before the note", "after the note", "before the acks"])
+def test_a_crash_leaves_each_message_in_its_table_once(stream, monkeypatch, place):
+    batch = [pulled("orders", b"{}", b"nope"), pulled("members", b"{}")]
+    attempts = stream.stager._tables._attempts
+    with monkeypatch.context() as patched:
+        if place == "before the note":
+            patched.setattr(attempts, "_add_note", crash)
+        elif place == "after the note":
+            patched.setattr(attempts._driver, "drive", crash)
+        else:
+            stream.hold.is_crashing = True
+        with pytest.raises(KeyboardInterrupt):
+            stream.batch(batch)
+    assert stream.hold.acked == []
+    stream.start()
+    is_in = place != "before the note"
+    assert sorted(stream.hold.acked) == (["members-1", "orders-1", "orders-2"] if is_in else [])
+    assert len(stream.journal.entries(EntryState.RECOVERED)) == is_in
+    stream.batch(batch)
+    assert stream.staged() == Counter([("orders", "1"), ("dead_letters", "2"), ("members", "1")])
+
+
+def test_another_home_finishes_what_a_lost_one_had_noted_and_knows_its_messages(
+    stream, monkeypatch, tmp_path, shared_standin
+):
+    with monkeypatch.context() as patched:
+        patched.setattr(stream.stager._tables._attempts._driver, "drive", crash)
+        with pytest.raises(KeyboardInterrupt):
+            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    (tmp_path / "other").mkdir()
+    other = BigQueryStream(tmp_path / "other", shared_standin, project=stream.project, home="t")
+    assert other.staged() == Counter([("orders", "1"), ("members", "1")])
+    other.batch([pulled("orders", b"{}")], [pulled("members", b"{}")])
+    assert other.staged() == Counter([("orders", "1"), ("members", "1")])
+    assert sorted(other.hold.acked) == ["members-1", "orders-1"]
+    for tables in other.opened:
+        tables.close()
+
+
+def test_a_row_that_bigquery_refuses_for_good_is_a_dead_letter_and_the_others_go_on(
+    stream, shared_standin, tmp_path
+):
+    path = f"projects/{stream.project}/datasets/staging/tables/orders"
+    shared_standin.fault("AppendRows", "row_errors", rows=[1], resource=path)
+    stream.batch([pulled("orders", b'{"id": 1}', b'{"id": 2}', b'{"id": 3}')])
+    assert stream.staged() == Counter([("orders", "1"), ("orders", "3"), ("dead_letters", "2")])
+    (letter,) = stream.rows("backup.dead_letters")
+    assert (letter["data"], letter["error_code"], letter["source"]) == (b'{"id": 2}', "row_refused", "orders")
+    assert letter["error_message"]
+    assert sorted(stream.hold.acked) == ["orders-1", "orders-2", "orders-3"]
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert status["sources"]["orders"]["rows"] == {"staged": 2}
+    assert status["sources"]["orders"]["refused"] == {"row_refused": 1}
+
+
+def test_a_table_that_somebody_deletes_keeps_only_its_own_messages_back(stream, monkeypatch):
+    tables = stream.stager._tables
+    add_note = tables._attempts._add_note
+
+    def delete_first(*given):
+        stream.standin.client().delete_table(f"{stream.project}.staging.orders")
+        add_note(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tables._attempts, "_add_note", delete_first)
+        with pytest.raises(WarehouseUnavailableError, match="orders"):
+            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    assert stream.hold.acked == ["members-1"]
+    assert [row["_message_id"] for row in stream.rows("staging.members")] == ["1"]
+
+
+def test_a_batch_lasts_as_long_as_its_streams_want_unless_the_stream_drains(tmp_path, shared_standin):
+    stream = BigQueryStream(tmp_path, shared_standin, REFEED_BIGQUERY_STREAMS_PER_HOUR="1800")
+    stream.stager._committed_at = started = time.monotonic()
+    stream.batch([pulled("orders", b"{}")])
+    # 1,800 an hour are one in two seconds.
+    assert time.monotonic() - started >= 2.0
+    assert stream.hold.acked == ["orders-1"]
+    assert stream.stager._tables.least_seconds(300) == 600.0
+    stream.stager.stop_file = tmp_path / "stop"
+    stream.stager.stop_file.touch()
+    started = time.monotonic()
+    stream.stager._wait_for_quota(300)
+    assert time.monotonic() - started < 60.0
+    for tables in stream.opened:
+        tables.close()
