@@ -12,7 +12,7 @@ from backfill.options import RunOptions
 from backfill.selection import Selection, write_selection
 from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.reader import open_session, read_stream
+from connectors.bigquery.reader import open_session, read_session
 from connectors.bigquery.selection import QueryParameter, SelectedTable, SelectionJobs
 from connectors.bigquery.tables import TableId
 from connectors.lake.query import QueryLimits, open_rows_query
@@ -141,7 +141,7 @@ class BigQueryQueries:
         raise QueryTooLargeError(f"The query of {name} has ended {_MAX_RUNS} times without a result.")
 
     def read(self, table: str, columns: Sequence[str] = ()) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return a table's schema and its rows as they come, stream after stream.
+        """Return a table's schema and its rows as they come, several streams at once.
 
         Without ``columns`` all are sent.
 
@@ -154,9 +154,7 @@ class BigQueryQueries:
             max_streams=_STREAMS,
             columns=columns,
         )
-        return session.arrow_schema(), (
-            batch for stream in session.streams for _, batch in read_stream(self._clients, session, stream)
-        )
+        return session.arrow_schema(), read_session(self._clients, session)
 
 
 def cap_of(bytes_scanned: int, max_bytes_billed: int | None) -> int:

@@ -1,8 +1,11 @@
 """A table read in parallel by the Storage Read API: Arrow batches straight through, resumed where they broke."""
 
 import json
+import queue
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
@@ -19,6 +22,9 @@ from model.errors import WarehouseUnavailableError
 READ_ROLE: Final = "roles/bigquery.readSessionUser"
 _OPEN_SECONDS: Final = 60.0
 _READ_SECONDS: Final = 120.0
+# Batches of a stream that wait to be taken; the Read API sends about a megabyte in each.
+_AHEAD: Final = 4
+_LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,67 @@ def read_stream(
             pause = min(pause * 2, 10.0)
         else:
             return
+
+
+def read_session(clients: Clients, session: ReadSession) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of every stream, all of them read at once, in the order in which their batches come.
+
+    Each stream is read by a thread of its own, a few batches ahead of whoever takes them.
+
+    Raises:
+        WarehouseUnavailableError, WarehouseError: what :func:`read_stream` says, of any stream.
+    """
+    clients.read()  # made here, before several threads would
+    arrivals = _Arrivals(_AHEAD * max(1, len(session.streams)))
+    for stream in session.streams:
+        batches = (batch for _, batch in read_stream(clients, session, stream))
+        # Not waited for at the end: one that waits for BigQuery ends with the clients' connection.
+        threading.Thread(target=arrivals.bring, args=(batches,), name="read-stream", daemon=True).start()
+    unfinished = len(session.streams)
+    try:
+        while unfinished:
+            item = arrivals.take()
+            if item is None:
+                unfinished -= 1
+            else:
+                yield item
+    finally:
+        arrivals.end()
+
+
+class _Arrivals:
+    """Batches of several threads on their way to one; None stands for the end of a thread's."""
+
+    def __init__(self, most: int) -> None:
+        self._queue: queue.Queue[pa.RecordBatch | Exception | None] = queue.Queue(most)
+        self._is_over = threading.Event()
+
+    def bring(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Put all ``batches``, and the error that ends them, until nobody takes them any more."""
+        try:
+            for batch in batches:
+                if not self._put(batch):
+                    return
+        except Exception as exc:  # noqa: BLE001 it is raised where the batches are taken
+            self._put(exc)
+        else:
+            self._put(None)
+
+    def _put(self, item: pa.RecordBatch | Exception | None) -> bool:
+        while not self._is_over.is_set():
+            with suppress(queue.Full):
+                self._queue.put(item, timeout=_LOOK_SECONDS)
+                return True
+        return False
+
+    def take(self) -> pa.RecordBatch | None:
+        item = self._queue.get()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def end(self) -> None:
+        self._is_over.set()
 
 
 def _read_once(clients: Clients, stream: str, offset: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -1,14 +1,16 @@
 """A table read in streams: every row once, in Arrow, over broken connections; by Spark too."""
 
 import json
+import threading
 from collections import Counter
 
 import pytest
 
 from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.reader import BigQuerySource, ReadSession, open_session, read_stream
+from connectors.bigquery.reader import BigQuerySource, ReadSession, open_session, read_session, read_stream
 from model.archive import Attempt
 from model.errors import TableNotFoundError, WarehouseError, WarehousePermissionError
+from tests.standin.fixture import wait_until
 
 ALL = "_PARTITIONTIME IS NOT NULL"
 ROWS = 120
@@ -71,6 +73,38 @@ def test_a_connection_that_breaks_is_resumed_behind_the_last_row(clients, table,
     for offset, batch in found:
         assert offset == place
         place += batch.num_rows
+
+
+def threads_that_read() -> int:
+    return sum(thread.name == "read-stream" for thread in threading.enumerate())
+
+
+def test_all_streams_are_read_at_once_and_each_goes_on_behind_its_last_row(clients, table, shared_standin):
+    session = open_session(clients, table, max_streams=4, condition=ALL)
+    for _ in range(3):
+        shared_standin.fault("ReadRows", "drop", when="after")
+    batches = read_session(clients, session)
+    found = ids([next(batches)])
+    # A stream that nobody takes from is a few batches ahead and then waits: all have been opened by now.
+    wait_until(lambda: len({c["resource"] for c in shared_standin.calls("ReadRows")}) == 4, "all streams are read")
+    found += ids(batches)
+    assert found == Counter(str(n) for n in range(ROWS))
+    assert shared_standin.open_faults() == []
+    wait_until(lambda: threads_that_read() == 0, "the readers end")
+
+
+def test_an_error_of_one_stream_ends_the_whole_and_whoever_stops_early_leaves_no_reader(
+    clients, table, shared_standin
+):
+    session = open_session(clients, table, max_streams=4, condition=ALL)
+    batches = read_session(clients, session)
+    next(batches)
+    batches.close()
+    wait_until(lambda: threads_that_read() == 0, "the readers end")
+    shared_standin.fault("ReadRows", status="PERMISSION_DENIED", skip=2)
+    with pytest.raises(WarehousePermissionError):
+        list(read_session(clients, session))
+    wait_until(lambda: threads_that_read() == 0, "the readers end")
 
 
 def test_an_offset_names_the_same_row_every_time(clients, table):
