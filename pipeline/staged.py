@@ -2,7 +2,7 @@
 
 import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -10,6 +10,9 @@ from connectors.lake.staging import LakeStaging
 from model.errors import RegistryError
 from model.settings import Settings
 from pipeline.registry import Registry, Source
+
+if TYPE_CHECKING:
+    from connectors.bigquery.staging import BigQueryStaging
 
 _LOG: Final = structlog.get_logger(__name__)
 
@@ -27,10 +30,12 @@ class StagedTopics:
         self._fingerprint = ""
         self._by_topic: dict[str, Source] = {}
 
-    def __call__(self, topic: str) -> LakeStaging | None:
-        """Return the staging of ``topic``."""
-        if self._settings.warehouse != "lake":
-            return None
+    def __call__(self, topic: str) -> "LakeStaging | BigQueryStaging | None":
+        """Return the staging of ``topic``.
+
+        Raises:
+            WarehouseError: BigQuery does not say which tables an inferred source has.
+        """
         try:
             with self._lock:
                 source = self._read().get(topic)
@@ -39,8 +44,28 @@ class StagedTopics:
             return None
         if source is None:
             return None
+        if self._settings.warehouse == "bigquery":
+            return self._in_bigquery(source)
         tables = self._inferred_tables(source) if source.is_inferred else [source.staging]
         return LakeStaging(self._settings.lake, tables, source.reporting)
+
+    def _in_bigquery(self, source: Source) -> "BigQueryStaging":
+        from connectors.bigquery.client import Connection, process_clients
+        from connectors.bigquery.entity_table import BigQueryEntityTable
+        from connectors.bigquery.staging import BigQueryStaging, StagingTexts, tables_like
+        from connectors.bigquery.tables import TableId
+        from sql.staged import render_landed, render_merged, render_revert
+
+        settings = self._settings
+        clients = process_clients(Connection.of(settings.project, settings.bigquery))
+        table = TableId.parse(source.staging, settings.project)
+        tables = tables_like(clients, table) if source.is_inferred else [table]
+        texts = [
+            StagingTexts(each, render_landed(str(each)), render_merged(str(each)), render_revert(str(each)))
+            for each in tables
+        ]
+        reporting = BigQueryEntityTable(clients, source.reporting, settings.bigquery)
+        return BigQueryStaging(clients, texts, reporting)
 
     def _read(self) -> dict[str, Source]:
         registry = Registry(self._settings.registry)

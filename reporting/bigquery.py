@@ -65,7 +65,9 @@ class BigQueryMerger:
         if is_dry_run:
             with _tried(reporting, schema) as (table, state):
                 merge = self._merge(source, reporting, table, schema)
-                return replace(merge.compare(state, until, since).report, is_dry_run=True)
+                found = merge.compare(state, until, since)
+                reporting.drop(found.changes)
+                return replace(found.report, is_dry_run=True)
         wanted = reporting.evolve(reporting_schema(schema), source.rules).schema
         self._audits.create()
         merge = self._merge(source, reporting, reporting.id, wanted)

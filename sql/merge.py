@@ -1,24 +1,18 @@
-"""The merge of one source in GoogleSQL: the texts of sql/queries, filled with expressions and never with text."""
+"""The merge of one source in GoogleSQL: its texts in sql/queries, and what they are filled with."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
-from pathlib import Path
 from typing import Final, Literal
 
-import sqlglot
 from sqlglot import exp
 
 from model.entity import DELETED, OPERATION, REMOVE, EntityRules
+from sql.template import Part, fill
 
-_FOLDER: Final = Path(__file__).with_name("queries")
-_DIALECT: Final = "bigquery"
-KEY: Final = "_refeed_key"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 PartitionType = Literal["DATE", "DATETIME", "TIMESTAMP"]
-Part = exp.Expr | Sequence[exp.Expr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +140,8 @@ class MergeQueries:
     def _in_days(self, alias: str, days: Sequence[date | None]) -> exp.Expr:
         """Return a condition of constants on the partitioning column: no other prunes partitions."""
         field = self.rules.partition_field
+        if not days:
+            return exp.false()
         if field is None or self.partition_type is None:
             return exp.true()
         value = _column(alias, field)
@@ -158,63 +154,7 @@ class MergeQueries:
         ]
         if None in days:
             choices.append(_is_null(value))
-        return exp.paren(exp.or_(*choices)) if choices else exp.false()
-
-
-def fill(name: str, tables: Mapping[str, str], parts: Mapping[str, Part]) -> str:
-    """Return the statements of ``sql/queries/<name>.sql`` with ``__x__`` replaced by the table or part ``x``.
-
-    A part of several expressions takes the place of one in a list. Names that a text does not use are fine.
-
-    Raises:
-        KeyError: the text has a name that is not given.
-    """
-    return ";\n".join(_fill(tree.copy(), tables, parts).sql(_DIALECT) for tree in _read(name)) + ";"
-
-
-@lru_cache
-def _read(name: str) -> tuple[exp.Expr, ...]:
-    text = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
-    trees = [tree for tree in sqlglot.parse(text, read=_DIALECT) if tree is not None]
-    for tree in trees:
-        for node in tree.walk():
-            node.comments = None
-    return tuple(trees)
-
-
-def _fill(tree: exp.Expr, tables: Mapping[str, str], parts: Mapping[str, Part]) -> exp.Expr:
-    for table in list(tree.find_all(exp.Table)):
-        name = _placeholder(table.this)
-        if name is not None:
-            table.set("this", exp.to_identifier(tables[name].rsplit(".", 2)[2], quoted=True))
-            table.set("db", exp.to_identifier(tables[name].rsplit(".", 2)[1], quoted=True))
-            table.set("catalog", exp.to_identifier(tables[name].rsplit(".", 2)[0], quoted=True))
-    for update in list(tree.find_all(exp.Update)):
-        # SET has pairs where an INSERT has two lists.
-        if update.expressions and _placeholder(update.expressions[0].this) == "columns":
-            pairs = zip(_listed(parts["columns"]), _listed(parts["values"]), strict=True)
-            update.set("expressions", [exp.EQ(this=exp.Column(this=to), expression=value) for to, value in pairs])
-    for column in list(tree.find_all(exp.Column)):
-        name = _placeholder(column)
-        if name is None:
-            continue
-        found = parts[name]
-        # A direction belongs to each expression of an ORDER BY.
-        node = column.parent if isinstance(column.parent, exp.Ordered) else column
-        if isinstance(found, exp.Expr):
-            column.replace(found.copy())
-        elif node is not None:
-            node.replace(_listed(found))
-    return tree
-
-
-def _placeholder(node: exp.Expr) -> str | None:
-    name = node.name
-    return name.strip("_") if name.startswith("__") and name.endswith("__") else None
-
-
-def _listed(part: Part) -> list[exp.Expr]:
-    return [part.copy()] if isinstance(part, exp.Expr) else [each.copy() for each in part]
+        return exp.paren(exp.or_(*choices))
 
 
 def _column(table: str, name: str) -> exp.Column:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.folder import Order, Outcome
+from jobs.listing import ListRequest
 from jobs.store import JobStore
 from model.errors import (
     ForbiddenError,
@@ -283,11 +284,11 @@ def test_merges_are_listed_newest_first_by_page_and_filter(yard: Yard) -> None:
     made = [yard.create().id for _ in range(3)]
     yard.service.cancel(made[0], principal=ANN)
 
-    page = yard.service.list_merges(principal=ANN, page_size=2)
+    page = yard.service.list_merges(ListRequest(page_size=2), principal=ANN)
     assert [merge.id for merge in page.merges] == [made[2], made[1]]
-    rest = yard.service.list_merges(principal=ANN, page_size=2, page_token=page.next_page_token)
+    rest = yard.service.list_merges(ListRequest(2, page.next_page_token), principal=ANN)
     assert ([merge.id for merge in rest.merges], rest.next_page_token) == ([made[0]], None)
-    found = yard.service.list_merges(principal=ANN, filter_text="state = CANCELLED").merges
+    found = yard.service.list_merges(ListRequest(filter_text="state = CANCELLED"), principal=ANN).merges
     assert [merge.id for merge in found] == [made[0]]
 
 

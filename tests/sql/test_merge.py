@@ -7,7 +7,8 @@ import pytest
 import sqlglot
 
 from model.entity import EntityRules, version_order
-from sql.merge import MergeQueries, MergeTables, fill
+from sql.merge import MergeQueries, MergeTables
+from sql.template import fill
 
 TABLES = MergeTables(
     *(f"my-shop.orders.{name}" for name in ("staging", "reporting", "changes", "audits", "watermark", "view"))
@@ -50,7 +51,9 @@ def test_days_are_ranges_of_constants_that_prune_partitions() -> None:
     assert "r.`ordered_on` < CAST('2026-03-02 00:00:00.000000+00:00' AS TIMESTAMP)" in moments
     clocks = replace(QUERIES, partition_type="DATETIME").compare((date(2026, 3, 1),))
     assert "r.`ordered_on` >= CAST('2026-03-01 00:00:00' AS DATETIME)" in clocks
-    assert "AND TRUE WHEN MATCHED" in replace(QUERIES, partition_type=None).merge((None,))
+    whole = replace(QUERIES, partition_type=None)
+    assert "AND TRUE WHEN MATCHED" in whole.merge((None,))
+    assert "AND FALSE WHEN MATCHED" in whole.merge(())
 
 
 def test_a_merge_reads_and_writes_reporting_under_that_condition_alone() -> None:

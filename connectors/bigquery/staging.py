@@ -1,0 +1,163 @@
+"""The rows that one backfill brought into staging tables of BigQuery: counted, and taken out again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.entity_table import BigQueryEntityTable
+from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.selection import QueryParameter, parameter_of
+from connectors.bigquery.tables import TableId, read_table
+from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
+from model.job import created_at
+
+_ROW: Final = "_backfill_row"
+# Clocks of two machines may differ by minutes.
+_SKEW: Final = timedelta(minutes=10)
+_QUERY_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StagingTexts:
+    """The statements over one staging table, as :mod:`sql.staged` renders them."""
+
+    table: TableId
+    landed: str
+    merged: str
+    revert: str
+
+
+class BigQueryStaging:
+    """What of a backfill is in the staging tables of one source, and in its reporting table.
+
+    A backfill's rows are younger than the backfill, so only those partitions are read, and the write buffer.
+    """
+
+    def __init__(self, clients: Clients, texts: Sequence[StagingTexts], reporting: BigQueryEntityTable) -> None:
+        self._clients = clients
+        self._texts = tuple(texts)
+        self._reporting = reporting
+
+    def landed_rows(self, backfill_id: str) -> Iterator[Any]:
+        """Yield arrays of the ``refeed_row`` of every row that landed, each once a table.
+
+        Raises:
+            WarehouseError: BigQuery failed.
+        """
+        for text in self._existing():
+            for batch in self._query(text.landed, _parameters(backfill_id)).to_arrow_iterable():
+                yield batch.column("landed").to_numpy()
+
+    def merged_rows(self, backfill_id: str) -> int:
+        """Return how many different rows a merge has taken: those that were written up to its watermark.
+
+        Raises:
+            WarehouseError: BigQuery failed.
+        """
+        state = self._reporting.peek_state()
+        if state is None or state.until is None:
+            return 0
+        parameters = {**_parameters(backfill_id), "merged_until": QueryParameter("TIMESTAMP", state.until)}
+        return sum(int(row["merged"]) for text in self._existing() for row in self._query(text.merged, parameters))
+
+    def delete_rows(self, backfill_id: str) -> int:
+        """Delete the backfill's rows and return how many there were; a merge under way fails and begins again.
+
+        Each table is a statement of its own: where one of several fails, those before it are done already.
+
+        Raises:
+            AlreadyMergedError: a merge was quicker; rows that it took may be in reporting.
+            RevertIncompleteError: some tables are done, and one failed; called again it goes on with that.
+            WarehouseError: BigQuery failed, or keeps the rows in its write buffer, from which nothing is deleted;
+                nothing was deleted.
+        """
+        before = self._reporting.peek_state()
+        if self.merged_rows(backfill_id):
+            raise AlreadyMergedError(f"Rows of {backfill_id} are in the reporting table already.", id=backfill_id)
+        deleted, failure = 0, None
+        left = self._existing()
+        try:
+            while left:
+                answer = self._query(left[0].revert, _parameters(backfill_id))
+                deleted += int(answer.num_dml_affected_rows or 0)
+                left.pop(0)
+        except WarehouseError as exc:
+            if not deleted:
+                raise
+            failure = exc
+        # After the rows are gone: who has read them before can't commit them any more.
+        if deleted and self._reporting.peek_state() is not None:
+            after = self._reporting.overtake()
+            if after.until != (None if before is None else before.until):
+                raise AlreadyMergedError(
+                    f"A merge ran while {deleted} rows of {backfill_id} were deleted from staging; reporting may "
+                    "have them: repair it by another backfill.",
+                    id=backfill_id,
+                    deleted=deleted,
+                )
+        if failure is not None:
+            names = [str(text.table) for text in left]
+            raise RevertIncompleteError(
+                f"{deleted} rows of {backfill_id} are deleted from staging; {', '.join(names)} may have more, as "
+                f"BigQuery failed: {failure.message} Revert it again.",
+                id=backfill_id,
+                deleted=deleted,
+                left=names,
+            ) from failure
+        return deleted
+
+    def _existing(self) -> list[StagingTexts]:
+        return [text for text in self._texts if _has_backfills(read_table(self._clients, text.table))]
+
+    def _query(self, sql: str, parameters: Mapping[str, QueryParameter]) -> Any:
+        config = bigquery.QueryJobConfig(
+            query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
+            use_query_cache=False,
+            labels={"app": "refeed", **dict(self._clients.connection.labels)},
+        )
+
+        def call() -> Any:
+            with our_errors("asking staging about a backfill", JOB_ROLE):
+                job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
+                return job.result(retry=None, timeout=_QUERY_SECONDS)
+
+        return retry_passing(call, seconds=_QUERY_SECONDS)
+
+
+def tables_like(clients: Clients, table: TableId) -> list[TableId]:
+    """Return ``table`` and those whose names begin with its own and an underscore, as far as they exist.
+
+    Raises:
+        WarehouseError: BigQuery failed.
+    """
+
+    def call() -> list[TableId]:
+        with our_errors(f"listing the tables of {table.dataset}"):
+            try:
+                listed = clients.rest().list_tables(f"{table.project}.{table.dataset}", **ONCE)
+                names = [found.table_id for found in listed if found.table_type == "TABLE"]
+            except api.NotFound:
+                return []
+        wanted = [name for name in names if name == table.table or name.startswith(f"{table.table}_")]
+        return [TableId(table.project, table.dataset, name) for name in sorted(wanted)]
+
+    return retry_passing(call, seconds=_QUERY_SECONDS)
+
+
+def _has_backfills(table: Any) -> bool:
+    """Say whether there is a table, and one of rows that may be a backfill's."""
+    return table is not None and any(field.name == _ROW for field in table.schema)
+
+
+def _parameters(backfill_id: str) -> dict[str, QueryParameter]:
+    first = (created_at(backfill_id) - _SKEW).astimezone(UTC)
+    day = datetime(first.year, first.month, first.day, tzinfo=UTC)
+    return {
+        "backfill": QueryParameter("STRING", backfill_id),
+        "partitions_from": QueryParameter("TIMESTAMP", day),
+    }

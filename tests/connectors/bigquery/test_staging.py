@@ -1,0 +1,115 @@
+"""What became of a backfill in BigQuery: landed, merged, taken out."""
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from connectors.bigquery.entity_table import BigQueryEntityTable
+from connectors.bigquery.staging import BigQueryStaging, StagingTexts, tables_like
+from connectors.bigquery.tables import TableId
+from model import failpoint
+from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError
+from model.job import new_job_id
+from model.schema import Field, RowSchema
+from sql.staged import render_landed, render_merged, render_revert
+from tests.reporting.shops import SCHEMA, BigQueryShop, order
+from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
+
+_DATASETS = itertools.count()
+
+
+@pytest.fixture
+def shop(shared_standin: StandIn) -> Iterator[BigQueryShop]:
+    schema = RowSchema((*SCHEMA.fields, Field("_backfill_row", "INT64")), "orders")
+    shop = BigQueryShop(dataset=f"staging_{next(_DATASETS)}", standin=shared_standin, schema=schema)
+    yield shop
+    shop.warehouse.close()
+
+
+def staged(shop: BigQueryShop, *more: str) -> BigQueryStaging:
+    clients = shop.warehouse._clients
+    texts = [
+        StagingTexts(TableId.parse(name, PROJECT), *(render(f"{PROJECT}.{name}") for render in renders))
+        for name in (shop.source.staging, *more)
+        for renders in [(render_landed, render_merged, render_revert)]
+    ]
+    return BigQueryStaging(clients, texts, BigQueryEntityTable(clients, shop.source.reporting, shop.settings))
+
+
+def stage(shop: BigQueryShop, backfill: str | None, *rows: int) -> None:
+    now = datetime.now(UTC)
+    shop.stage([order(row, _backfill_id=backfill, _backfill_row=row) for row in rows], now)
+
+
+def landed(staging: BigQueryStaging, backfill: str) -> list[int]:
+    return sorted(int(row) for rows in staging.landed_rows(backfill) for row in np.asarray(rows))
+
+
+def test_the_rows_of_one_backfill_are_counted_and_known_when_they_are_merged(shop: BigQueryShop) -> None:
+    mine, other = new_job_id("bf"), new_job_id("bf")
+    assert landed(staged(shop), mine) == []
+    assert staged(shop).merged_rows(mine) == 0
+    stage(shop, mine, 0, 1, 2)
+    stage(shop, other, 7)
+    stage(shop, None, 9)
+    stage(shop, mine, 2)
+    assert landed(staged(shop), mine) == [0, 1, 2]
+    assert staged(shop).merged_rows(mine) == 0
+    shop.merge(datetime.now(UTC))
+    stage(shop, mine, 3)
+    assert landed(staged(shop), mine) == [0, 1, 2, 3]
+    assert staged(shop).merged_rows(mine) == 3
+    with pytest.raises(AlreadyMergedError):
+        staged(shop).delete_rows(mine)
+
+
+def test_a_backfill_is_taken_out_and_a_merge_that_has_read_it_does_not_bring_it_back(
+    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = new_job_id("bf")
+    stage(shop, None, 7)
+    shop.merge(datetime.now(UTC) - timedelta(hours=1))
+    stage(shop, mine, 0, 1)
+    deleted = []
+
+    def delete(name: str) -> None:
+        if name == "merge.compared":
+            deleted.append(staged(shop).delete_rows(mine))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoint, "hit", delete)
+        with pytest.raises(MergeOvertakenError):
+            shop.merge(datetime.now(UTC))
+    assert deleted == [2]
+    assert landed(staged(shop), mine) == []
+    shop.merge(datetime.now(UTC))
+    assert list(shop.reporting()) == [("se", 7)]
+
+
+def test_what_is_left_of_several_tables_is_said_when_one_fails(shop: BigQueryShop) -> None:
+    mine = new_job_id("bf")
+    stage(shop, mine, 0)
+    source = shop.source.staging
+    shop.client.query(
+        f"CREATE TABLE {shop.dataset}.other AS SELECT _backfill_id, _backfill_row FROM {source}"
+    ).result()
+    with pytest.raises(RevertIncompleteError, match=r"^1 rows of .*\.other may have more") as failed:
+        # No table of ours: it has no partitions.
+        staged(shop, f"{shop.dataset}.other").delete_rows(mine)
+    assert failed.value.details["left"] == [f"{PROJECT}.{shop.dataset}.other"]
+    assert landed(staged(shop), mine) == []
+
+
+def test_the_tables_of_an_inferred_source_are_those_that_begin_with_its_name(shop: BigQueryShop) -> None:
+    clients = shop.warehouse._clients
+    table = TableId(PROJECT, shop.dataset, "hooks")
+    assert tables_like(clients, table) == []
+    stage(shop, None, 1)
+    for name in ("hooks", "hooks_push", "hooksy", "other"):
+        shop.client.query(f"CREATE TABLE {shop.dataset}.{name} AS SELECT 1 AS one").result()
+    assert [found.table for found in tables_like(clients, table)] == ["hooks", "hooks_push"]
