@@ -3,8 +3,10 @@
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,7 @@ import structlog
 
 from backup.source import PulledPart
 from backup.warehouse import Archive, Part
-from connectors.pubsub.source import collect_results
+from connectors.pubsub.source import TaskResult
 from jobs.stream.hold import Hold, raise_reported, read_faults
 from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids, is_among, without_acks
 from jobs.stream.status import StatusFile
@@ -25,6 +27,37 @@ _log = structlog.get_logger(__name__)
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
 _REPORT_EVERY_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class Pulled:
+    """What one task handed over; ``ids`` are those that its part, if it has one, still stands for."""
+
+    part: Any
+    ids: pa.Table
+    replays: pa.Table
+
+    @classmethod
+    def of(cls, archive: Archive, encoded: bytes) -> Self:
+        """Return what a task encoded."""
+        found = PulledPart.decode(encoded)
+        return cls(None if found.part is None else archive.parse_part(found.part), found.ids, found.replays)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the tasks of one batch handed over, and how many of their subscriptions could not be pulled."""
+
+    pulled: list[Pulled]
+    faults: int
+
+    def ids(self) -> pa.Table:
+        """Return the ids of every message that its parts stand for, and of the replays."""
+        if not self.pulled:
+            return IDS_SCHEMA.empty_table()
+        # The empty one keeps a batch that brought nothing from having no schema.
+        tables = [table for one in self.pulled for table in (one.ids, one.replays)]
+        return concat_ids([IDS_SCHEMA.empty_table(), *tables])
 
 
 class Archiver:
@@ -49,7 +82,6 @@ class Archiver:
     ) -> None:
         self.archive = archive
         self.status = status
-        self.failure: RefeedError | None = None
         self._journal = journal
         self._hold = Hold(channel, project)
         self._stream = stream
@@ -82,63 +114,72 @@ class Archiver:
             self._journal.move(entry, EntryState.RECOVERED)
             _log.info("ids_inherited", messages=inherited.num_rows)
 
-    def archive_batch(self, results: Any, batch_id: int) -> None:
-        """Take one batch's results, as Spark's foreachBatch hands them over.
+    def open_batch(self, rows: Sequence[TaskResult]) -> Batch:
+        """Return what the tasks of one batch handed over.
 
-        The batch id is not used: a batch that Spark plans again holds other messages.
+        Raises:
+            RefeedError: a task reported it; what the others wrote is given up.
         """
-        try:
-            self._archive_rows(collect_results(results))
-        except RefeedError as exc:
-            # Spark turns it into an exception of its own; the job wants this one.
-            self.failure = exc
-            _log.error("batch_failed", batch=batch_id, code=exc.code, error=exc.message)
-            raise
-
-    def _archive_rows(self, rows: list[Any]) -> None:
         failpoint.hit("batch.collected")
-        self.failure = None
-        if faults := read_faults(rows):
-            self._totals["faults"] += len(faults)
-        pulled = [_Pulled.of(self.archive, bytes(row.result)) for row in rows if row.result is not None]
+        faults = read_faults(rows)
+        pulled = [Pulled.of(self.archive, row.result) for row in rows if row.result is not None]
+        batch = Batch(pulled, len(faults))
         try:
             raise_reported(rows)
         except RefeedError:
-            for one in pulled:
-                self._drop(one.part)
+            self.give_up(batch)
             raise
-        if pulled:
-            self._archive_parts(pulled)
+        return batch
+
+    def hold(self, batch: Batch) -> AbstractContextManager[None]:
+        """Extend the leases of the batch's messages for as long as the block runs."""
+        return self._hold.extended(batch.ids())
+
+    def give_up(self, batch: Batch) -> None:
+        """Let go of a batch that will not be archived: its messages come again."""
+        for one in batch.pulled:
+            self._drop(one.part)
+
+    def archive_batch(self, batch: Batch) -> None:
+        """Commit the batch and acknowledge it, before the next one is begun.
+
+        Raises:
+            RefeedError: it is not in the archive and its messages come again, or the next start will say so.
+        """
+        if batch.faults:
+            self._totals["faults"] += batch.faults
+        if batch.pulled:
+            with self.hold(batch):
+                self._archive_parts(batch)
         self._journal.prune()
         self._report()
 
-    def _archive_parts(self, pulled: list["_Pulled"]) -> None:
-        with self._hold.extended(concat_ids([table for one in pulled for table in (one.ids, one.replays)])):
-            parts, fresh, returned = self._without_known(pulled)
-            held = concat_ids([table for one in pulled for table in (one.ids, one.replays)])
-            if parts:
-                self._last_attempt += 1
-                entry = self._journal.write(self._last_attempt, held)
-                self._commit(parts, concat_ids(fresh))
-                self._acknowledge(held)
-                failpoint.hit("ack.after")
-                self._journal.move(entry, EntryState.DONE)
-                failpoint.hit("journal.done")
-            else:
-                self._acknowledge(held)
+    def _archive_parts(self, batch: Batch) -> None:
+        parts, fresh, returned = self._without_known(batch.pulled)
+        held = batch.ids()
+        if parts:
+            self._last_attempt += 1
+            entry = self._journal.write(self._last_attempt, held)
+            self._commit(parts, concat_ids(fresh))
+            self._acknowledge(held)
+            failpoint.hit("ack.after")
+            self._journal.move(entry, EntryState.DONE)
+            failpoint.hit("journal.done")
+        else:
+            self._acknowledge(held)
         for ids in returned:
             self._hold.give_back(ids)
             self._totals["given_back"] += ids.num_rows
         self._totals["messages"] += sum(part.rows for part in parts)
         self._totals["file_bytes"] += sum(part.size_bytes for part in parts)
-        self._totals["replays"] += sum(one.replays.num_rows for one in pulled)
+        self._totals["replays"] += sum(one.replays.num_rows for one in batch.pulled)
         if dead_letters := sum(part.dead_letters for part in parts):
             self._totals["dead_letters"] += dead_letters
         if parts:
             self._totals["commits"] += 1
             self._compact_aside()
 
-    def _without_known(self, pulled: list["_Pulled"]) -> tuple[list[Part], list[pa.Table], list[pa.Table]]:
+    def _without_known(self, pulled: list[Pulled]) -> tuple[list[Part], list[pa.Table], list[pa.Table]]:
         """Return the parts to commit, the ids that they hold, and those of messages that have to come again.
 
         Rows whose ids are known were delivered twice and are left out. An archive that takes a part whole or
@@ -233,17 +274,3 @@ class Archiver:
         if now - self._reported_at >= _REPORT_EVERY_SECONDS:
             self._reported_at = now
             _log.info("backup_totals", **self._totals)
-
-
-@dataclass(slots=True)
-class _Pulled:
-    """What one task handed over; ``ids`` are those that its part, if it has one, still stands for."""
-
-    part: Any
-    ids: pa.Table
-    replays: pa.Table
-
-    @classmethod
-    def of(cls, archive: Archive, encoded: bytes) -> "_Pulled":
-        found = PulledPart.decode(encoded)
-        return cls(None if found.part is None else archive.parse_part(found.part), found.ids, found.replays)

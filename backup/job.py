@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 
 from backup.archiver import Archiver
+from backup.handover import Handover
 from backup.labelled import LabelledTopics
 from backup.source import BackupSource
 from backup.warehouse import open_archive
@@ -66,13 +67,14 @@ def run_backup(settings: Settings) -> int:
                 status=StatusFile(home / "status.json"),
             )
             archiver.recover()
-            with LabelledTopics(settings):
+            with LabelledTopics(settings), Handover(archiver) as handover:
                 spark.dataSource.register(BackupSource)
                 run_until_stopped(
                     spark,
-                    partial(_start_query, spark, settings, archiver),
+                    partial(_start_query, spark, settings, handover),
                     name="backup",
-                    sink=archiver,
+                    sink=handover,
+                    finish=handover.finish,
                     scratch=home / _SCRATCH,
                 )
             channel.close()
@@ -91,9 +93,10 @@ def _start_spark(settings: Settings, home: Path) -> Any:
     )
 
 
-def _start_query(spark: Any, settings: Settings, archiver: Archiver, checkpoint: Path, stop_file: Path) -> Any:
-    task = {"warehouse": settings.warehouse, "writer": archiver.archive.writer().as_json()}
-    linger_seconds = archiver.archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots)
+def _start_query(spark: Any, settings: Settings, handover: Handover, checkpoint: Path, stop_file: Path) -> Any:
+    archive = handover.archiver.archive
+    task = {"warehouse": settings.warehouse, "writer": archive.writer().as_json()}
+    linger_seconds = archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots)
     options = PullOptions(
         project=settings.project,
         emulator_host=settings.pubsub_emulator_host,
@@ -112,9 +115,9 @@ def _start_query(spark: Any, settings: Settings, archiver: Archiver, checkpoint:
         .option("secret", settings.replay_secret())
         .load()
         .writeStream.queryName("refeed-backup")
-        .foreachBatch(archiver.archive_batch)
+        .foreachBatch(handover.take_batch)
         .option("checkpointLocation", str(checkpoint))
         .start()
     )
-    _log.info("backup_started", project=settings.project, archive=archiver.archive.uri)
+    _log.info("backup_started", project=settings.project, archive=archive.uri)
     return query

@@ -35,10 +35,13 @@ class PulledPart:
     def encode(self) -> bytes:
         """Return the bytes that a Spark row carries to the driver."""
         sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
         head = json.dumps(self.part).encode()
         for table in (self.ids, self.replays):
-            with pa.ipc.new_stream(sink, table.schema.with_metadata({"part": head})) as writer:
-                writer.write_table(table)
+            schema = table.schema.with_metadata({"part": head})
+            with pa.ipc.new_stream(sink, schema, options=options) as writer:
+                # In one piece: ids that count up are worth compressing over thousands of rows only.
+                writer.write_table(table.combine_chunks())
         return bytes(sink.getvalue())
 
     @classmethod

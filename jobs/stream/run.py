@@ -42,13 +42,15 @@ def run_until_stopped(
     sink: Sink,
     scratch: Path,
     watch: Callable[[], None] = lambda: None,
+    finish: Callable[[], None] = lambda: None,
 ) -> None:
     """Keep a query running until SIGTERM or SIGINT, then let it finish the batch under way and stop ``spark``.
 
     ``start_query`` takes a checkpoint and a stop file and returns Spark's query. The offsets say nothing that
     journal and tables do not say better, so each query has a checkpoint of its own: one that is damaged or left
-    over can't hurt. ``watch`` is called a few times a second meanwhile. A query that a passing fault ended is
-    started again; un-acked messages come again. ``name`` is the stream's in the log.
+    over can't hurt. ``watch`` is called a few times a second meanwhile, ``finish`` when the query has drained, to
+    wait for what the sink still has in hand. A query that a passing fault ended is started again; un-acked
+    messages come again. ``name`` is the stream's in the log.
 
     Raises:
         RefeedError: a batch failed for another reason, or the query ended by itself.
@@ -62,7 +64,7 @@ def run_until_stopped(
         try:
             query = start_query(checkpoint, stop_file)
             sink.status.write(state="running")
-            _watch_query(query, sink, stop_file, stopping, watch)
+            _watch_query(query, sink, stop_file, stopping=stopping, watch=watch, finish=finish)
         except PASSING as exc:
             sink.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
             _log.error(f"{name}_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
@@ -74,7 +76,13 @@ def run_until_stopped(
 
 
 def _watch_query(
-    query: Any, sink: Sink, stop_file: Path, stopping: threading.Event, watch: Callable[[], None]
+    query: Any,
+    sink: Sink,
+    stop_file: Path,
+    *,
+    stopping: threading.Event,
+    watch: Callable[[], None],
+    finish: Callable[[], None],
 ) -> None:
     while query.isActive:
         if stopping.wait(_WATCH_SECONDS):
@@ -82,6 +90,7 @@ def _watch_query(
             stop_file.touch()
             query.processAllAvailable()
             query.stop()
+            finish()
             return
         watch()
     if sink.failure is not None:

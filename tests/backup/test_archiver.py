@@ -1,15 +1,13 @@
 import json
 import time
 from collections import Counter
-from types import SimpleNamespace
 
 import grpc
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
 
-from backup.archiver import Archiver
+from backup.archiver import Archiver, Batch
 from backup.source import ArchiveTask
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.source import TaskResult
@@ -17,11 +15,6 @@ from jobs.stream import hold as hold_module
 from jobs.stream.journal import EntryState, Journal
 from jobs.stream.status import StatusFile
 from model.errors import LeaseLostError, PubSubUnavailableError, StorageFullError, WarehouseError
-
-# The stream's rows as Spark hands them over in Arrow.
-RESULTS = pa.schema(
-    [("slot", pa.int32()), ("result", pa.binary()), ("error", pa.string()), ("faults", pa.string())]
-)
 
 
 class Refused(grpc.RpcError):
@@ -98,8 +91,7 @@ class Stream:
         rows = [TaskResult(number, self.task(iter(batches)), None, "{}") for number, batches in enumerate(slots)]
         if error is not None:
             rows.append(TaskResult(len(rows), None, json.dumps(error), "{}"))
-        table = pa.Table.from_pylist([row._asdict() for row in rows], schema=RESULTS)
-        self.archiver.archive_batch(SimpleNamespace(toArrow=lambda: table), 0)
+        self.archiver.archive_batch(self.archiver.open_batch(rows))
 
     def archived(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
@@ -121,6 +113,15 @@ def test_a_batch_is_one_commit_and_acknowledged_after_it(stream, pulled):
     assert stream.archive.version() == before + 1
     assert sorted(stream.channel.acked) == ["members-1", "orders-1", "orders-2"]
     assert [entry.attempt for entry in stream.journal.entries(EntryState.DONE)] == [1]
+
+
+def test_a_batch_without_a_message_changes_nothing_and_its_leases_can_be_held(stream):
+    before = stream.archive.version()
+    empty = stream.archiver.open_batch([TaskResult(0, None, None, "{}")])
+    with stream.archiver.hold(empty):
+        stream.archiver.archive_batch(empty)
+    assert stream.archive.version() == before
+    assert empty.ids().num_rows == 0
 
 
 def test_a_message_that_comes_again_is_acknowledged_and_not_written_again(stream, pulled):
@@ -161,7 +162,6 @@ def test_a_commit_that_failed_acknowledges_nothing_and_its_messages_are_new_agai
         with pytest.raises(StorageFullError):
             stream.batch([pulled("orders", b"a")])
     assert stream.channel.acked == []
-    assert isinstance(stream.archiver.failure, StorageFullError)
     stream.batch([pulled("orders", b"a")])
     assert stream.archived() == Counter([("orders", "1")])
 
@@ -281,3 +281,7 @@ def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monke
     extended = len(stream.channel.extended)
     time.sleep(0.1)  # five times what an extension would take, were the thread still there
     assert len(stream.channel.extended) == extended
+
+
+def test_a_batch_in_which_nothing_came_holds_no_ids():
+    assert Batch([], 0).ids().num_rows == 0
