@@ -51,6 +51,10 @@ class Connection:
         """Return the connection that :meth:`as_json` described."""
         return cls(**{**fields, "labels": tuple((key, value) for key, value in fields["labels"])})
 
+    def labels_for(self, use: str) -> dict[str, str]:
+        """Return the labels of a job or table that exists for ``use``: a billing export tells uses apart."""
+        return {"app": "refeed", "refeed_use": use, **dict(self.labels)}
+
     @property
     def endpoint(self) -> str | None:
         """The REST endpoint, None for Google's global one."""

@@ -142,7 +142,7 @@ class Committer:
         )
         config = bigquery.QueryJobConfig(
             query_parameters=[bigquery.ArrayQueryParameter("ids", "STRING", ids)],
-            labels={"app": "refeed", **dict(self._clients.connection.labels)},
+            labels=self._clients.connection.labels_for("backup"),
         )
 
         def call() -> bool:

@@ -138,7 +138,7 @@ class BigQueryLeases:
                         return None
                 wanted = bigquery.Table(str(table), schema=[bigquery.SchemaField("nothing", "STRING")])
                 wanted.description = json.dumps(asdict(LeaseState()))
-                wanted.labels = {"app": "refeed", **dict(self._clients.connection.labels)}
+                wanted.labels = self._clients.connection.labels_for("lease")
                 self._clients.rest().create_table(wanted, exists_ok=True, **ONCE)
                 return self._clients.rest().get_table(str(table), **ONCE)
 

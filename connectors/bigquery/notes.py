@@ -146,7 +146,7 @@ class Notes:
                 for name, value in parameters.items()
             ],
             use_query_cache=False,
-            labels={"app": "refeed", **dict(self._clients.connection.labels)},
+            labels=self._clients.connection.labels_for("attempts"),
         )
 
         def call() -> list[Any]:

@@ -97,7 +97,6 @@ class SelectionJobs:
         *,
         maximum_bytes_billed: int,
         keep: timedelta,
-        labels: Mapping[str, str] | None = None,
     ) -> str:
         """Start the backfill's query, or find it started, and return its job's id.
 
@@ -118,7 +117,6 @@ class SelectionJobs:
         config.use_query_cache = False
         config.labels = {
             **config.labels,
-            **(labels or {}),
             "refeed_backfill": _name(backfill),
             FINGERPRINT: mark,
         }
@@ -241,7 +239,7 @@ class SelectionJobs:
         )
 
     def _labels(self) -> dict[str, str]:
-        return {"app": "refeed", **dict(self._clients.connection.labels)}
+        return self._clients.connection.labels_for("backfill")
 
 
 def job_id(backfill: str) -> str:

@@ -100,7 +100,7 @@ def _create(clients: Clients, staged: TableId, target: TableId) -> None:
     table = bigquery.Table(str(staged), schema=found.schema if found is not None else None)
     table.description = "Rows too large for one append request, on their way; expires by itself."
     table.expires = datetime.now(UTC) + _KEEP
-    table.labels = {"app": "refeed", **dict(clients.connection.labels)}
+    table.labels = clients.connection.labels_for("large_rows")
     if found is not None:
         table.encryption_configuration = found.encryption_configuration
 
@@ -133,7 +133,7 @@ def _run_load(clients: Clients, staged: TableId, rows: pa.RecordBatch) -> Wareho
         parquet_options=options,
         write_disposition="WRITE_APPEND",
         create_disposition="CREATE_NEVER",
-        labels={"app": "refeed", **dict(clients.connection.labels)},
+        labels=clients.connection.labels_for("large_rows"),
     )
     job_id = f"refeed-load-{uuid.uuid4().hex}"
     tries = iter(range(1, _MOST_TRIES + 1))
@@ -169,7 +169,7 @@ def _run_insert(
 ) -> WarehouseError | None:
     """Run or join the job ``job_id``; return None when it inserted, its error when it failed for sure."""
     what = f"inserting {staged.rows} large rows into {target}"
-    config = bigquery.QueryJobConfig(labels={"app": "refeed", **dict(clients.connection.labels)})
+    config = bigquery.QueryJobConfig(labels=clients.connection.labels_for("large_rows"))
 
     def call() -> WarehouseError | None:
         with our_errors(what, JOB_ROLE):

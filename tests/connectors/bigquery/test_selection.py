@@ -81,7 +81,7 @@ def test_a_selection_is_a_table_of_the_backfills_own_that_expires_with_its_label
     assert rows == ["1", "3"]
     job = client.get_job(job_id(backfill))
     assert job.labels["refeed_backfill"] == backfill.lower()
-    assert (job.labels["app"], job.labels["team"]) == ("refeed", "data")
+    assert (job.labels["app"], job.labels["refeed_use"], job.labels["team"]) == ("refeed", "backfill", "data")
     assert job.maximum_bytes_billed == CAP
     jobs.drop(backfill)
     jobs.drop(backfill)
