@@ -1,5 +1,6 @@
 """Backfills as a resource: planned, created, listed, shown and changed."""
 
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Response, status
@@ -19,7 +20,7 @@ from api.answers import (
     problems,
     shown,
 )
-from api.listing import FilterText, ListToken, OrderBy, PageSize
+from api.listing import Listing
 from api.schemas_backfills import (
     BackfillChange,
     BackfillCreate,
@@ -29,7 +30,6 @@ from api.schemas_backfills import (
     PlanOut,
 )
 from backfill.request import BackfillRequest
-from jobs.listing import DEFAULT_PAGE_SIZE
 
 router: Final = APIRouter(tags=["backfills"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
@@ -102,19 +102,9 @@ def create_backfill(
     response_model=BackfillPage,
     responses=problems(s422="The filter, the order or the token is not valid; `errors` says where."),
 )
-def list_backfills(
-    service: Service,
-    caller: Caller,
-    *,
-    page_size: PageSize = DEFAULT_PAGE_SIZE,
-    page_token: ListToken = None,
-    filter_text: FilterText = "",
-    order_by: OrderBy = "",
-) -> Any:
+def list_backfills(service: Service, caller: Caller, listing: Listing) -> Any:
     """List backfills, the newest first unless an order is asked for."""
-    page = service.list_backfills(
-        principal=caller, page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
-    )
+    page = service.list_backfills(principal=caller, **asdict(listing))
     return {"backfills": [b.to_json() for b in page.backfills], "next_page_token": page.next_page_token}
 
 

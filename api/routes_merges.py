@@ -18,12 +18,11 @@ from api.answers import (
     problems,
     shown,
 )
-from api.listing import FilterText, ListToken, OrderBy, PageSize
+from api.listing import Listing
 from api.schemas_backfills import BackfillEvents
 from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeOut, MergePage
 from api.streams import render_event
 from api.watching import WATCH_ANSWER, After, LastEventId, answer_changes
-from jobs.listing import DEFAULT_PAGE_SIZE
 from reporting.request import MergeRequest
 from reporting.service import MergeService
 
@@ -92,19 +91,9 @@ def create_merge(
     response_model=MergePage,
     responses=problems(s422="The filter, the order or the token is not valid; `errors` says where."),
 )
-def list_merges(
-    service: Merges,
-    caller: Caller,
-    *,
-    page_size: PageSize = DEFAULT_PAGE_SIZE,
-    page_token: ListToken = None,
-    filter_text: FilterText = "",
-    order_by: OrderBy = "",
-) -> Any:
+def list_merges(service: Merges, caller: Caller, listing: Listing) -> Any:
     """List merges, the newest first unless an order is asked for; a merge has neither topic nor labels."""
-    page = service.list_merges(
-        principal=caller, page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
-    )
+    page = service.list_merges(listing, principal=caller)
     return {"merges": [merge.to_json() for merge in page.merges], "next_page_token": page.next_page_token}
 
 

@@ -15,7 +15,7 @@ from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
 from jobs.folder import JobFolder
-from jobs.listing import DEFAULT_PAGE_SIZE, read_page
+from jobs.listing import DEFAULT_PAGE_SIZE, ListRequest, read_page
 from jobs.progress import CheckpointFolder
 from jobs.store import Event, Job, JobStore
 from model.errors import JobNotFoundError
@@ -110,14 +110,7 @@ class BackfillReader:
             RequestInvalidError: filter, order or token is wrong, or the token is of another list.
         """
         principal.require(READ)
-        page = read_page(
-            self._store,
-            KIND,
-            page_size=page_size,
-            page_token=page_token,
-            filter_text=filter_text,
-            order_by=order_by,
-        )
+        page = read_page(self._store, KIND, ListRequest(page_size, page_token, filter_text, order_by))
         return Page([self._show(job) for job in page.jobs], page.next_page_token)
 
     def list_events(self, backfill_id: str, *, principal: Principal, after: int = 0) -> list[Event]:

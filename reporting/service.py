@@ -10,7 +10,7 @@ import structlog
 from jobs.chores import CLEAN_SECONDS, Chore, ChoreThread
 from jobs.cleaning import clean_folders
 from jobs.launcher import Launcher
-from jobs.listing import DEFAULT_PAGE_SIZE, read_page
+from jobs.listing import ListRequest, read_page
 from jobs.store import Event, Idempotency, Job, JobStore
 from jobs.versions import Versions, check_version, expected_version
 from model.errors import JobNotFoundError, JobStateError, RequestInvalidError
@@ -145,29 +145,14 @@ class MergeService:
         """Return the merge, with what is known of each of its sources."""
         return Merge.from_job(self._read(merge_id, principal))
 
-    def list_merges(
-        self,
-        *,
-        principal: Principal,
-        page_size: int = DEFAULT_PAGE_SIZE,
-        page_token: str | None = None,
-        filter_text: str = "",
-        order_by: str = "",
-    ) -> MergePage:
-        """Return merges that a filter lets through, the newest first without an order.
+    def list_merges(self, request: ListRequest | None = None, *, principal: Principal) -> MergePage:
+        """Return a page of merges.
 
         Raises:
             RequestInvalidError: filter, order or token is wrong, or the token is of another list.
         """
         principal.require(READ)
-        page = read_page(
-            self._store,
-            KIND,
-            page_size=page_size,
-            page_token=page_token,
-            filter_text=filter_text,
-            order_by=order_by,
-        )
+        page = read_page(self._store, KIND, request or ListRequest())
         return MergePage([Merge.from_job(job) for job in page.jobs], page.next_page_token)
 
     def list_events(self, merge_id: str, *, principal: Principal, after: int = 0) -> list[Event]:
