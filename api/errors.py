@@ -55,6 +55,8 @@ from sql.worker import GateUnavailableError
 
 _LOG: Final = structlog.get_logger()
 PROBLEM_TYPE: Final = "application/problem+json"
+# The framework's own words say nothing to a caller; most often it is curl without the header.
+_NO_OBJECT: Final = "The body has to be a JSON object, sent with Content-Type: application/json."
 
 # The nearest class in an error's ancestry decides.
 STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
@@ -180,12 +182,14 @@ async def _answer_validation_error(request: Request, exc: Exception) -> JSONResp
     errors = [
         {
             "code": "json_invalid" if error["type"] == "json_invalid" else f"field_{error['type']}",
-            "message": error["msg"],
+            "message": _NO_OBJECT
+            if _pointer(error["loc"]) == "" and "attributes" in error["type"]
+            else error["msg"],
             "pointer": _pointer(error["loc"]),
         }
         for error in exc.errors()
     ]
-    detail = "; ".join(f"{error['pointer']}: {error['message']}" for error in errors)
+    detail = "; ".join(f"{error['pointer']}: {error['message']}".removeprefix(": ") for error in errors)
     return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "request_invalid", detail, errors)
 
 

@@ -201,6 +201,7 @@ class BackfillService(BackfillReader):
         """
         job = self._steerable(backfill_id, principal, versions)
         if job.state is not JobState.PAUSED:
+            _check_lives(job)
             job = self._store.move(
                 job.id,
                 JobState.PAUSED,
@@ -250,6 +251,7 @@ class BackfillService(BackfillReader):
         job = self._steerable(backfill_id, principal, versions)
         if job.state is JobState.CANCELLING:
             return self._show(job)
+        _check_lives(job)
         has_begun = job.state is not JobState.PENDING and job.driver is not None
         target = JobState.CANCELLING if has_begun else JobState.CANCELLED
         job = self._store.move(
@@ -317,10 +319,10 @@ class BackfillService(BackfillReader):
         job = self._get(backfill_id)
         principal.require_topic(job.request["topic"])
         check_version(job, versions)
-        if principal.name == job.created_by:
-            raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
         if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
             raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
+        if principal.name == job.created_by:
+            raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
         approval = approved(job, principal.name)
         job = self._store.change(
             job.id,
@@ -437,6 +439,11 @@ class BackfillService(BackfillReader):
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
         if only == "failed" and job.progress.failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
+
+
+def _check_lives(job: Job) -> None:
+    if job.state.is_final:
+        raise JobStateError(f"{job.id} has ended already: it is {job.state}.", state=job.state.value)
 
 
 def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What backfills and plans look like in the terminal, and the live bar of one that is watched."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -98,6 +99,8 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
     )
     if counts:
         yield counts
+    if backfill.get("restarts"):
+        yield f"its driver died {backfill['restarts']} times: see 'refeed backfill events {backfill['id']}'"
     if progress.get("repeated_at_most"):
         yield f"{progress['repeated_at_most']} repeated at most"
     if backfill.get("in_flight_at_most"):
@@ -111,10 +114,17 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
         landed = "" if verification.get("landed") is None else f", {verification['landed']} landed"
         missing = f", {verification['missing']} missing" if verification.get("missing") else ""
         yield f"verification {verification['state']}{landed}{missing}"
+    yield from _what_to_do(backfill)
+
+
+def _what_to_do(backfill: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what somebody has to do about it; the last line is an error's, if there is one."""
     if backfill["state"] == JobState.PAUSED:
         yield _paused_line(backfill)
     elif _waits_for_approval(backfill):
         yield _approval_line(backfill)
+    elif backfill["state"] in {JobState.FAILED, JobState.CANCELLED}:
+        yield f"what is published stays so; go on with 'refeed backfill retry {backfill['id']}'"
     if backfill.get("error"):
         yield f"{backfill['error']['code']}: {backfill['error']['message']}"
 
@@ -165,7 +175,8 @@ def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         reach = "receives it" if subscription["receives_replay"] else "does not receive it"
         yield f"reaches    {subscription['name']}: {reach}"
     for sample in plan["samples"][:_MAX_SAMPLES]:
-        yield f"sample     {sample['message_id']}: {str(sample['data'])[:_SAMPLE_CHARACTERS]}"
+        data = sample["data"] if sample["encoding"] != "json" else json.dumps(sample["data"], ensure_ascii=False)
+        yield f"sample     {sample['message_id']}: {data[:_SAMPLE_CHARACTERS]}"
     for warning in plan["warnings"]:
         yield f"warning    {warning['message']} ({warning['code']})"
     yield f"expires    {plan['expires_at']}; run it with --plan {plan['plan_id']}"

@@ -418,4 +418,5 @@ def _failure(job: Job, exc: RefeedError) -> Outcome:
 
 def _last_words(reason: str, folder: JobFolder) -> str:
     lines = folder.read_log_tail().splitlines()
-    return reason + (f" Its last line: {lines[-1][:300]}" if lines else "")
+    # Logs are set in columns; a history is not.
+    return reason + (f" Its last line: {' '.join(lines[-1].split())[:300]}" if lines else "")

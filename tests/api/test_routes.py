@@ -480,3 +480,20 @@ def test_many_who_watch_keep_nobody_waiting(api: Any, client: httpx.Client) -> N
     finally:
         for one in clients:
             one.close()
+
+
+def test_a_body_without_its_content_type_is_told_what_is_missing(client: httpx.Client) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    problem = assert_problem(client.post("/backfills", content=b"{}", headers=form), 422, "request_invalid")
+    assert problem["detail"] == "The body has to be a JSON object, sent with Content-Type: application/json."
+
+
+def test_what_has_ended_is_said_to_have_ended(client: httpx.Client) -> None:
+    path = f"/backfills/{paused(client)['id']}"
+    assert client.post(f"{path}:cancel").json()["state"] == "CANCELLED"
+    for verb in ("cancel", "pause"):
+        problem = assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
+        assert problem["detail"].endswith("has ended already: it is CANCELLED.")
+    # Nobody has to approve it, whoever asks.
+    problem = assert_problem(client.post(f"{path}:approve"), 409, "job_state_conflict")
+    assert "does not wait for an approval" in problem["detail"]

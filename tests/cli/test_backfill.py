@@ -151,7 +151,10 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "rows_by_topic": {f"t{n}": 100 for n in range(12)},
         "first_publish_time": "2026-01-01T01:00:00Z",
         "last_publish_time": "2026-01-01T02:00:00Z",
-        "samples": [{"message_id": "7", "data": {"a": [1]}}],
+        "samples": [
+            {"message_id": "7", "data": {"a": [1, None]}, "encoding": "json"},
+            {"message_id": "8", "data": "plain", "encoding": "text"},
+        ],
         "subscriptions": [{"name": "s", "filter": "", "receives_replay": True}],
         "warnings": [{"code": "data_rewritten", "message": "Data is computed."}],
     }
@@ -165,7 +168,8 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "5,000 bytes, price unknown",
         "2 more topics",
         "s: receives it",
-        "sample     7: {'a': [1]}",
+        'sample     7: {"a": [1, null]}',
+        "sample     8: plain",
         "Data is computed. (data_rewritten)",
         "--plan pl_1",
     ):
@@ -367,3 +371,14 @@ def test_show_says_what_keeps_a_backfill_slow_while_it_lives(
     line = "at most 50/s, pauses after 1,000 messages, yields while billing has messages older than 30 s"
     assert line in refeed("backfill", "show", "bf_1").out
     assert "at most" not in refeed("backfill", "show", "bf_1").out
+
+
+def test_show_says_that_drivers_died_and_how_to_go_on(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = backfill("FAILED", 1, restarts=3, error={"code": "driver_died", "message": "It died."})
+    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, backfill_id: failed)
+
+    said = refeed("backfill", "show", "bf_1").out
+
+    assert "its driver died 3 times: see 'refeed backfill events bf_1'" in said
+    assert "go on with 'refeed backfill retry bf_1'" in said
+    assert said.endswith("driver_died: It died.\n")
