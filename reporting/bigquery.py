@@ -19,7 +19,7 @@ from connectors.bigquery.selection import QueryParameter
 from connectors.bigquery.tables import TableId
 from model import failpoint
 from model.audit import Audit, check_audits
-from model.entity import DELETED
+from model.entity import DELETED, VIEW_SUFFIX
 from model.errors import AuditFailedError
 from model.schema import RowSchema
 from model.settings import BigQuerySettings
@@ -292,7 +292,7 @@ class _Merge:
 
 def view_of(reporting: TableId) -> TableId:
     """Return the name of the union view of a reporting table."""
-    return reporting.companion("view")
+    return TableId(reporting.project, reporting.dataset, f"{reporting.table}{VIEW_SUFFIX}")
 
 
 @contextmanager

@@ -16,9 +16,7 @@ from model.job import new_job_id
 from model.schema import Field, RowSchema
 from sql.staged import render_landed, render_merged, render_revert
 from tests.reporting.shops import SCHEMA, BigQueryShop, order
-from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
-
-__all__ = ["session_standin", "shared_standin"]
+from tests.standin.fixture import PROJECT, StandIn
 
 _DATASETS = itertools.count()
 
