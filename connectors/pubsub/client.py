@@ -211,9 +211,13 @@ class PubSub:
     def update_subscription(self, wanted: SubscriptionInfo) -> SubscriptionInfo:
         """Set what can be changed (deadline, retention, expiration, exactly-once) to what ``wanted`` says.
 
+        Only what differs is sent: Google's emulator knows less than the service, and refuses even what changes
+        nothing.
+
         Raises:
             SubscriptionNotFoundError: there is none.
         """
+        found = self.get_subscription(wanted.id)
         changed = Subscription(
             name=self.subscription_path(wanted.id),
             ack_deadline_seconds=wanted.ack_deadline_seconds,
@@ -221,12 +225,16 @@ class PubSub:
             enable_exactly_once_delivery=wanted.exactly_once,
             expiration_policy=ExpirationPolicy(),
         )
-        paths = [
-            "ack_deadline_seconds",
-            "message_retention_duration",
-            "enable_exactly_once_delivery",
-            "expiration_policy",
-        ]
+        differs = {
+            "ack_deadline_seconds": found.ack_deadline_seconds != wanted.ack_deadline_seconds,
+            "message_retention_duration": found.retention_seconds != wanted.retention_seconds,
+            "enable_exactly_once_delivery": found.exactly_once != wanted.exactly_once,
+            # What is set here never expires.
+            "expiration_policy": found.expires,
+        }
+        paths = [path for path, does in differs.items() if does]
+        if not paths:
+            return found
         with _our_errors(SubscriptionNotFoundError, f"subscription {wanted.id}"):
             return _info(
                 self._subscriber.update_subscription(
