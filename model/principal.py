@@ -13,9 +13,9 @@ ADMIN: Final = "backfills.admin"
 
 # scope -> what it lets its holder do
 SCOPES: Final[dict[str, str]] = {
-    READ: "see backfills, their history, logs and dead letters, topics and streams",
-    PLAN: "ask what a backfill would do, with samples of its messages",
-    RUN: "create, change, pause, resume, cancel, retry and revert backfills",
+    READ: "see backfills and merges, their histories, logs and dead letters, topics and streams",
+    PLAN: "ask what a backfill would do, with samples of its messages, and what a merge would (dry_run)",
+    RUN: "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges",
     APPROVE: "approve a large backfill that somebody else created",
     ADMIN: "everything above, and the audit log",
 }
