@@ -10,7 +10,16 @@ from connectors.bigquery.attempts import Attempts
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.commit import Committer, document_of
 from connectors.bigquery.notes import Notes
-from connectors.bigquery.tables import ATTEMPTS, TableId, apply, archive_specs, check_tables, differences
+from connectors.bigquery.tables import (
+    ATTEMPTS,
+    TableId,
+    TableSpec,
+    apply,
+    archive_specs,
+    audits_spec,
+    check_tables,
+    differences,
+)
 from connectors.bigquery.writer import BigQueryWriter, WrittenPart
 from model.archive import Attempt, Change
 from model.errors import WarehouseUnavailableError
@@ -49,11 +58,11 @@ class BigQueryArchive:
         Raises:
             TableMismatchError: something differs that can't be changed; nothing was changed.
         """
-        apply(self._clients, archive_specs(self.table, self.partitioning, self._settings))
+        apply(self._clients, self._specs())
 
     def differences(self) -> list[Change]:
         """Return what :meth:`create` would create or change, and what it can't."""
-        return differences(self._clients, archive_specs(self.table, self.partitioning, self._settings))
+        return differences(self._clients, self._specs())
 
     def check(self) -> None:
         """Say what is missing or wrong, and change nothing.
@@ -62,6 +71,10 @@ class BigQueryArchive:
             TableNotFoundError, TableMismatchError: 'refeed init' is the next thing to do.
         """
         check_tables(self._clients, archive_specs(self.table, self.partitioning, self._settings))
+
+    def _specs(self) -> list[TableSpec]:
+        archive = archive_specs(self.table, self.partitioning, self._settings)
+        return [*archive, audits_spec(self.table, self._settings)]
 
     def writer(self) -> BigQueryWriter:
         """Return what appends the parts that :meth:`commit` takes."""

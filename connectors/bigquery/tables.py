@@ -10,7 +10,9 @@ from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
+from connectors.bigquery.row_schema import to_bigquery
 from model.archive import Change
+from model.audit import AUDIT_SCHEMA, AUDITS_TABLE
 from model.errors import TableMismatchError, TableNotFoundError
 from model.settings import BigQuerySettings
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
@@ -114,6 +116,12 @@ def attempts_spec(anchor: TableId, settings: BigQuerySettings) -> TableSpec:
         expiration_days=ATTEMPTS_DAYS,
         **_common(settings),
     )
+
+
+def audits_spec(archive: TableId, settings: BigQuerySettings) -> TableSpec:
+    """Return the table of what merges checked, in the archive's dataset."""
+    table = TableId(archive.project, archive.dataset, AUDITS_TABLE)
+    return rows_spec(table, AUDIT_SCHEMA.description, to_bigquery(AUDIT_SCHEMA), "day", settings)
 
 
 def rows_spec(

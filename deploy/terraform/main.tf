@@ -54,7 +54,7 @@ resource "google_bigquery_table" "refeed" {
   table_id            = each.key
   description         = each.value.description
   schema              = jsonencode(each.value.schema)
-  clustering          = each.value.clustering
+  clustering          = length(each.value.clustering) == 0 ? null : each.value.clustering
   labels              = var.labels
   deletion_protection = true
 

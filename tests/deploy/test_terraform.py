@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.bigquery.tables import TableId, archive_specs
+from connectors.bigquery.tables import TableId, archive_specs, audits_spec
 from model.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,13 +24,14 @@ needs_terraform = pytest.mark.skipif(shutil.which("terraform") is None, reason="
 
 def test_the_tables_are_those_that_refeed_init_creates(tmp_path: Path) -> None:
     settings = read_settings({}, home=tmp_path)
-    specs = archive_specs(TableId("p", "backup", "messages"), "day", settings.bigquery)
+    archive = TableId("p", "backup", "messages")
+    specs = [*archive_specs(archive, "day", settings.bigquery), audits_spec(archive, settings.bigquery)]
     assert json.loads((FOLDER / "tables.json").read_text()) == {
         spec.id.table: {
             "description": spec.description,
             "clustering": list(spec.clustering),
             "expiration_days": spec.expiration_days,
-            "schema": [field.to_api_repr() for field in spec.schema],
+            "schema": [{k: v for k, v in field.to_api_repr().items() if v is not None} for field in spec.schema],
         }
         for spec in specs
     }

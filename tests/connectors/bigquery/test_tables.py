@@ -32,7 +32,7 @@ def test_an_empty_project_gets_dataset_and_tables_as_they_should_be(shared_stand
     assert (table.schema[1].field_type, table.schema[1].mode) == ("RECORD", "REPEATED")
     assert all(field.description for field in table.schema)
     names = {found.table_id for found in shared_standin.client().list_tables(table.dataset_id)}
-    assert names == {"messages", "messages_dead_letters", "messages_attempts"}
+    assert names == {"messages", "messages_dead_letters", "messages_attempts", "merge_audits"}
 
 
 def test_creating_it_again_asks_and_changes_nothing(shared_standin, archive):
@@ -89,7 +89,7 @@ def test_a_difference_that_cannot_be_mended_is_named_and_nothing_is_touched(shar
     assert [c.field for c in hourly.differences() if not c.is_compatible] == ["partitioning"]
     with pytest.raises(TableMismatchError, match="is DAY, wanted is HOUR"):
         hourly.create()
-    assert len(list(client.list_tables(settings.archive_table.split(".")[0]))) == 2
+    assert len(list(client.list_tables(settings.archive_table.split(".")[0]))) == 3
 
 
 def test_a_column_of_another_type_cannot_be_mended(shared_standin, archive, settings):
