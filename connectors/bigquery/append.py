@@ -1,6 +1,5 @@
 """Appends to one write stream: every row once, at its own offset, whatever breaks on the way."""
 
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from google.cloud.bigquery_storage_v1 import types
 from google.rpc import code_pb2
 
 from connectors.bigquery.client import CALL_SECONDS, Clients
-from connectors.bigquery.errors import SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from, our_errors, retry_passing
 from connectors.bigquery.outbox import Outbox, Request
 from connectors.bigquery.rows import Refusal
 from connectors.bigquery.tables import TableId
@@ -98,21 +97,19 @@ class StreamAppender:
             WarehouseUnavailableError: nothing got through for its time; some rows may be in the stream.
             WarehouseError: BigQuery refuses the stream or a request as a whole.
         """
-        done, failing_since, pause = self._done(), 0.0, 0.0
+        patience, done = Patience(self._seconds), self._done()
         while outbox.wait():
             try:
                 self._send(outbox)
+                patience.renew()
             except WarehouseUnavailableError as exc:
-                if not failing_since or self._done() != done:
-                    # A connection that breaks now and then is no outage.
-                    done, failing_since, pause = self._done(), time.monotonic(), 0.1
-                is_late = time.monotonic() + pause > failing_since + self._seconds
-                if is_late or exc.details.get("is_given_up"):
+                if exc.details.get("is_given_up"):
                     raise
-                time.sleep(pause)
-                pause = min(pause * 2, 5.0)
-            else:
-                failing_since = 0.0
+                if self._done() != done:
+                    # A connection that breaks now and then is no outage.
+                    done = self._done()
+                    patience.renew()
+                patience.wait_after(exc)
 
     def _done(self) -> int:
         return self.offset + len(self.refusals)

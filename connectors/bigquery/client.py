@@ -34,12 +34,19 @@ class Connection:
     storage_host: str | None
     is_regional: bool
     labels: tuple[tuple[str, str], ...]
+    kms_key: str | None = None
 
     @classmethod
     def of(cls, project: str, settings: BigQuerySettings) -> Self:
         """Return the connection that ``settings`` describe."""
         return cls(
-            project, settings.location, settings.host, settings.storage_host, settings.is_regional, settings.labels
+            project=project,
+            location=settings.location,
+            host=settings.host,
+            storage_host=settings.storage_host,
+            is_regional=settings.is_regional,
+            labels=settings.labels,
+            kms_key=settings.kms_key,
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -46,6 +46,9 @@ _PASSING: Final = (
     requests.exceptions.Timeout,
     google.auth.exceptions.TransportError,
 )
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_FIRST_QUOTA_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 10.0
 # What the clients let through of a fault, their own and their transports'.
 SDK_ERRORS: Final = (
     api.GoogleAPIError,
@@ -85,26 +88,51 @@ def our_errors(what: str, role: str = DATA_ROLE) -> Iterator[None]:
         raise error_from(exc, what, role) from exc
 
 
+class Patience:
+    """For how long something that fails in passing is tried again, and the pauses between.
+
+    They double from a tenth of a second to ten seconds, a quota's begin at a second, and each is spread by half,
+    so that many tasks do not come back at once.
+    """
+
+    def __init__(self, seconds: float, wait: Callable[[float], Any] = time.sleep) -> None:
+        self._seconds = seconds
+        self._wait = wait
+        self._ends_at: float | None = time.monotonic() + seconds
+        self._pause = _FIRST_PAUSE_SECONDS
+
+    def renew(self) -> None:
+        """Begin anew with the next failure: there was progress."""
+        self._ends_at = None
+        self._pause = _FIRST_PAUSE_SECONDS
+
+    def wait_after(self, failure: WarehouseUnavailableError) -> None:
+        """Wait before the next try.
+
+        Raises:
+            WarehouseUnavailableError: ``failure`` itself, when the time is over.
+        """
+        if isinstance(failure, QuotaExceededError):
+            self._pause = max(self._pause, _FIRST_QUOTA_PAUSE_SECONDS)
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + self._seconds
+        if now + self._pause > self._ends_at:
+            raise failure
+        self._wait(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 spreads load, keeps no secret
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
 def retry_passing(
     call: Callable[[], Result], *, seconds: float, wait: Callable[[float], Any] = time.sleep
 ) -> Result:
-    """Return what ``call`` returns; while it raises an error that passes, call it again for ``seconds``.
-
-    The pauses double from a tenth of a second to ten seconds, a quota's begin at a second, and each is spread
-    by half, so that many tasks do not come back at once.
-    """
-    ends_at = time.monotonic() + seconds
-    pause = 0.1
+    """Return what ``call`` returns; while it raises an error that passes, call it again for ``seconds``."""
+    patience = Patience(seconds, wait)
     while True:
         try:
             return call()
         except WarehouseUnavailableError as exc:
-            if isinstance(exc, QuotaExceededError):
-                pause = max(pause, 1.0)
-            if time.monotonic() + pause > ends_at:
-                raise
-            wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 spreads load, keeps no secret
-            pause = min(pause * 2, 10.0)
+            patience.wait_after(exc)
 
 
 def _reason(exc: Exception) -> str | None:

@@ -3,7 +3,6 @@
 import json
 import queue
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from google.cloud.bigquery_storage_v1 import types
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from connectors.bigquery.client import CALL_SECONDS, Clients, Connection, process_clients
-from connectors.bigquery.errors import SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from, our_errors, retry_passing
 from connectors.bigquery.tables import TableId
 from model.errors import WarehouseUnavailableError
 
@@ -104,19 +103,15 @@ def read_stream(
         WarehouseError: the session has expired, or BigQuery refuses.
     """
     schema = session.arrow_schema()
-    pause = 0.1
-    ends_at = time.monotonic() + _READ_SECONDS
+    patience = Patience(_READ_SECONDS)
     while True:
         try:
             for batch in _read_once(clients, stream, offset, schema):
                 yield offset, batch
                 offset += batch.num_rows
-                pause, ends_at = 0.1, time.monotonic() + _READ_SECONDS
-        except WarehouseUnavailableError:
-            if time.monotonic() + pause > ends_at:
-                raise
-            time.sleep(pause)
-            pause = min(pause * 2, 10.0)
+                patience.renew()
+        except WarehouseUnavailableError as exc:
+            patience.wait_after(exc)
         else:
             return
 

@@ -115,6 +115,7 @@ class SelectionJobs:
         config.create_disposition = "CREATE_NEVER"
         config.maximum_bytes_billed = maximum_bytes_billed
         config.use_query_cache = False
+        config.destination_encryption_configuration = self._encryption()
         config.labels = {
             **config.labels,
             "refeed_backfill": _name(backfill),
@@ -216,6 +217,8 @@ class SelectionJobs:
         table.description = f"What the query of backfill {backfill} selected."
         table.labels = {**self._labels(), "refeed_backfill": _name(backfill)}
 
+        table.encryption_configuration = self._encryption()
+
         def call() -> None:
             with our_errors(f"creating the selection of {backfill}"):
                 self._clients.rest().create_table(table, exists_ok=True, **ONCE)
@@ -237,6 +240,11 @@ class SelectionJobs:
             query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
             labels=self._labels(),
         )
+
+    def _encryption(self) -> Any:
+        """Return the key that selections are kept with, as the archive is; None is Google's own."""
+        key = self._clients.connection.kms_key
+        return bigquery.EncryptionConfiguration(kms_key_name=key) if key else None
 
     def _labels(self) -> dict[str, str]:
         return self._clients.connection.labels_for("backfill")

@@ -5,7 +5,7 @@ import pytest
 import requests.exceptions
 from google.api_core import exceptions as api
 
-from connectors.bigquery.errors import JOB_ROLE, error_from, our_errors, retry_passing
+from connectors.bigquery.errors import JOB_ROLE, Patience, error_from, our_errors, retry_passing
 from model.errors import (
     CredentialsMissingError,
     QuotaExceededError,
@@ -79,6 +79,18 @@ def test_what_passes_is_tried_again_with_growing_pauses_a_quota_with_longer_ones
     assert 0.1 <= second <= 0.2
     assert 0.2 <= third <= 0.4
     assert 0.5 <= quota <= 1.0
+
+
+def test_progress_gives_the_whole_time_anew_and_begins_with_short_pauses_again():
+    waits: list[float] = []
+    patience = Patience(0.3, waits.append)
+    for _ in range(2):
+        patience.wait_after(WarehouseUnavailableError())
+    with pytest.raises(WarehouseUnavailableError):
+        patience.wait_after(WarehouseUnavailableError())
+    patience.renew()
+    patience.wait_after(WarehouseUnavailableError())
+    assert waits[-1] <= 0.1
 
 
 def test_what_does_not_pass_is_raised_at_once_and_time_is_kept():

@@ -1,6 +1,7 @@
 """A backfill's query in BigQuery: once, capped, in a table that expires, with errors that say what to do."""
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -85,6 +86,23 @@ def test_a_selection_is_a_table_of_the_backfills_own_that_expires_with_its_label
     assert job.maximum_bytes_billed == CAP
     jobs.drop(backfill)
     jobs.drop(backfill)
+
+
+def test_a_selection_is_kept_with_the_key_that_the_archive_is_kept_with(
+    archive, settings, sql, shared_standin, backfill
+):
+    key = "projects/p/locations/eu/keyRings/r/cryptoKeys/k"
+    clients = Clients(replace(Connection.of("shop", settings.bigquery), kms_key=key))
+    try:
+        jobs = SelectionJobs(clients, TableId("shop", archive.table.dataset, ""))
+        jobs.start(backfill, sql, parameters(), maximum_bytes_billed=CAP, keep=DAY)
+        jobs.wait(backfill)
+        job = clients.rest().get_job(job_id(backfill))
+        table = clients.rest().get_table(str(jobs.table_of(backfill)))
+    finally:
+        clients.close()
+    assert job.destination_encryption_configuration.kms_key_name == key
+    assert table.encryption_configuration.kms_key_name == key
 
 
 def test_starting_it_again_is_the_same_job_and_another_query_is_refused(jobs, sql, shared_standin, backfill):
