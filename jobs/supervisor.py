@@ -104,6 +104,8 @@ class JobSupervisor:
     ) -> None:
         self._kind = kind
         self.folders = JobFolders.at(kind.folders)
+        # Each look at a job in a bucket is some requests.
+        self._tick_seconds = max(_TICK_SECONDS, self.folders.files.sight_seconds)
         self._store = store
         self._launcher = launcher
         self._chores = chores
@@ -192,7 +194,7 @@ class JobSupervisor:
                 _LOG.warning("the job store does not answer; trying again", problem=exc.message)
             except Exception:  # noqa: BLE001 - a full disk, for example, must not end the supervision
                 _LOG.exception("supervision failed; trying again")
-            self._wake.wait(_TICK_SECONDS)
+            self._wake.wait(self._tick_seconds)
 
     def _guarded(self, job_id: str, do: Callable[[], None]) -> None:
         """Let one job's trouble be its own."""

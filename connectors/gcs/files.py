@@ -74,7 +74,7 @@ def _retry() -> Any:
 
 
 class BucketFiles:
-    """Objects below a prefix. What :class:`jobs.files.Files` promises, for 20 to 50 ms a call."""
+    """Objects below a prefix: what :class:`jobs.files.Files` promises, for a request or two a call."""
 
     def __init__(self, bucket: Any, prefix: str) -> None:
         self._bucket = bucket
