@@ -76,3 +76,21 @@ variable "labels" {
   type        = map(string)
   default     = { app = "refeed" }
 }
+
+variable "dataproc_region" {
+  description = "Region of Dataproc batches and of the jobs' bucket, such as europe-west1; empty: backfills run elsewhere."
+  type        = string
+  default     = ""
+}
+
+variable "dataproc_image" {
+  description = "Image of the batches: the Dockerfile's target dataproc, in Artifact Registry."
+  type        = string
+  default     = ""
+}
+
+variable "dataproc_subnet" {
+  description = "Subnet of the batches, with Private Google Access; empty: the default network's."
+  type        = string
+  default     = ""
+}
