@@ -1,4 +1,4 @@
-"""What differs for a stager whose parts are taken whole or not at all, with refused rows and a quota of streams."""
+"""What differs for a stager whose parts are taken whole or not at all, with refused rows and a quota."""
 
 import time
 import uuid
