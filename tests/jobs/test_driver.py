@@ -1,0 +1,76 @@
+"""How an attempt's end gets into its folder, whatever the work did."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs.driver import run_driver
+from jobs.folder import Control, JobFolder, Order, Outcome
+from model.errors import QueryStoppedError, WarehouseError
+from model.job import JobState
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    folder = JobFolder(tmp_path / "mg_1")
+    folder.write_specification({})
+    folder.write_control(Control(3, Order.RUN))
+    return folder
+
+
+def drive(folder: JobFolder, work: Callable[[], Outcome]) -> tuple[int, Outcome | None]:
+    code = run_driver(json.dumps({"folder": folder.location, "epoch": 3}), lambda _folder, _epoch: work())
+    return code, folder.read_outcome(3)
+
+
+def raising(error: Exception) -> Callable[[], Outcome]:
+    def work() -> Outcome:
+        raise error
+
+    return work
+
+
+def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
+    assert drive(folder, lambda: Outcome(3, JobState.SUCCEEDED)) == (0, Outcome(3, JobState.SUCCEEDED))
+    error = {"code": "audit_failed", "message": "a key is there twice"}
+    assert drive(folder, lambda: Outcome(3, JobState.FAILED, error)) == (1, Outcome(3, JobState.FAILED, error))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (WarehouseError("The lake is away."), "warehouse_error", "The lake is away."),
+        (ValueError("first line\nsecond line"), "driver_failed", "ValueError: first line"),
+        (ValueError(), "driver_failed", "ValueError: no message"),
+    ],
+)
+def test_an_error_is_a_failure_with_its_code_and_one_line(
+    folder: JobFolder, error: Exception, code: str, message: str
+) -> None:
+    failed = Outcome(3, JobState.FAILED, {"code": code, "message": message})
+    assert drive(folder, raising(error)) == (1, failed)
+
+
+def test_work_that_stops_because_it_was_told_to_is_cancelled(folder: JobFolder) -> None:
+    assert drive(folder, raising(QueryStoppedError())) == (0, Outcome(3, JobState.CANCELLED))
+
+
+def test_a_driver_whose_work_does_not_stop_leaves_and_says_that_it_was_cancelled(folder: JobFolder) -> None:
+    script = (
+        "import sys, time; from jobs.driver import run_driver; "
+        "run_driver(sys.argv[1], lambda folder, epoch: time.sleep(60))"
+    )
+    argument = json.dumps({"folder": folder.location, "epoch": 3})
+    with subprocess.Popen([sys.executable, "-c", script, argument]) as driver:
+        deadline = time.monotonic() + 30
+        while folder.read_heartbeat(3) is None:
+            assert time.monotonic() < deadline, "it is heard of"
+            time.sleep(0.02)
+        folder.write_control(Control(3, Order.STOP))
+        assert driver.wait(30) == 0
+    assert folder.read_outcome(3) == Outcome(3, JobState.CANCELLED)
