@@ -6,7 +6,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from model.archive import Attempt, Change
-from model.errors import SettingsError
 from model.settings import Settings
 
 
@@ -134,11 +133,7 @@ def open_archive(settings: Settings) -> Archive:
         from connectors.bigquery.archive import BigQueryArchive
 
         bigquery = settings.bigquery
-        if (bigquery.host is None) != (bigquery.storage_host is None):
-            raise SettingsError(
-                "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST belong together: set both for a "
-                "stand-in, neither for Google BigQuery."
-            )
+        bigquery.check_hosts()
         return BigQueryArchive(settings.project, settings.archive_table, bigquery, settings.archive_partitioning)
     from connectors.lake.archive import LakeArchive
 

@@ -1,5 +1,6 @@
 """``refeed registry``: check, compare and publish what the pipeline's sources look like."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,21 +115,23 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
 
 def _differences(settings: Settings, snapshot: "Snapshot") -> list[dict[str, Any]]:
     """Return for each source what would change in its table, and what is refused."""
-    from connectors.lake.rows import RowTable
+    from pipeline.warehouse import open_row_tables
 
     found = []
-    for source in snapshot.sources:
-        if source.is_inferred:
-            continue
-        evolution = RowTable(settings.lake, source.staging, settings.archive_partitioning).plan(source.row_schema)
-        found.append(
-            {
-                "source": source.name,
-                "table": source.staging,
-                "changes": [{"path": change.path, "text": change.text} for change in evolution.changes],
-                "refused": [{"path": fault.path, "text": fault.text} for fault in evolution.refused],
-            }
-        )
+    # Nothing is written: there is no stream and no lease.
+    with closing(open_row_tables(settings, stream="", lease="")) as tables:
+        for source in snapshot.sources:
+            if source.is_inferred:
+                continue
+            evolution = tables.open(source.staging).plan(source.row_schema)
+            found.append(
+                {
+                    "source": source.name,
+                    "table": source.staging,
+                    "changes": [{"path": change.path, "text": change.text} for change in evolution.changes],
+                    "refused": [{"path": fault.path, "text": fault.text} for fault in evolution.refused],
+                }
+            )
     return found
 
 

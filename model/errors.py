@@ -121,12 +121,6 @@ class WarehouseUnavailableError(WarehouseError):
     code = "warehouse_unavailable"
 
 
-class WarehouseUnsupportedError(WarehouseError):
-    """This is not done with the archive in this warehouse."""
-
-    code = "warehouse_unsupported"
-
-
 class QuotaExceededError(WarehouseUnavailableError):
     """A quota of the warehouse is used up for the moment."""
 

@@ -42,6 +42,18 @@ class BigQuerySettings:
     streams_per_hour: int
     merge_max_bytes_billed: int = 10**12
 
+    def check_hosts(self) -> None:
+        """Say so when half of a stand-in is named: the other half would be Google's own.
+
+        Raises:
+            SettingsError: one host is given without the other.
+        """
+        if (self.host is None) != (self.storage_host is None):
+            raise SettingsError(
+                "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST belong together: set both for a "
+                "stand-in, neither for Google BigQuery."
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class DataprocSettings:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from jobs.stream.lease import LeaseStore
-from model.errors import RefeedError, SettingsError
+from model.errors import RefeedError
 from model.schema import Evolution, Field, RowSchema
 from model.settings import Settings
 
@@ -136,11 +136,7 @@ def open_row_tables(settings: Settings, *, stream: str, lease: str) -> RowTables
         from connectors.bigquery.row_tables import BigQueryRowTables
 
         bigquery = settings.bigquery
-        if (bigquery.host is None) != (bigquery.storage_host is None):
-            raise SettingsError(
-                "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST belong together: set both for a "
-                "stand-in, neither for Google BigQuery."
-            )
+        bigquery.check_hosts()
         return BigQueryRowTables(settings.project, anchor, bigquery, partitioning, stream=stream, lease=lease)
     from connectors.lake.row_tables import LakeRowTables
 
