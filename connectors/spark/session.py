@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from connectors.spark.java import find_java_home
+from connectors.spark.watch import leaving_without_server
 
 # The JVM schedules and carries descriptors; it never sees a payload. C1 and the serial collector start a
 # second faster and leave the second core alone.
@@ -134,8 +135,10 @@ def starting_spark(name: str) -> Iterator[Callable[[], Any]]:
     """Start the Spark of a launched driver while it does something else; what is given waits and returns it.
 
     The launcher says by the environment where it is: on a Connect server, or in this process under spark-submit.
+    A driver whose server goes away ends at once, without an outcome, for another one to go on.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
+    watched = leaving_without_server(os.environ.get("SPARK_REMOTE"))
+    with watched, ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
         opening = pool.submit(_open_launched, name)
         try:
             yield opening.result
