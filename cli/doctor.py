@@ -16,6 +16,7 @@ from cli.client import RefeedApi
 from cli.invocation import command_settings
 from cli.processes import is_listening
 from cli.terminal import ExitCode, out, print_json
+from jobs.files import open_files
 from model.errors import (
     CredentialsMissingError,
     JavaNotFoundError,
@@ -66,13 +67,18 @@ def examine() -> Iterator[Finding]:
         settings = command_settings()
     except SettingsError as exc:
         for fault in exc.details["faults"]:
-            yield Finding("settings", "missing", str(fault), f"unset {str(fault).split('=')[0]}")
+            name, equals, _ = str(fault).partition("=")
+            # One that is not set at all is mended by no line that is known here.
+            is_set = bool(equals) and name.isidentifier()
+            yield Finding("settings", "missing", str(fault), f"unset {name}" if is_set else "")
         return
     yield _examine_home(settings.home)
     yield _examine_disk(settings.home)
     yield _examine_pubsub(settings)
     if settings.warehouse == "bigquery":
         yield _examine_bigquery(settings)
+    if settings.jobs_folder is not None:
+        yield _examine_jobs_folder(settings.jobs_folder)
     yield _examine_api()
     for port, option in _UP_PORTS:
         yield _examine_port(port, option)
@@ -141,6 +147,15 @@ def _examine_bigquery(settings: Settings) -> Finding:
     except RefeedError as exc:
         return Finding("BigQuery", "missing", exc.message)
     return Finding("BigQuery", "ok", f"{archive.uri} and what belongs to it")
+
+
+def _examine_jobs_folder(location: str) -> Finding:
+    try:
+        # One look is enough: whether it may be written, the first backfill finds out and says.
+        open_files(location).list()
+    except (RefeedError, OSError) as exc:
+        return Finding("jobs", "missing", str(exc))
+    return Finding("jobs", "ok", location)
 
 
 def _examine_api() -> Finding:
