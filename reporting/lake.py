@@ -137,9 +137,13 @@ class _Merge:
         rows = [file.path for file in self._staging.data_files(window)]
         changed = statements.write_changes(rows, begin, until, self._changes, self._limits)
         index = self._open_index(statements, snapshot)
-        current = {partition: [f.path for f in snapshot.of({partition})] for partition in _partitions(snapshot)}
+        pairs = statements.read_key_days(self._changes)
+        may_lie = _days(index.find(pairs.hashes))
+        # A table of many years has many files: tasks are sent those that they may need.
+        current: dict[date | None, list[str]] = {}
+        for file in snapshot.of(may_lie | _days(pairs)):
+            current.setdefault(file.partition, []).append(file.path)
         work = MergeWork(statements, self._reporting.uri, current, self._changes, self._winners, self._limits)
-        may_lie = _days(index.find(statements.read_key_days(self._changes).hashes))
         held = [partition for partition in current if partition in may_lie]
         compared = self._tasks.compare(work, held)
         older = sorted({key for each in compared for key in each.older})
@@ -201,10 +205,6 @@ def read_since(snapshot: EntitySnapshot) -> datetime | None:
     if not snapshot.watermark_us:
         return None
     return datetime.fromtimestamp(snapshot.watermark_us / 1_000_000, UTC) - OVERLAP
-
-
-def _partitions(snapshot: EntitySnapshot) -> list[date | None]:
-    return list(dict.fromkeys(file.partition for file in snapshot.files))
 
 
 def _days(pairs: KeyDays) -> set[date | None]:
