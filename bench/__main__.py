@@ -8,7 +8,19 @@ from typing import Any
 
 from bench.report import show, write_results
 
-BENCHMARKS = ("local_pubsub", "backup", "backup_bigquery", "backfill", "pipeline", "pipeline_many", "merge", "sql_gate", "latency")
+BENCHMARKS = (
+    "local_pubsub",
+    "backup",
+    "backup_bigquery",
+    "backfill",
+    "pipeline",
+    "pipeline_many",
+    "merge",
+    "scale",
+    "service",
+    "sql_gate",
+    "latency",
+)
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 

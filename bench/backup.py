@@ -30,6 +30,7 @@ from bench.yard import (
     start_backup,
     start_program,
     start_server,
+    wait_for_rows,
 )
 from cli.processes import Child, Children
 from connectors.lake.archive import LakeArchive
@@ -153,7 +154,7 @@ def run_latency(seconds: int = LATENCY_SECONDS) -> list[dict[str, Any]]:
         archive = LakeArchive(settings.lake, settings.archive_table)
         # What a JVM is slow with at first is no one's latency.
         sent = publish_steadily(settings, LATENCY_RATES[-1], 5)
-        _wait_for(backup, archive, sent)
+        wait_for_rows(backup, archive, sent)
         spans: dict[int, tuple[float, float, float]] = {}
         for rate in LATENCY_RATES:
             time.sleep(_GAP_SECONDS)
@@ -162,17 +163,13 @@ def run_latency(seconds: int = LATENCY_SECONDS) -> list[dict[str, Any]]:
             ended = time.time()
             spans[rate] = began, ended, count / (ended - began)
             sent += count
-            _wait_for(backup, archive, sent)
+            wait_for_rows(backup, archive, sent)
         published, committed = _times(archive)
     return [
         _latency_result(rate, reached, committed[within] - published[within])
         for rate, (began, ended, reached) in spans.items()
         for within in [(began <= published) & (published <= ended)]
     ]
-
-
-def _wait_for(backup: Child, archive: LakeArchive, rows: int) -> None:
-    backup.wait_until(lambda: count_rows(archive) == rows, seconds=120, what=f"archived {rows} messages")
 
 
 def publish_steadily(settings: Settings, rate: int, seconds: float) -> int:

@@ -115,3 +115,8 @@ def count_rows(archive: LakeArchive) -> int:
     if not DeltaTable.is_deltatable(archive.uri):
         return 0
     return sum(file.rows for file in archive.data_files())
+
+
+def wait_for_rows(backup: Child, archive: LakeArchive, rows: int) -> None:
+    """Return once the archive has ``rows``."""
+    backup.wait_until(lambda: count_rows(archive) == rows, seconds=300, what=f"archived {rows} messages")
