@@ -72,7 +72,12 @@ class JobFolders:
 
     def remove(self, job_id: str, is_wanted: Callable[[], bool] = lambda: False) -> bool:
         """Remove the folder of a job in one step for everybody else, unless ``is_wanted`` at the last moment."""
-        return self.files.take_away(job_id, is_wanted)
+        log = self.of(job_id).driver_log
+        is_removed = self.files.take_away(job_id, is_wanted)
+        if is_removed:
+            # Of a driver that ran on this machine while its folder lay in a bucket.
+            log.unlink(missing_ok=True)
+        return is_removed
 
 
 class JobFolder:

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.gcs import files as gcs_files
 from jobs.files import Files, open_files
-from jobs.folder import Control, JobFolder, Order
+from jobs.folder import Control, JobFolder, JobFolders, Order
 from jobs.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from model.errors import FolderUnavailableError, SettingsError
 from tests.standin.gcs_server import Fault, GcsServer, running_gcs
@@ -265,6 +265,27 @@ def test_checkpoints_are_read_slice_by_slice_of_the_latest_attempt(location: str
 
 # What only a bucket does.
 bucket_only = pytest.mark.parametrize("location", ["bucket"], indirect=True)
+
+
+@bucket_only
+def test_the_log_of_a_driver_that_ran_here_lies_here_and_goes_with_the_folder(
+    files: Files, tmp_path: Path
+) -> None:
+    folders = JobFolders(files, logs=tmp_path)
+    folder = folders.of("bf_1")
+    folder.write_specification({})
+    folder.driver_log.write_text("first\nlast\n")
+    assert folder.path is None
+    assert folder.driver_log == tmp_path / "bf_1.log"
+    assert folder.read_log_tail() == "first\nlast"
+    with folder.scratch() as scratch:
+        assert scratch.parent.is_dir()
+    assert not scratch.parent.exists()
+
+    assert folders.remove("bf_1")
+
+    assert not folder.exists()
+    assert not folder.driver_log.exists()
 
 
 @bucket_only
