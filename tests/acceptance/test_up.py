@@ -14,9 +14,11 @@ import pytest
 
 from cli.processes import Child, free_port
 from connectors.spark.connect import ConnectServer
+from jobs.stream.status import StatusFile
 from model.process import Process
+from tests.reporting.orders import Orders
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(600)]
 
 
 class Terminal:
@@ -91,6 +93,15 @@ def count_archived(terminal: Terminal) -> int:
     return int(json.loads(done.stdout)["n"])
 
 
+def view_ids(terminal: Terminal) -> set[str]:
+    """The sales that people see; one that is there twice fails."""
+    done = terminal.refeed("query", "SELECT CAST(id AS STRING) AS id FROM reporting.sales_view", "--json")
+    # While nothing was ever staged there is no view.
+    ids = [json.loads(line)["id"] for line in done.stdout.splitlines()]
+    assert len(set(ids)) == len(ids)
+    return set(ids)
+
+
 def test_a_day_with_up(terminal: Terminal) -> None:
     terminal.start()
 
@@ -125,6 +136,19 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     assert not any(process.is_alive for process in left.values())
     assert terminal.refeed("publish", "-", text='{"topic":"orders","data":"after"}\n').returncode == 0
     wait_for(lambda: count_archived(terminal) == 51, seconds=60, why="one more, and nothing of the replay")
+
+    # A source that is added while all of it runs: staged, merged by the service, queried.
+    source = "{topic: sales, message: shop.Order, key: id, event_time: updated_at}"
+    Orders(terminal.home).publish(terminal.folder, f"sources: {{sales: {source}}}")
+    status = terminal.home / "streams" / "pipeline-default" / "status.json"
+    wait_for(lambda: (StatusFile.read(status) or {}).get("state") == "running", seconds=90, why="its stream runs")
+    sales = "".join(json.dumps({"topic": "sales", "data": {"id": n % 3}}) + "\n" for n in range(9))
+    assert terminal.refeed("publish", "-", text=sales).returncode == 0
+    wait_for(lambda: view_ids(terminal) == {"0", "1", "2"}, seconds=90, why="each sale once, from staging")
+    merged = terminal.refeed("merge", "create", "--source", "sales", "--watch", "--json")
+    assert merged.returncode == 0, merged.stderr
+    assert json.loads(merged.stdout)["progress"]["newer"] == 3
+    assert view_ids(terminal) == {"0", "1", "2"}
 
     # Ctrl-C drains, exits 0 and leaves nothing running.
     running = [*terminal.processes().values(), terminal.connect_server()]
