@@ -88,10 +88,8 @@ class _Processes:
         except OSError as exc:
             raise LaunchError(f"{command[0]} could not be started: {exc}") from exc
         self._started[process.pid] = process
-        driver = Process.of(process.pid)
-        if driver is None:
-            raise LaunchError(f"{command[0]} ended at once with code {process.wait()}; see {log}.", log=str(log))
-        return driver
+        # It may have ended by now, also well: this process may have stood still. How it ended is looked at later.
+        return Process.of_child(process.pid)
 
     def exit_reason(self, driver: Driver) -> str | None:
         if not isinstance(driver, Process):

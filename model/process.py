@@ -28,6 +28,13 @@ class Process:
         ticks = _start_ticks(pid)
         return None if ticks is None else cls(pid, ticks, _boot_id())
 
+    @classmethod
+    def of_child(cls, pid: int) -> Self:
+        """Return the child ``pid`` of this process, which has not been waited for; it may have ended already."""
+        ticks = _start_ticks(pid, or_ended=True)
+        assert ticks is not None, "a child is there until it is waited for"
+        return cls(pid, ticks, _boot_id())
+
     @property
     def is_here(self) -> bool:
         """Whether it was started where it can be seen and ended from here: this machine, this boot, these pids."""
@@ -88,14 +95,14 @@ def parse_driver(fields: Mapping[str, Any]) -> Driver:
     return Batch(**fields) if "name" in fields else Process(**fields)
 
 
-def _start_ticks(pid: int) -> int | None:
+def _start_ticks(pid: int, *, or_ended: bool = False) -> int | None:
     try:
         # The command's name stands in parentheses and may hold anything; what follows the last ")" is fixed.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
     state, start_ticks = fields[0], fields[19]
-    return None if state in "ZX" else int(start_ticks)
+    return None if state in "ZX" and not or_ended else int(start_ticks)
 
 
 def _boot_id() -> str:

@@ -1,5 +1,6 @@
 """What goes wrong around a supervisor: slow looks, files that can't be read, orders that come late."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,12 +10,12 @@ from typing import Any
 import pytest
 
 from jobs.folder import JobFolder, Outcome
-from jobs.launcher import Launch
+from jobs.launcher import Launch, _Processes
 from jobs.store import JobStore, open_store
 from jobs.supervisor import JobKind, JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
-from model.process import Process
+from model.process import Driver, Process
 
 KIND = "backfill"
 # One that is not here: its life is told by its heartbeat, and nothing is ever signalled.
@@ -31,14 +32,30 @@ class Drivers:
 
     def close(self) -> None: ...
 
-    def kill(self, driver: Process) -> None: ...
+    def kill(self, driver: Driver) -> None: ...
 
     def launch(self, launch: Launch) -> Process:
         self.launched.append(launch)
         return DRIVER
 
-    def exit_reason(self, driver: Process) -> str | None:
+    def exit_reason(self, driver: Driver) -> str | None:
         return None
+
+
+class QuickDrivers(Drivers):
+    """Starts real processes, which say at once that all is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._processes = _Processes()
+
+    def launch(self, launch: Launch) -> Process:
+        outcome = json.dumps({"epoch": launch.attempt, "state": "SUCCEEDED", "error": None})
+        command = ["/bin/sh", "-c", f"echo '{outcome}' > outcome-{launch.attempt}.json"]
+        return self._processes.start(command, {}, launch.log)
+
+    def exit_reason(self, driver: Driver) -> str | None:
+        return self._processes.exit_reason(driver)
 
 
 class NoChores:
@@ -167,3 +184,25 @@ def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(
     job = store.get(job_id)
     assert (job.epoch, job.restarts) == (2, 1)
     assert "nobody has cancelled" in str([event.why for event in store.list_events(job_id)])
+
+
+def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
+    store: JobStore, tmp_path: Path, create: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica stands still right after it has started the driver, which ends meanwhile."""
+    of_child = Process.of_child
+
+    def stand_still(pid: int) -> Process:
+        wait_for(lambda: Process.of(pid) is None, "the driver has ended")
+        return of_child(pid)
+
+    monkeypatch.setattr(Process, "of_child", stand_still)
+    kind = JobKind(KIND, "module", tmp_path, lambda _: lambda _store, _job_id: None)
+    supervisor = JobSupervisor(kind, store, QuickDrivers(), NoChores(), max_running=1)
+    try:
+        job_id = create()
+        reach(supervisor, store, job_id, JobState.SUCCEEDED)
+    finally:
+        supervisor.stop()
+        supervisor.join()
+    assert (store.get(job_id).epoch, store.get(job_id).restarts) == (1, 0)
