@@ -204,9 +204,9 @@ def find_faketime() -> Path | None:
 
 
 def skewed(library: Path, offset: str) -> dict[str, str]:
-    """Return what a process's environment needs so that its clock is ``offset`` ("+5h") off.
+    """Return what a Python process's environment needs so that its own clock is ``offset`` ("+5h") off.
 
-    Its timeouts, which follow the monotonic clock, and the times of files stay as they are.
+    Its timeouts, the times of files, and the clocks of the processes below it stay as they are.
     """
     return {
         "LD_PRELOAD": str(library),
@@ -214,4 +214,5 @@ def skewed(library: Path, offset: str) -> dict[str, str]:
         "DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "NO_FAKE_STAT": "1",
+        "PYTHONPATH": str(Path(__file__).with_name("skewed")),
     }

@@ -21,7 +21,7 @@ class TablesLane(Lane):
     merges: int = 0
 
     def failpoint(self, name: str) -> None:
-        what = name.partition(".")[0]
+        what = "compact" if name.startswith("compact.") else "merge"
         if name in _OF_JOBS or (what == "merge" and self.dice.random() < 1 / 3):
             self._merge_by_job(name)
             return
