@@ -37,7 +37,7 @@ def read_answer(
     config = bigquery.QueryJobConfig(
         query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
         maximum_bytes_billed=maximum_bytes_billed,
-        labels={"app": "refeed", **dict(clients.connection.labels)},
+        labels=clients.connection.labels_for("query"),
     )
 
     def start() -> Any:

@@ -81,7 +81,7 @@ class BigQueryAudits:
         config = bigquery.QueryJobConfig(
             query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
             use_query_cache=False,
-            labels={"app": "refeed", **dict(self._clients.connection.labels)},
+            labels=self._clients.connection.labels_for("merge"),
         )
 
         def call() -> list[Any]:

@@ -171,7 +171,7 @@ class BigQueryEntityTable:
 
     def _query(self, sql: str, job_id: str | None = None) -> list[Any]:
         config = bigquery.QueryJobConfig(
-            use_query_cache=False, labels={"app": "refeed", **dict(self._clients.connection.labels)}
+            use_query_cache=False, labels=self._clients.connection.labels_for("merge")
         )
 
         def call() -> list[Any]:

@@ -93,8 +93,7 @@ class MergeJobs:
             use_query_cache=False,
             maximum_bytes_billed=self._maximum_bytes_billed,
             labels={
-                "app": "refeed",
-                **dict(self._clients.connection.labels),
+                **self._clients.connection.labels_for("merge"),
                 "refeed_merge": re.sub(r"[^a-z0-9_-]", "_", self._source.lower())[:63],
                 FINGERPRINT: _mark(step),
             },

@@ -104,7 +104,7 @@ class BigQueryRowTable:
             TableNotFoundError: there is no table.
         """
         config = bigquery.QueryJobConfig(
-            use_query_cache=False, labels={"app": "refeed", **dict(self._clients.connection.labels)}
+            use_query_cache=False, labels=self._clients.connection.labels_for("pipeline")
         )
 
         def call() -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ class RowCommitter:
         )
         config = bigquery.QueryJobConfig(
             query_parameters=[bigquery.ArrayQueryParameter("times", "TIMESTAMP", list(ingest_times))],
-            labels={"app": "refeed", **dict(self._clients.connection.labels)},
+            labels=self._clients.connection.labels_for("pipeline"),
         )
 
         def call() -> bool:

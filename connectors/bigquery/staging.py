@@ -118,7 +118,7 @@ class BigQueryStaging:
         config = bigquery.QueryJobConfig(
             query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
             use_query_cache=False,
-            labels={"app": "refeed", **dict(self._clients.connection.labels)},
+            labels=self._clients.connection.labels_for("verification"),
         )
 
         def call() -> Any:

@@ -59,7 +59,7 @@ def _run(clients: Clients, target: TableId, table: Any, sql: str, job_id: str) -
         create_disposition="CREATE_NEVER",
         time_partitioning=table.time_partitioning,
         use_query_cache=False,
-        labels={"app": "refeed", **dict(clients.connection.labels)},
+        labels=clients.connection.labels_for("pipeline"),
     )
     what = f"making columns of {target} wider"
     ends_at = time.monotonic() + _JOB_SECONDS
