@@ -1,6 +1,7 @@
 """Google's own BigQuery clients: where they connect, who asks, and how large an answer may be."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
@@ -87,6 +88,8 @@ class Clients:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        # Tasks append to several tables at once, each from a thread.
+        self._lock = threading.Lock()
         self._rest: Any = None
         self._write: Any = None
         self._append_rows: Any = None
@@ -94,30 +97,32 @@ class Clients:
 
     def rest(self) -> Any:
         """Return google-cloud-bigquery's client."""
-        if self._rest is None:
-            from google.api_core.client_options import ClientOptions
-            from google.cloud import bigquery
+        with self._lock:
+            if self._rest is None:
+                from google.api_core.client_options import ClientOptions
+                from google.cloud import bigquery
 
-            connection = self.connection
-            endpoint = connection.endpoint
-            self._rest = bigquery.Client(
-                project=connection.project,
-                location=connection.location,
-                credentials=_no_credentials() if connection.host else None,
-                client_options=ClientOptions(api_endpoint=endpoint) if endpoint else None,
-            )
-        return self._rest
+                connection = self.connection
+                endpoint = connection.endpoint
+                self._rest = bigquery.Client(
+                    project=connection.project,
+                    location=connection.location,
+                    credentials=_no_credentials() if connection.host else None,
+                    client_options=ClientOptions(api_endpoint=endpoint) if endpoint else None,
+                )
+            return self._rest
 
     def write(self) -> Any:
         """Return google-cloud-bigquery-storage's client of the Storage Write API."""
-        if self._write is None:
-            from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
-            from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
-                BigQueryWriteGrpcTransport as Transport,
-            )
+        with self._lock:
+            if self._write is None:
+                from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
+                from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
+                    BigQueryWriteGrpcTransport as Transport,
+                )
 
-            self._write = BigQueryWriteClient(transport=Transport(channel=self._channel(Transport)))
-        return self._write
+                self._write = BigQueryWriteClient(transport=Transport(channel=self._channel(Transport)))
+            return self._write
 
     def append_rows(self, requests: Iterator[bytes], *, stream: str, seconds: float) -> Any:
         """Call AppendRows with requests that are bytes already, and return the answers as they come.
@@ -144,14 +149,15 @@ class Clients:
 
     def read(self) -> Any:
         """Return the generated client of the Storage Read API: the one above it resumes and hides the offsets."""
-        if self._read is None:
-            from google.cloud.bigquery_storage_v1.services.big_query_read import BigQueryReadClient
-            from google.cloud.bigquery_storage_v1.services.big_query_read.transports import (
-                BigQueryReadGrpcTransport as Transport,
-            )
+        with self._lock:
+            if self._read is None:
+                from google.cloud.bigquery_storage_v1.services.big_query_read import BigQueryReadClient
+                from google.cloud.bigquery_storage_v1.services.big_query_read.transports import (
+                    BigQueryReadGrpcTransport as Transport,
+                )
 
-            self._read = BigQueryReadClient(transport=Transport(channel=self._channel(Transport)))
-        return self._read
+                self._read = BigQueryReadClient(transport=Transport(channel=self._channel(Transport)))
+            return self._read
 
     def _channel(self, transport: Any) -> Any:
         host = self.connection.storage_host
