@@ -1,23 +1,28 @@
 """A merge job's driver, source by source, with a warehouse that does what the test says."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.folder import JobFolder, Outcome
+from jobs.folder import Control, JobFolder, Order, Outcome
 from model.audit import Audit
 from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, WarehouseError
 from model.job import JobState
 from model.settings import read_settings
-from reporting.job import run_merge
+from reporting.job import main, run_merge
 from reporting.merge import MergeReport, MergeSource
 from reporting.request import MergeRequest
 from reporting.specification import read_sources, read_warehouse, render_specification
+from tests.reporting.shops import BigQueryShop, order
+from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
 
 SOURCES = [
     MergeSource(
@@ -161,3 +166,30 @@ def test_a_driver_finds_sources_and_warehouse_as_the_service_had_them(tmp_path: 
     found = read_warehouse(specification, elsewhere)
     assert (found.lake, found.query_memory, found.bigquery) == ("s3://bucket/lake", "3GB", settings.bigquery)
     assert found.home == elsewhere.home
+
+
+def test_the_driver_merges_in_bigquery_without_spark(
+    shared_standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = BigQueryShop(dataset="merge_job", standin=shared_standin)
+    now = datetime.now(UTC)
+    shop.stage([order(1), order(2), order(1, minute=5, note="2")], now)
+    base = read_settings({"REFEED_HOME": str(tmp_path), "REFEED_PROJECT": PROJECT, "REFEED_WAREHOUSE": "bigquery"})
+    settings = replace(base, bigquery=shop.settings, archive_table="merge_job.messages")
+    folder = JobFolder(tmp_path / "job")
+    folder.write_specification(render_specification("mg_1", MergeRequest(), [shop.source], settings))
+    folder.write_control(Control(1, Order.RUN))
+    # A session would fail, and be seen: there is no server at this address.
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+
+    assert main(json.dumps({"folder": folder.location, "epoch": 1})) == 0
+
+    assert shop.reporting() == shop.oracle()
+    found = folder.read_findings()["orders"]
+    assert (found["state"], found["newer"]) == ("merged", 2)
+    assert {audit["name"]: audit["is_passed"] for audit in found["audits"]} == {
+        "keys_unique": True,
+        "counts_reconciled": True,
+        "freshness": True,
+    }
+    shop.warehouse.close()
