@@ -24,7 +24,7 @@ from model.process import Batch, Driver, Process, parse_driver
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import running_gcs
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
 PLACE = BatchPlace("shop", "europe-west1", "europe-docker.pkg.dev/shop/refeed/dataproc:1", "2.3", 86400)
 _JOB = """
@@ -134,7 +134,7 @@ def start_again(launcher: Launcher, environment: dict[str, str]) -> Launcher:
     return SparkSubmitLauncher(Path("unused"), environment, master="local", driver_memory="1g")
 
 
-def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 90.0) -> None:
+def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
