@@ -1,0 +1,185 @@
+"""A backfill whose driver is a batch and whose folder is in a bucket: paused in time, killed, and finished."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from google.pubsub_v1.services.subscriber import SubscriberClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from connectors.dataproc.batches import Batches, BatchPlace
+from connectors.gcs import files as gcs_files
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
+from connectors.spark.session import spark_environment
+from jobs.dataproc import DataprocLauncher
+from jobs.files import Files, open_files
+from jobs.folder import Control, JobFolder, Order
+from jobs.launcher import Launch
+from jobs.progress import CheckpointFolder
+from local.server import PubSubServer
+from model.job import JobState
+from model.message import replay_token
+from model.process import Batch
+from tests.standin.dataproc_server import DataprocServer, running_dataproc
+from tests.standin.gcs_server import GcsServer, running_gcs
+
+pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+
+ROWS = 20_000
+RATE = 2_000.0
+
+
+@pytest.fixture
+def gcs() -> Iterator[GcsServer]:
+    with running_gcs("jobs") as server:
+        yield server
+
+
+@pytest.fixture
+def dataproc(tmp_path: Path, gcs: GcsServer) -> Iterator[DataprocServer]:
+    (tmp_path / "dataproc").mkdir()
+    with running_dataproc(tmp_path / "dataproc", gcs) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
+    gcs_files.client.cache_clear()
+    yield open_files("gs://jobs/refeed")
+    gcs_files.client().close()
+    gcs_files.client.cache_clear()
+
+
+@pytest.fixture
+def launcher(bucket: Files, dataproc: DataprocServer, tmp_path: Path) -> Iterator[DataprocLauncher]:
+    place = BatchPlace("shop", "europe-west1", "image", "2.3", 3600, host=dataproc.host)
+    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
+    launcher = DataprocLauncher(Batches(place), bucket, spark_environment(tmp_path / "spark"), conf)
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[str]:
+    server = PubSubServer(tmp_path / "pubsub")
+    yield f"127.0.0.1:{server.start()}"
+    server.stop()
+
+
+@pytest.fixture
+def pubsub(host: str) -> Iterator[PubSub]:
+    with PubSub("shop", host) as pubsub:
+        pubsub.create_topic("replay")
+        pubsub.create_subscription("listener", "replay")
+        yield pubsub
+
+
+@pytest.fixture
+def folder(bucket: Files, pubsub: PubSub, host: str, tmp_path: Path) -> JobFolder:
+    archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
+    archive.create()
+    rows = pa.record_batch(
+        {
+            "data": pa.array([b"x" * 100] * ROWS, pa.binary()),
+            "attributes": pa.array(
+                [[]] * ROWS, pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+            ),
+            "message_id": [f"m{n}" for n in range(ROWS)],
+            "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)] * ROWS, pa.timestamp("us", "UTC")),
+            "ordering_key": [""] * ROWS,
+        }
+    )
+    written = archive.writer().write([("orders", "s", rows)])
+    archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
+    folder = JobFolder(bucket.folder("backfills").folder("bf_1"))
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    folder.write_specification(
+        {
+            "query": {
+                "sql": "SELECT * FROM refeed_archive WHERE topic = 'orders'",
+                "parameters": {},
+                "window": [(today - timedelta(days=1)).isoformat(), (today + timedelta(days=2)).isoformat()],
+                "memory": "1GB",
+            },
+            "archive": {"lake": str(tmp_path / "lake"), "table": "backup.messages", "partitioning": "day"},
+            "target": {
+                "backfill_id": "bf_1",
+                "topic_path": pubsub.topic_path("replay"),
+                "emulator_host": host,
+                "replay_token": replay_token("secret", "replay"),
+            },
+            "run": {},
+        }
+    )
+    return folder
+
+
+def receive_all(pubsub: PubSub) -> list[tuple[int, datetime]]:
+    """Return number and time of every message that has been published."""
+    client = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
+    path = pubsub.subscription_path("listener")
+    found: list[tuple[int, datetime]] = []
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        # The local server answers an empty Pull before its deadline.
+        answer = client.pull(subscription=path, max_messages=1000, retry=None, timeout=3).received_messages
+        if not answer:
+            return found
+        client.acknowledge(subscription=path, ack_ids=[message.ack_id for message in answer])
+        found += [(int(m.message.attributes["refeed_row"]), m.message.publish_time) for m in answer]
+    raise AssertionError("messages keep on coming")
+
+
+def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(
+    folder: JobFolder, launcher: DataprocLauncher, dataproc: DataprocServer, pubsub: PubSub
+) -> None:
+    def launch(epoch: int) -> Batch:
+        argument = json.dumps({"folder": folder.location, "epoch": epoch})
+        return launcher.launch(Launch("bf_1", "backfill.job", argument, folder.driver_log, epoch))
+
+    def published() -> int:
+        return sum(c.published for c in CheckpointFolder(folder.progress).read_all())
+
+    def wait(driver: Batch, is_there: Callable[[], bool], why: str) -> None:
+        deadline = time.monotonic() + 240
+        while not is_there():
+            assert time.monotonic() < deadline, f"not within 240 s: {why}\n{dataproc.log_of(driver.name)[-4000:]}"
+            time.sleep(0.1)
+
+    folder.write_control(Control(1, Order.RUN, RATE))
+    first = launch(1)
+    wait(first, lambda: published() > 0, "the first messages are out")
+
+    folder.write_control(Control(1, Order.PAUSE, RATE))
+    paused_at = datetime.now(UTC)
+    wait(first, lambda: not folder.running_slices(1), "no task is at work")
+    before = receive_all(pubsub)
+    assert 0 < len(before) < ROWS
+    assert max(at for _, at in before) < paused_at + timedelta(seconds=2)
+
+    folder.write_control(Control(1, Order.RUN, RATE))
+    wait(first, lambda: published() > len(before), "it goes on")
+    launcher.kill(first)
+    wait(first, lambda: launcher.exit_reason(first) is not None, "the batch is over")
+    folder.write_control(Control(2, Order.RUN))
+    second = launch(2)
+    wait(second, lambda: folder.read_outcome(2) is not None, "the second attempt ends")
+
+    outcome = folder.read_outcome(2)
+    assert outcome is not None
+    assert outcome.state is JobState.SUCCEEDED, outcome
+    times = Counter(row for row, _ in before + receive_all(pubsub))
+    assert sorted(times) == list(range(ROWS))
+    repeated = sum(times.values()) - ROWS
+    bound = sum(c.repeated_at_most for c in CheckpointFolder(folder.progress).read_all())
+    assert repeated <= bound <= 2 * MAX_UNCONFIRMED_MESSAGES
+    wait(second, lambda: launcher.exit_reason(second) is not None, "the batch is over")
+    assert (launcher.exit_reason(second) or "").endswith("code 0.")
