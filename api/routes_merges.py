@@ -19,8 +19,7 @@ from api.answers import (
     shown,
 )
 from api.listing import Listing
-from api.schemas_backfills import BackfillEvents
-from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeOut, MergePage
+from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeEvents, MergeOut, MergePage
 from api.streams import render_event
 from api.watching import WATCH_ANSWER, After, LastEventId, answer_changes
 from reporting.request import MergeRequest
@@ -156,7 +155,7 @@ def retry_merge(
 @router.get(
     "/merges/{merge_id}/events",
     operation_id="listMergeEvents",
-    response_model=BackfillEvents,
+    response_model=MergeEvents,
     responses=problems(s404=_NO_SUCH_MERGE, s422=_INVALID),
 )
 def list_merge_events(merge_id: MergeId, service: Merges, caller: Caller, *, after: After = 0) -> Any:

@@ -168,6 +168,20 @@ class JobSupervisor:
             if job.driver is not None and job.driver.is_here:
                 self._launcher.kill(job.driver)
 
+    def put_back(self, why: str) -> None:
+        """End the drivers of jobs that run and are not another one's; the next supervisor launches them again.
+
+        For jobs that go on by themselves when nobody looks; to be called after :meth:`stop`.
+        """
+        self._take_over()
+        for job in self._store.held(self._kind.name, self._owner):
+            if job.state is JobState.RUNNING:
+                self._restart(job, why, wait_seconds=0.0, counts=False)
+            elif job.state is JobState.CANCELLING:
+                self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
+            if job.driver is not None and job.driver.is_here:
+                self._launcher.kill(job.driver)
+
     def tick(self) -> None:
         """Look at every job of this supervisor once, and at what is nobody's."""
         self._take_over()

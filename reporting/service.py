@@ -81,10 +81,13 @@ class MergeService:
         self._supervisor.start()
 
     def stop(self, *, interrupt: bool = False) -> None:
-        """Stop following. Running merges go on and are found again by the next service, or are interrupted."""
-        if interrupt:
-            self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
+        """Stop following. Running merges go on and are found again by the next service.
+
+        With ``interrupt`` none runs on: they are PENDING, and the next service goes on with what is not merged.
+        """
         self._supervisor.stop()
+        if interrupt:
+            self._supervisor.put_back("The service was stopped; the next one goes on.")
 
     def close(self) -> None:
         """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""

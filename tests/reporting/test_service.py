@@ -270,6 +270,34 @@ def test_a_merge_whose_driver_is_killed_goes_on_with_another_one(yard: Yard, rea
     assert not yard.supervisor.folder(made.id).may_go_on(1)
 
 
+def test_a_service_that_is_stopped_takes_its_driver_along_and_the_next_one_goes_on(yard: Yard, reach: Any) -> None:
+    running, waiting, leaving = yard.create(), yard.create(), yard.create()
+    reach(running.id, JobState.RUNNING)
+    yard.service.cancel(leaving.id, principal=ANN)
+
+    yard.service.stop(interrupt=True)
+    yard.service.close()
+
+    assert not yard.launcher.drivers[0].is_alive
+    assert not yard.supervisor.folder(running.id).may_go_on(1)
+    yard.service = yard.open()
+    states = [yard.service.get(job_id, principal=ANN).state for job_id in (running.id, waiting.id, leaving.id)]
+    assert states == [JobState.PENDING, JobState.PENDING, JobState.CANCELLED]
+    again = reach(running.id, JobState.RUNNING)
+    assert (again.restarts, len(yard.launcher.launched)) == (0, 2)
+
+
+def test_a_merge_on_its_way_to_its_end_has_ended_when_its_service_stops(yard: Yard, reach: Any) -> None:
+    made = yard.create()
+    reach(made.id, JobState.RUNNING)
+    yard.service.cancel(made.id, principal=ANN)
+
+    yard.service.stop(interrupt=True)
+
+    assert yard.service.get(made.id, principal=ANN).state is JobState.CANCELLED
+    assert not yard.launcher.drivers[0].is_alive
+
+
 def test_a_backfill_is_no_merge(yard: Yard) -> None:
     store = JobStore(yard.settings.job_store)
     other = store.insert(new_job_id("bf"), "backfill", {}, actor="ann").id
