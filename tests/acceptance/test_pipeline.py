@@ -44,8 +44,8 @@ sources:
 class Plant(Backyard):
     """A backyard with a registry and a pipeline."""
 
-    def __init__(self, *given, folder) -> None:
-        super().__init__(*given)
+    def __init__(self, *given, folder, **environment: str) -> None:
+        super().__init__(*given, **environment)
         self.folder = folder
         self.environment |= {"REFEED_PIPELINE_BATCH_SECONDS": "0.3", "REFEED_REGISTRY_POLL_SECONDS": "0.5"}
         self.registry = Registry(self.settings.registry)
