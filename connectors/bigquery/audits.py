@@ -3,19 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-from google.cloud import bigquery
-
-from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.client import Clients
+from connectors.bigquery.query_run import run_query
 from connectors.bigquery.row_table import BigQueryRowTable
-from connectors.bigquery.selection import QueryParameter, parameter_of
+from connectors.bigquery.selection import QueryParameter
 from connectors.bigquery.tables import TableId
 from model.audit import AUDIT_SCHEMA, Audit
 from model.settings import BigQuerySettings
-
-_QUERY_SECONDS: Final = 120.0
 
 
 class BigQueryAudits:
@@ -34,7 +30,7 @@ class BigQueryAudits:
         """Add a row a check of a merge whose own transaction took its rows back.
 
         Raises:
-            WarehouseError: BigQuery failed; some may have been added.
+            WarehouseError: BigQuery failed; some may have been added, and none is added twice.
         """
         for audit in audits:
             row = audit.to_row(source, merge, until)
@@ -46,6 +42,7 @@ class BigQueryAudits:
                     field.name: QueryParameter("STRING" if field.type == "JSON" else field.type, row[field.name])
                     for field in AUDIT_SCHEMA.fields
                 },
+                job_id=f"refeed-audit-{merge}-{audit.name}",
             )
 
     def read(self, source: str | None, limit: int) -> list[dict[str, Any]]:
@@ -77,19 +74,8 @@ class BigQueryAudits:
         )
         return [_row(row) for row in found]
 
-    def _query(self, sql: str, parameters: Mapping[str, QueryParameter]) -> list[Any]:
-        config = bigquery.QueryJobConfig(
-            query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
-            use_query_cache=False,
-            labels=self._clients.connection.labels_for("merge"),
-        )
-
-        def call() -> list[Any]:
-            with our_errors(f"asking {self.id}", JOB_ROLE):
-                job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
-                return list(job.result(retry=None, timeout=_QUERY_SECONDS))
-
-        return retry_passing(call, seconds=_QUERY_SECONDS)
+    def _query(self, sql: str, parameters: Mapping[str, QueryParameter], job_id: str | None = None) -> list[Any]:
+        return list(run_query(self._clients, f"asking {self.id}", sql, parameters, job_id=job_id))
 
 
 def _row(row: Any) -> dict[str, Any]:

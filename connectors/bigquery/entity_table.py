@@ -11,7 +11,8 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import DATASET_ROLE, JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
+from connectors.bigquery.query_run import run_query
 from connectors.bigquery.row_schema import from_bigquery, to_bigquery
 from connectors.bigquery.tables import TableId, read_table
 from model.entity import EntityRules
@@ -21,7 +22,6 @@ from model.settings import BigQuerySettings
 
 _TRIES: Final = 5
 _CHANGE_SECONDS: Final = 60.0
-_QUERY_SECONDS: Final = 120.0
 # "Introduction to clustered tables": four columns at most, of these types.
 _CLUSTERED: Final = 4
 _CLUSTERED_TYPES: Final = frozenset({"BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
@@ -170,19 +170,7 @@ class BigQueryEntityTable:
         self._query(sql, job)
 
     def _query(self, sql: str, job_id: str | None = None) -> list[Any]:
-        config = bigquery.QueryJobConfig(
-            use_query_cache=False, labels=self._clients.connection.labels_for("merge")
-        )
-
-        def call() -> list[Any]:
-            with our_errors(f"asking {self.watermark}", JOB_ROLE):
-                try:
-                    job = self._clients.rest().query(sql, job_id=job_id, job_config=config, job_retry=None, **ONCE)
-                except api.Conflict:
-                    job = self._clients.rest().get_job(job_id, **ONCE)
-                return list(job.result(retry=None, timeout=_QUERY_SECONDS))
-
-        return retry_passing(call, seconds=_QUERY_SECONDS)
+        return list(run_query(self._clients, f"asking {self.watermark}", sql, job_id=job_id))
 
     def _resource(self, schema: RowSchema, rules: EntityRules) -> Any:
         table = bigquery.Table(str(self.id), schema=to_bigquery(schema))

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from google.api_core import exceptions as api
-from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.entity_table import BigQueryEntityTable
-from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
-from connectors.bigquery.selection import QueryParameter, parameter_of
+from connectors.bigquery.errors import our_errors, retry_passing
+from connectors.bigquery.query_run import run_query
+from connectors.bigquery.selection import QueryParameter
 from connectors.bigquery.tables import TableId, read_table
 from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
 from model.job import created_at
@@ -115,18 +115,8 @@ class BigQueryStaging:
         return [text for text in self._texts if _has_backfills(read_table(self._clients, text.table))]
 
     def _query(self, sql: str, parameters: Mapping[str, QueryParameter]) -> Any:
-        config = bigquery.QueryJobConfig(
-            query_parameters=[parameter_of(name, given) for name, given in parameters.items()],
-            use_query_cache=False,
-            labels=self._clients.connection.labels_for("verification"),
-        )
-
-        def call() -> Any:
-            with our_errors("asking staging about a backfill", JOB_ROLE):
-                job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
-                return job.result(retry=None, timeout=_QUERY_SECONDS)
-
-        return retry_passing(call, seconds=_QUERY_SECONDS)
+        what = "asking staging about a backfill"
+        return run_query(self._clients, what, sql, parameters, seconds=_QUERY_SECONDS)
 
 
 def tables_like(clients: Clients, table: TableId) -> list[TableId]:

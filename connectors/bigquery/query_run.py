@@ -1,0 +1,49 @@
+"""One small query of Refeed's own, asked until it is answered."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.selection import QueryParameter, parameter_of
+
+_SECONDS: Final = 120.0
+
+
+def run_query(
+    clients: Clients,
+    what: str,
+    sql: str,
+    parameters: Mapping[str, QueryParameter] | None = None,
+    *,
+    job_id: str | None = None,
+    seconds: float = _SECONDS,
+) -> Any:
+    """Return the rows of a statement, as Google's client iterates over them; ``what`` is being done by it.
+
+    With a ``job_id`` it runs once, whoever asks how often. Without one a DML statement whose answer was lost may
+    run again: it has to come to the same.
+
+    Raises:
+        WarehouseError: BigQuery failed, refuses it, or did not answer within ``seconds``.
+    """
+    config = bigquery.QueryJobConfig(
+        query_parameters=[parameter_of(name, given) for name, given in (parameters or {}).items()],
+        use_query_cache=False,
+        labels={"app": "refeed", **dict(clients.connection.labels)},
+    )
+
+    def call() -> Any:
+        with our_errors(what, JOB_ROLE):
+            try:
+                job = clients.rest().query(sql, job_id=job_id, job_config=config, job_retry=None, **ONCE)
+            except api.Conflict:
+                if job_id is None:
+                    raise
+                job = clients.rest().get_job(job_id, **ONCE)
+            return job.result(retry=None, timeout=seconds)
+
+    return retry_passing(call, seconds=seconds)
