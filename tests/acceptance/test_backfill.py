@@ -88,7 +88,7 @@ class House:
 
     def start_api(self) -> Child:
         api = self._child("api", [sys.executable, "-c", _SERVE, str(self.api_port)])
-        api.wait_until(self.is_ready, seconds=120, what="become ready")
+        api.wait_until(self.is_ready, seconds=300, what="become ready")
         return api
 
     def is_ready(self) -> bool:
