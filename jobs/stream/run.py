@@ -23,6 +23,8 @@ _log = structlog.get_logger(__name__)
 
 _WATCH_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 5.0
+# Spark gives a Python worker ten seconds to start, on however busy a machine, and no setting changes that.
+_WORKER_IS_LATE: Final = "Python worker failed to connect back"
 # What passes by itself: the stream waits, with nothing acknowledged, and tries again.
 PASSING: Final = (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError, QuotaExceededError)
 
@@ -49,8 +51,8 @@ def run_until_stopped(
     ``start_query`` takes a checkpoint and a stop file and returns Spark's query. The offsets say nothing that
     journal and tables do not say better, so each query has a checkpoint of its own: one that is damaged or left
     over can't hurt. ``watch`` is called a few times a second meanwhile, ``finish`` when the query has drained, to
-    wait for what the sink still has in hand. A query that a passing fault ended is started again; un-acked
-    messages come again. ``name`` is the stream's in the log.
+    wait for what the sink still has in hand. A query that a passing fault ended, or a busy
+    machine, is started again; un-acked messages come again. ``name`` is the stream's in the log.
 
     Raises:
         RefeedError: a batch failed for another reason, or the query ended by itself.
@@ -98,4 +100,8 @@ def _watch_query(
     reason = str(query.exception())
     if "No space left on device" in reason:
         raise StorageFullError(f"The disk is full under {stop_file.parent}.")
+    if _WORKER_IS_LATE in reason:
+        _log.warning("spark_worker_late", retry_seconds=_RETRY_SECONDS)
+        stopping.wait(_RETRY_SECONDS)
+        return
     raise RefeedError(f"The Spark query ended by itself: {reason}")
