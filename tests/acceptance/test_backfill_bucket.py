@@ -13,7 +13,6 @@ from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from connectors.dataproc.batches import Batches, BatchPlace
-from connectors.gcs import files as gcs_files
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
@@ -28,7 +27,7 @@ from model.job import JobState
 from model.message import replay_token
 from model.process import Batch
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
-from tests.standin.gcs_server import GcsServer, running_gcs
+from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
 
 pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
 
@@ -51,11 +50,8 @@ def dataproc(tmp_path: Path, gcs: GcsServer) -> Iterator[DataprocServer]:
 
 @pytest.fixture
 def bucket(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
-    gcs_files.client.cache_clear()
-    yield open_files("gs://jobs/refeed")
-    gcs_files.client().close()
-    gcs_files.client.cache_clear()
+    with pointing_at(gcs, monkeypatch):
+        yield open_files("gs://jobs/refeed")
 
 
 @pytest.fixture

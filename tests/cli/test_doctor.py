@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from cli import doctor
-from connectors.gcs import files as gcs_files
 from connectors.spark import java
 from local.server import PubSubServer
 from model.errors import JavaNotFoundError
 from tests.standin.fixture import StandIn, session_standin, shared_standin
-from tests.standin.gcs_server import running_gcs
+from tests.standin.gcs_server import pointing_at, running_gcs
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -126,12 +125,8 @@ def test_a_jobs_folder_that_can_not_be_reached_is_named(
         monkeypatch.setenv("REFEED_JOBS_FOLDER", location)
         return findings(refeed("doctor", "--json"))["jobs"]
 
-    with running_gcs("shop-jobs") as gcs:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
-        gcs_files.client.cache_clear()
+    with running_gcs("shop-jobs") as gcs, pointing_at(gcs, monkeypatch):
         assert jobs("gs://shop-jobs/refeed")["state"] == "ok"
         missing = jobs("gs://other-jobs/refeed")
-        gcs_files.client().close()
-        gcs_files.client.cache_clear()
     assert missing["state"] == "missing"
     assert "Create the bucket" in missing["found"]

@@ -13,7 +13,7 @@ from jobs.files import Files, open_files
 from jobs.folder import Control, JobFolder, JobFolders, Order
 from jobs.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from model.errors import FolderUnavailableError, SettingsError
-from tests.standin.gcs_server import Fault, GcsServer, running_gcs
+from tests.standin.gcs_server import Fault, GcsServer, pointing_at, running_gcs
 
 # Google's client leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(
@@ -34,14 +34,11 @@ def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         yield str(tmp_path / "folder")
         return
     server: GcsServer = request.getfixturevalue("gcs")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-    gcs_files.client.cache_clear()
     server.buckets["jobs"].clear()
     server.faults.clear()
     server.requests.clear()
-    yield f"gs://jobs/tests/{tmp_path.name}"
-    gcs_files.client().close()
-    gcs_files.client.cache_clear()
+    with pointing_at(server, monkeypatch):
+        yield f"gs://jobs/tests/{tmp_path.name}"
 
 
 @pytest.fixture

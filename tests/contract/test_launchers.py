@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from connectors.dataproc.batches import Batches, BatchPlace
-from connectors.gcs import files as gcs_files
 from connectors.spark.connect import ConnectServer, find_spark_submit
 from connectors.spark.session import spark_environment
 from jobs.dataproc import DataprocLauncher
@@ -22,7 +21,7 @@ from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
 from model.errors import LaunchError
 from model.process import Batch, Driver, Process, parse_driver
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
-from tests.standin.gcs_server import running_gcs
+from tests.standin.gcs_server import pointing_at, running_gcs
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -79,11 +78,8 @@ def dataproc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataprocServe
 @pytest.fixture
 def bucket(dataproc: DataprocServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     """The jobs' folder in the double of Cloud Storage."""
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", dataproc.gcs.url)
-    gcs_files.client.cache_clear()
-    yield open_files("gs://jobs/refeed")
-    gcs_files.client().close()
-    gcs_files.client.cache_clear()
+    with pointing_at(dataproc.gcs, monkeypatch):
+        yield open_files("gs://jobs/refeed")
 
 
 @pytest.fixture(params=["connect", "spark-submit", "dataproc"])

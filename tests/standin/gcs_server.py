@@ -21,6 +21,9 @@ from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import google_crc32c
+import pytest
+
+from connectors.gcs import files
 
 
 @dataclass
@@ -259,6 +262,18 @@ def _json(value: dict[str, object]) -> tuple[int, bytes, dict[str, str]]:
 def _error(status: int, message: str) -> tuple[int, bytes, dict[str, str]]:
     fault = {"code": status, "message": message, "errors": [{"reason": message, "message": message}]}
     return status, json.dumps({"error": fault}).encode(), {"Content-Type": "application/json"}
+
+
+@contextmanager
+def pointing_at(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have this process, and those that it starts, take ``gcs`` for Cloud Storage."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
+    files.client.cache_clear()
+    try:
+        yield
+    finally:
+        files.client().close()
+        files.client.cache_clear()
 
 
 @contextmanager
