@@ -35,7 +35,8 @@ def main() -> int:
         print(f"{name}: {(importlib.import_module(f'bench.{name}').__doc__ or '').splitlines()[0]}", flush=True)
         found = importlib.import_module(f"bench.{name}").run()
         results += found if isinstance(found, list) else [found]
-    write_results(results, RESULTS)
+        # What has been measured is kept when a later one fails.
+        write_results(results, RESULTS)
     show(results)
     print(f"Written to {RESULTS}")
     return 0
