@@ -21,6 +21,9 @@ from tests.standin.fixture import StandIn, session_standin, shared_standin
 
 __all__ = ["session_standin", "shared_standin"]
 
+# A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
+pytestmark = pytest.mark.timeout(600)
+
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 PLACES = {
