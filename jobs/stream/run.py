@@ -22,6 +22,7 @@ from model.errors import (
 _log = structlog.get_logger(__name__)
 
 _WATCH_SECONDS: Final = 0.25
+_TELL_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 5.0
 # Spark gives a Python worker ten seconds to start, on however busy a machine, and no setting changes that.
 _WORKER_IS_LATE: Final = "Python worker failed to connect back"
@@ -86,7 +87,12 @@ def _watch_query(
     watch: Callable[[], None],
     finish: Callable[[], None],
 ) -> None:
+    told_at = time.monotonic()
     while query.isActive:
+        if time.monotonic() - told_at >= _TELL_SECONDS:
+            # A stream with nothing to do has no batch that would say that it lives.
+            sink.status.write()
+            told_at = time.monotonic()
         if stopping.wait(_WATCH_SECONDS):
             sink.status.write(state="draining")
             stop_file.touch()

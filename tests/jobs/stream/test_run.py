@@ -12,12 +12,16 @@ from model.errors import RefeedError, WarehouseUnavailableError
 
 
 class Query:
-    """A query that ended as soon as it began, for ``reason``."""
+    """A query that is active for so many ``looks`` at it, then has ended for ``reason``."""
 
-    isActive = False  # noqa: N815 - Spark's name
-
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, looks: int = 0) -> None:
         self.reason = reason
+        self.looks = looks
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        self.looks -= 1
+        return self.looks >= 0
 
     def exception(self) -> str:
         return self.reason
@@ -29,14 +33,14 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.0)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
-    def start(*reasons: str, failure: RefeedError | None = None) -> int:
+    def start(*reasons: str, failure: RefeedError | None = None, looks: int = 0) -> int:
         queries = iter(reasons)
         started: list[Query] = []
         sink = SimpleNamespace(status=StatusFile(tmp_path / "status.json"), failure=failure)
 
         def start_query(*_) -> Query:
             sink.failure = failure if not started else None
-            started.append(Query(next(queries)))
+            started.append(Query(next(queries), looks=looks))
             return started[-1]
 
         with pytest.raises(RefeedError, match="ended by itself: broken"):
@@ -58,3 +62,12 @@ def test_a_worker_that_a_busy_machine_starts_too_late_only_begins_the_query_anew
 
 def test_a_fault_that_passes_only_begins_the_query_anew(run):
     assert run("what Spark makes of it", "broken", failure=WarehouseUnavailableError("not now")) == 2
+
+
+def test_a_stream_without_batches_goes_on_saying_that_it_lives(run, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(run_module, "_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(run_module, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(StatusFile, "write", lambda _, **fields: written.append(fields))
+    run("broken", looks=3)
+    assert written == [{"state": "running"}, {}, {}, {}]
