@@ -61,7 +61,7 @@ soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its mem
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
-	@$(LOCK) --output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra dataproc --extra gcs --extra monitoring --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 
 clean:  ## Remove what make has made: the environment and the caches
