@@ -59,12 +59,13 @@ _HEX = re.compile(r"0[xX][0-9A-Fa-f]+")
 _FLOAT = re.compile(r"(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
 _INTEGER = re.compile(r"\d+")
 _STRING = re.compile(r"(?P<prefix>[rR][bB]?|[bB][rR]?)?(?P<quote>\"\"\"|'''|\"|')")
-# Possessive, so that a string without an end costs one walk.
-_BODIES: Final = {
-    "'": re.compile(r"(?:[^'\\\n\r]++|\\.)*+'", re.DOTALL),
-    '"': re.compile(r'(?:[^"\\\n\r]++|\\.)*+"', re.DOTALL),
-    "'''": re.compile(r"(?:[^'\\]++|\\.|'(?!''))*+'''", re.DOTALL),
-    '"""': re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+"""', re.DOTALL),
+# Where a string may end, or what hides an end, by its quotes: searched for, so that a string without an end costs
+# one walk. Possessive quantifiers would do as well, but Python before 3.11.4 reads several of them wrongly.
+_STOPS: Final = {
+    "'": re.compile(r"\\.|['\n\r]", re.DOTALL),
+    '"': re.compile(r'\\.|["\n\r]', re.DOTALL),
+    "'''": re.compile(r"\\.|'''", re.DOTALL),
+    '"""': re.compile(r'\\.|"""', re.DOTALL),
 }
 _PARAMETER = re.compile(r"@([A-Za-z_][A-Za-z0-9_]*)")
 _SYMBOL = re.compile(r"\|>|\|\||<=|>=|!=|<>|=>|->|<<|[()\[\],.;*+\-/=<>|&^~:]")
@@ -202,13 +203,11 @@ def _literal(text: str, opening: re.Match[str]) -> tuple[Token | None, Fault | N
     quote = opening.group("quote")
     start = opening.start()
     body = opening.end()
-    match = _BODIES[quote].match(text, body)
-    if match is None:
+    end = _end_of_body(text, quote, body)
+    if end is None:
         line = " on its line" if len(quote) == 1 else ""
         return None, Fault("string_open", f"The string that starts here has no end{line}.", start)
-    position = match.end() - len(quote)
-    raw = text[body:position].replace("\r\n", "\n").replace("\r", "\n")
-    end = match.end()
+    raw = text[body : end - len(quote)].replace("\r\n", "\n").replace("\r", "\n")
     is_bytes = "b" in prefix
     if "\0" in raw:
         return None, _stranger("\0", start)
@@ -221,6 +220,16 @@ def _literal(text: str, opening: re.Match[str]) -> tuple[Token | None, Fault | N
     if isinstance(value, str) and is_bytes:
         value = value.encode()
     return Token("bytes" if isinstance(value, bytes) else "string", value, "", start, end), None
+
+
+def _end_of_body(text: str, quote: str, body: int) -> int | None:
+    """Return where the string whose text begins at ``body`` ends, behind its quotes, or None when it does not."""
+    for stop in _STOPS[quote].finditer(text, body):
+        if stop.group() == quote:
+            return stop.end()
+        if not stop.group().startswith("\\"):
+            return None
+    return None
 
 
 def _unescape(raw: str, *, is_bytes: bool) -> str | bytes:
