@@ -196,7 +196,7 @@ def test_a_replica_that_stood_still_and_wakes_up_late_does_no_harm(replicas: Rep
     made = replicas.create(40)
     # The places are the deployment's: it may be that one of them has all.
     replicas.wait(lambda: any(map(replicas.running, both)), "one of them runs some")
-    stopped, other = sorted(both, key=lambda each: len(replicas.running(each)), reverse=True)
+    stopped = max(both, key=lambda each: len(replicas.running(each)))
 
     os.kill(stopped.pid, signal.SIGSTOP)
     try:
@@ -207,7 +207,8 @@ def test_a_replica_that_stood_still_and_wakes_up_late_does_no_harm(replicas: Rep
 
     assert replicas.published() == Counter(made)
     assert all(job.restarts == 0 for job in replicas.jobs())
-    assert other.pid in {pid for _, _, pid in replicas.launched()}
+    # Who launches the rest is chance: the one that woke up may be the quicker one again.
+    assert "took over" in (replicas.home / "replica.log").read_text()
 
 
 @pytest.mark.timeout(400)
