@@ -62,7 +62,7 @@ def test_a_plan_is_read_and_quoted(backfill: Callable[..., tuple[int, str, str]]
     assert code == 0
     plan_id = text.split()[0]
     assert "1 messages -> planned" in text
-    assert "sample     m1: {'n': 1}" in text
+    assert 'sample     m1: {"n": 1}' in text
     code, shown, _ = backfill(
         "create", QUERY, "--topic", "planned", "-p", DAY, "--plan", plan_id, "--start-paused", "--json"
     )
