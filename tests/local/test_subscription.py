@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,10 +28,13 @@ class Bench:
         self.folder = folder
         self.options = {"ordered": ordered, "text": text, "deadline": deadline}
         self.log = MessageLog(folder / "log", 10**15, segment_bytes=2000)
+        self.opened: list[AckLog] = []
         self.open()
 
     def open(self) -> None:
+        """Begin anew on the same files, as after a kill: what was open before is closed by :meth:`close` only."""
         self.acks = AckLog(self.folder / "acks", 0)
+        self.opened.append(self.acks)
         self.subscription = Subscription(
             1,
             self.log,
@@ -41,6 +44,10 @@ class Bench:
             ordered=self.options["ordered"],
             clock=lambda: self.now,
         )
+
+    def close(self) -> None:
+        for acks in self.opened:
+            acks.close()
 
     def publish(self, *texts: str, key: str = "", **attributes: str) -> None:
         self.log.append(
@@ -63,8 +70,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
 
 
 def test_messages_come_once_in_order_and_not_again_while_leased(bench: Bench) -> None:
@@ -441,6 +450,7 @@ class SubscriptionModel(RuleBasedStateMachine):
             assert not rest & self.acked
         else:
             assert all(numbers == sorted(numbers) for key, numbers in order.items() if key)
+        self.bench.close()
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -7,7 +7,7 @@ no such variable, so ``REFEED_BIGQUERY_STORAGE_HOST`` names that half.
 import contextlib
 import json
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -59,8 +59,9 @@ class StandIn:
                 env={**os.environ, "PYTHONPATH": str(_ROOT)},
             )  # fmt: skip
         assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], _READY_SECONDS)
-        line = self._process.stdout.readline() if readable else ""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            line = self._process.stdout.readline() if selector.select(_READY_SECONDS) else ""
         if not line:
             self.kill()
             raise AssertionError(
