@@ -42,6 +42,8 @@ _PASSING: Final = (
     api.RetryError,
     api.ServiceUnavailable,
     api.Unknown,
+    # An answer that breaks off in the middle is no ConnectionError of requests.
+    requests.exceptions.ChunkedEncodingError,
     requests.exceptions.ConnectionError,
     requests.exceptions.Timeout,
     google.auth.exceptions.TransportError,

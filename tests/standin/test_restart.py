@@ -122,7 +122,7 @@ def test_jobs_and_their_results_survive_and_what_was_running_runs_again(standin,
     done = archive.run("SELECT message_id FROM {t}", labels={"a": "b"})
     standin.fault("jobs.run", "kill", when="before")
     text = f"SELECT message_id FROM {archive.name}"
-    with pytest.raises((exceptions.GoogleAPICallError, requests.exceptions.ConnectionError)):
+    with pytest.raises((exceptions.GoogleAPICallError, requests.exceptions.RequestException)):
         archive.rest.query(text, config, job_id="bf_2", job_retry=None, retry=None).result(
             retry=None, job_retry=None
         )
@@ -138,7 +138,7 @@ def test_jobs_and_their_results_survive_and_what_was_running_runs_again(standin,
 def test_a_statement_whose_server_died_after_it_is_not_done_twice(standin, archive):
     standin.fault("jobs.run", "kill", when="after")
     text = f"INSERT INTO {archive.name} (message_id) SELECT message_id FROM {archive.name}"
-    with pytest.raises((exceptions.GoogleAPICallError, requests.exceptions.ConnectionError)):
+    with pytest.raises((exceptions.GoogleAPICallError, requests.exceptions.RequestException)):
         archive.rest.query(text, job_id="dml_1", job_retry=None, retry=None).result(retry=None, job_retry=None)
     standin.wait_until_dead()
     standin.start()

@@ -36,6 +36,7 @@ def forbidden(reason: str) -> api.Forbidden:
         (api.InternalServerError("x"), WarehouseUnavailableError),
         (api.RetryError("x", cause=None), WarehouseUnavailableError),
         (requests.exceptions.ConnectionError("x"), WarehouseUnavailableError),
+        (requests.exceptions.ChunkedEncodingError("x"), WarehouseUnavailableError),
         (api.NotFound("x"), TableNotFoundError),
         (api.InvalidArgument("x"), WarehouseError),
         (google.auth.exceptions.DefaultCredentialsError("x"), CredentialsMissingError),
