@@ -80,6 +80,17 @@ _ZONED: Final = {
     "DATE": 1, "DATETIME": 1, "TIMESTAMP": 1, "STRING": 1, "CURRENT_TIME": 0, "TIME": 1,
     "DATE_TRUNC": 2, "TIMESTAMP_TRUNC": 2, "FORMAT_TIMESTAMP": 2, "PARSE_TIMESTAMP": 2,
 }  # fmt: skip
+# What functions of several meanings take together.
+_SIGNATURES: Final[dict[str, tuple[str, ...]]] = {
+    "DATE": ("DATE", "DATETIME", "TIMESTAMP", "TIMESTAMP STRING", "INT64 INT64 INT64"),
+    "DATETIME": (
+        "DATE", "DATETIME", "TIMESTAMP", "TIMESTAMP STRING", "DATE TIME", "INT64 INT64 INT64 INT64 INT64 INT64",
+    ),
+    "TIME": ("TIME", "DATETIME", "TIMESTAMP", "TIMESTAMP STRING", "INT64 INT64 INT64"),
+    "TIMESTAMP": ("TIMESTAMP", "STRING", "STRING STRING", "DATE", "DATE STRING", "DATETIME", "DATETIME STRING"),
+    "STRING": ("TIMESTAMP", "TIMESTAMP STRING", "DATE", "DATETIME", "TIME", "JSON", "BOOL"),
+    "DATE_TRUNC": ("DATE STRING", "DATETIME STRING", "TIMESTAMP STRING", "TIMESTAMP STRING STRING"),
+}  # fmt: skip
 _CLASSES: Final = {
     "STR": ("STRING", "BYTES"),
     "NUM": ("INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC"),
@@ -227,12 +238,28 @@ class CallBinding:
         if any(value is None for value in values):
             return None
         found = [value for value in values if value is not None]
+        if not self._is_taken_together(function, found):
+            kinds = ", ".join(str(value.type) for value in found)
+            self._fault("type_mismatch", f"{function.name} does not take {kinds}.")
+            return None
         if function.name in _ZONED and len(found) > _ZONED[function.name]:
             self._binder.check_zone(node, found[_ZONED[function.name]])
         self._check_settings(function, found)
         if function.name == "STRING_AGG" and not fits(found[-1].type, found[0].type, is_literal=True):
             self._fault("type_mismatch", f"STRING_AGG takes a separator of type {found[0].type}.")
         return self._unified(function, found)
+
+    def _is_taken_together(self, function: Function, values: list[Value]) -> bool:
+        """Say whether some meaning of a function takes all of ``values``."""
+        signatures = [text.split() for text in _SIGNATURES.get(function.name, ())]
+        return not signatures or any(
+            len(kinds) == len(values)
+            and all(
+                fits(value.type, SqlType(kind), is_literal=value.is_literal and kind != "TIME")
+                for kind, value in zip(kinds, values, strict=True)
+            )
+            for kinds in signatures
+        )
 
     def _check_settings(self, function: Function, values: list[Value]) -> None:
         """Refuse a setting of a call (how many, how far) that is not written out, or is outside its range."""

@@ -43,3 +43,6 @@ WHERE _PARTITIONDATE = '2024-01-02' AND CASE topic WHEN 'nobody' THEN ERROR('no 
 SELECT data, attributes, message_id FROM backup.messages
 WHERE _PARTITIONDATE = '2024-01-02' AND SAFE.SUBSTR(topic, 1, -1) IS NULL AND SAFE.SQRT(-1) IS NULL
   AND SAFE.SUBSTR('error(', 1, 2) || ')' = 'er)'
+--- dates and times of every making
+--: rows m1 m2
+SELECT *, DATE(2024, 1, 2) AS a, DATE(publish_time, 'Europe/Stockholm') AS b, DATETIME(_PARTITIONDATE, TIME '10:00:00') AS c, DATETIME(2024, 1, 1, 0, 0, 0) AS d, TIME(10, 1, 1) AS e, TIMESTAMP('2024-01-01', 'UTC') AS f, TIMESTAMP(_PARTITIONDATE) AS g, DATE_TRUNC(_PARTITIONDATE, MONTH) AS h FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'

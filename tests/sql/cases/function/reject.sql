@@ -75,3 +75,24 @@ SELECT *, COUNT(*) OVER (ORDER BY LENGTH() RANGE 1 PRECEDING) AS n FROM backup.m
 --- the same fault in a group and its alias
 --: codes function_arguments
 SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, ANY_VALUE(message_id) AS message_id, LENGTH() AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY n
+--- a date as a time zone
+--: codes type_mismatch
+SELECT *, DATE(publish_time, _PARTITIONDATE) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a time zone for a date
+--: codes type_mismatch
+SELECT *, DATE(_PARTITIONDATE, 'UTC') AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a date of two numbers
+--: codes type_mismatch
+SELECT *, DATE(2024, 1) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a time zone as a time of day
+--: codes type_mismatch
+SELECT *, DATETIME(_PARTITIONDATE, 'UTC') AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a time zone for a moment
+--: codes type_mismatch
+SELECT *, TIMESTAMP(publish_time, 'UTC') AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a number as a text without a cast
+--: codes type_mismatch
+SELECT *, STRING(1) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a date cut in a time zone
+--: codes type_mismatch
+SELECT *, DATE_TRUNC(_PARTITIONDATE, DAY, 'UTC') AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
