@@ -29,10 +29,12 @@ def write_results(results: list[dict[str, Any]], path: Path) -> None:
 
 
 def show(results: list[dict[str, Any]], console: Console | None = None) -> None:
-    """Print a line a result, then each goal that is not met."""
-    table = Table(*COLUMNS)
-    for result in results:
-        table.add_row(*render_row(result))
+    """Print a line a result, without the columns that no result has, then each goal that is not met."""
+    rows = [render_row(result) for result in results]
+    kept = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
+    table = Table(*(COLUMNS[place] for place in kept))
+    for row in rows:
+        table.add_row(*(row[place] for place in kept))
     out = console or Console()
     out.print(table)
     for result in results:

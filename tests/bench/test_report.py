@@ -51,6 +51,14 @@ def test_goals_that_are_not_met_are_named_below_the_table():
     assert out.getvalue().splitlines()[-1] == "not met: backup, refeed / limit 0.60, goal >= 0.7"
 
 
+def test_a_column_that_no_result_has_is_not_shown():
+    out = io.StringIO()
+    show([{"name": "gate, a plain query", "unit": "ms", "refeed": 0.7}], Console(file=out, width=80))
+    assert "gate, a plain query" in out.getvalue()
+    assert "Refeed" in out.getvalue()
+    assert "script" not in out.getvalue()
+
+
 def test_results_are_written_with_the_machine_they_come_from(tmp_path):
     write_results([RESULT], tmp_path / "results" / "latest.json")
     written = json.loads((tmp_path / "results" / "latest.json").read_text())
