@@ -23,7 +23,8 @@ _PAUSE_SECONDS: Final = 0.25
 _KEYS: Final = 40
 _DEEP: Final = 100_000
 _LARGE_BYTES: Final = 9_500_000
-_LARGE_AT: Final = 500
+# The first goes to topic-00, which is archived only, the second to the pipeline's first topic.
+_LARGE_AT: Final = (500, 950)
 _MAX_ATTRIBUTES: Final = 100
 
 # Topic and message id.
@@ -32,11 +33,16 @@ Key = tuple[str, str]
 Entity = tuple[int, int, str]
 
 
+def topic_of(number: int) -> str:
+    """Return the topic that message ``number`` is published to."""
+    return TOPICS[number // _BATCH % len(TOPICS)]
+
+
 def nasty_message(seed: int, number: int) -> Message:
     """Return a message that is one of many kinds: empty, text that is none, NUL bytes, a producer's own tags."""
     attributes = {"n": str(number)}
     data = f'{{"n": {number}}}'.encode()
-    if number % 2000 == _LARGE_AT:
+    if number % 2000 in _LARGE_AT:
         return Message(data=bytes(range(256)) * (_LARGE_BYTES // 256), attributes=attributes)
     match (number * 7 + seed) % 12:
         case 0:
@@ -214,7 +220,7 @@ class SteadyPublisher:
     def _run(self) -> None:
         number = 0
         while not self._stopped.wait(_PAUSE_SECONDS):
-            topic = TOPICS[number % len(TOPICS)]
+            topic = topic_of(number * _BATCH)
             make = entity_message if topic in {ORDERS, EVENTS} else nasty_message
             messages = [make(self._seed, number * _BATCH + place) for place in range(_BATCH)]
             publisher = Publisher(self._pubsub.channel, self._pubsub.topic_path(topic))

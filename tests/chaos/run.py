@@ -3,7 +3,8 @@
     make chaos SEED=3 RUNS=2 WAREHOUSE=lake
 
 The last line is one JSON object; the exit code is 0 only when nothing was lost, doubled or changed, nothing got
-stuck and every failpoint that was armed was hit. docs/chaos.md says how to read a failure.
+stuck and every failpoint that was armed was hit: with 200 kills or more all that there are. docs/chaos.md says how
+to read a failure.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -52,11 +54,16 @@ _DRAIN_SECONDS: Final = 400.0
 _MERGE_SECONDS: Final = 240.0
 _SUPERVISE_SECONDS: Final = 0.5
 _KILLS: Final = 40
+# So many kills come to every failpoint, however they are shared out over runs and warehouses.
+_ENOUGH_KILLS: Final = 200
 
 
 @dataclass
 class Tally:
-    """What all runs together came to; ``warehouses`` says whose failpoints there are to be hit."""
+    """What all runs together came to; ``hit`` is at which failpoints (warehouse, part, name) something was killed.
+
+    ``warehouses`` says whose failpoints there are to be hit.
+    """
 
     warehouses: tuple[str, ...]
     runs: int = 0
@@ -67,7 +74,7 @@ class Tally:
     duplicates: int = 0
     changed: int = 0
     stuck: int = 0
-    hit: set[tuple[str, str]] = field(default_factory=set)
+    hit: set[tuple[str, str, str]] = field(default_factory=set)
 
     @property
     def places(self) -> set[str]:
@@ -77,7 +84,7 @@ class Tally:
     @property
     def missed(self) -> list[str]:
         """Those at which nothing was killed yet, in the order of a message's way."""
-        found = {name for _, name in self.hit}
+        found = {name for *_, name in self.hit}
         return [name for name in FAILPOINTS if name in self.places and name not in found]
 
     def as_json(self) -> dict[str, Any]:
@@ -89,8 +96,17 @@ class Tally:
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything is where it belongs, once and bit for bit, and there was something at all."""
-        return self.published > 0 and not (self.lost or self.duplicates or self.changed or self.stuck)
+        """Whether everything is where it belongs, once and bit for bit, and there was something at all.
+
+        That a failpoint was missed counts once there were kills enough to come to each.
+        """
+        is_complete = not self.missed or self.kills < _ENOUGH_KILLS
+        wrong = self.lost or self.duplicates or self.changed or self.stuck
+        return self.published > 0 and is_complete and not wrong
+
+    def hit_by(self, warehouse: str) -> set[tuple[str, str]]:
+        """Return the failpoints (part, name) at which something was killed with this warehouse."""
+        return {(part, name) for where, part, name in self.hit if where == warehouse}
 
 
 class Run:
@@ -221,15 +237,17 @@ def run_chaos(
     ``plan`` is run instead of what a seed draws.
     """
     tally = Tally(warehouses)
+    can_skew = find_faketime() is not None
+    begun = time.monotonic()
     for seed in seeds:
         for warehouse in warehouses:
-            can_skew = find_faketime() is not None
-            schedule = plan or draw(seed, kills, warehouse, tally.hit, can_skew=can_skew)
-            if _run_one(
-                schedule, warehouse, tally, lambda text, w=warehouse, s=seed: say(f"seed {s}, {w}: {text}"), folder
-            ):
-                continue
-            say(str(schedule))
+            schedule = plan or draw(seed, kills, warehouse, tally.hit_by(warehouse), can_skew=can_skew)
+
+            def say_so(text: str, where: str = f"seed {seed}, {warehouse}") -> None:
+                say(f"{time.monotonic() - begun:5.0f} s, {where}: {text}")
+
+            if not _run_one(schedule, warehouse, tally, say_so, folder):
+                say(str(schedule))
     return tally
 
 
@@ -255,7 +273,7 @@ def _run_one(
             over.set()
     tally.runs += 1
     tally.kills += run.kills
-    tally.hit |= run.hit
+    tally.hit |= {(warehouse, part, name) for part, name in run.hit}
     for difference in differences:
         tally.lost += len(difference.lost)
         tally.duplicates += len(difference.duplicated)
@@ -296,9 +314,10 @@ def main() -> int:
         lambda text: sys.stderr.write(f"{text}\n"),
         warehouses=WAREHOUSES if asked.warehouse == "both" else (asked.warehouse,),
     )
-    for part in _LANES:
-        if names := sorted(name for where, name in tally.hit if where == part):
-            sys.stderr.write(f"{part} was killed at {', '.join(names)}\n")
+    for warehouse in tally.warehouses:
+        for part in _LANES:
+            if names := sorted(name for where, name in tally.hit_by(warehouse) if where == part):
+                sys.stderr.write(f"{warehouse}: {part} was killed at {', '.join(names)}\n")
     sys.stdout.write(f"{json.dumps(tally.as_json())}\n")
     return 0 if tally.is_clean else 1
 

@@ -1,7 +1,7 @@
 """What is broken when: drawn from a seed, for each part of the system a list of its own."""
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from model.failpoint import FAILPOINTS
 _STREAM: Final = ("kill:driver", "kill:jvm", "kill:worker", "suspend:driver", "suspend:all")
 _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "backup": (7, (*_STREAM, "disk:journal")),
-    "pipeline": (4, _STREAM),
+    "pipeline": (5, _STREAM),
     "backfill": (5, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
     "tables": (3, ("kill:merge", "kill:compact")),
     "server": (1, ("kill:server", "suspend:server")),
@@ -60,9 +60,10 @@ def parts_of(warehouse: str) -> tuple[str, ...]:
 
 
 def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]], *, can_skew: bool) -> Schedule:
-    """Return ``kills`` harms or a few more: every part has one at least.
+    """Return about ``kills`` harms, at least one for each part.
 
-    Places that no run has hit yet, as ``hit`` (part, name) says, come first; every other harm is of another kind.
+    Two of three are failpoints, those first that no run of this warehouse has hit yet, as ``hit`` (part, name)
+    says; every other harm is of another kind.
     """
     dice = random.Random(f"{seed} {warehouse}")
     parts = parts_of(warehouse)
@@ -72,15 +73,19 @@ def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]
         share, kinds = _HARMS[part]
         if can_skew:
             kinds += _SKEWED.get(part, ())
-        kinds = tuple(kind for kind in kinds if warehouse == "lake" or kind != "kill:compact")
-        missing = [name for name in places_of(part, warehouse) if (part, name) not in hit]
-        places = list(places_of(part, warehouse))
-        dice.shuffle(missing)
-        drawn: list[str] = []
-        for number in range(max(1, round(kills * share / shares))):
-            if places and (number % 3 != 2 or not kinds):
-                drawn.append(f"failpoint:{missing.pop() if missing else dice.choice(places)}")
-            else:
-                drawn.append(dice.choice(kinds))
-        harms[part] = drawn
+        places = places_of(part, warehouse)
+        missing = [name for name in places if (part, name) not in hit]
+        failpoints = _deal(dice, places, first=missing)
+        others = _deal(dice, [kind for kind in kinds if warehouse == "lake" or kind != "kill:compact"])
+        harms[part] = [
+            f"failpoint:{next(failpoints)}" if places and number % 3 != 2 else next(others)
+            for number in range(max(1, round(kills * share / shares)))
+        ]
     return Schedule(seed, harms)
+
+
+def _deal(dice: random.Random, cards: Sequence[str], *, first: Sequence[str] = ()) -> Iterator[str]:
+    """Yield ``first``, then all cards, then all again: shuffled, and none twice before every other one."""
+    yield from dice.sample(first, len(first))
+    while cards:
+        yield from dice.sample(cards, len(cards))

@@ -1,3 +1,5 @@
+import pytest
+
 from model.failpoint import FAILPOINTS
 from tests.chaos.run import WAREHOUSES, Tally
 from tests.chaos.schedule import draw, parts_of, places_of
@@ -14,18 +16,55 @@ def test_both_warehouses_together_pass_every_failpoint_that_there_is():
     assert Tally(WAREHOUSES).missed == list(FAILPOINTS)
 
 
-def test_two_hundred_kills_hit_every_failpoint_of_every_part():
-    hit: set[tuple[str, str]] = set()
-    kills = 0
-    for seed in range(3):
-        for warehouse in WAREHOUSES:
-            schedule = draw(seed, 40, warehouse, hit, can_skew=False)
-            for part, harms in schedule.harms.items():
-                kills += len(harms)
-                hit |= {(part, harm.partition(":")[2]) for harm in harms if harm.startswith("failpoint:")}
-    assert kills >= 200
-    everywhere = {(part, name) for each in WAREHOUSES for part in parts_of(each) for name in places_of(part, each)}
-    assert {name for _, name in hit} == {name for _, name in everywhere}
+def planned(seeds: range, kills: int, warehouses: tuple[str, ...], *, enough: int) -> set[tuple[str, str, str]]:
+    """Return the failpoints (warehouse, part, name) that a call comes to before it has had ``enough`` kills."""
+    found: set[tuple[str, str, str]] = set()
+    done = 0
+    for seed in seeds:
+        for warehouse in warehouses:
+            hit = {(part, name) for where, part, name in found if where == warehouse}
+            for part, harms in draw(seed, kills, warehouse, hit, can_skew=True).harms.items():
+                done += len(harms)
+                names = [what for kind, _, what in (harm.partition(":") for harm in harms) if kind == "failpoint"]
+                found |= {(warehouse, part, name) for name in names}
+        if done >= enough:
+            return found
+    raise AssertionError(f"{done} kills only")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5, 11, 21])
+def test_three_runs_come_to_every_failpoint_of_every_part_on_both_warehouses(seed):
+    found = planned(range(seed, seed + 3), 40, WAREHOUSES, enough=200)
+    assert found == {
+        (each, part, name) for each in WAREHOUSES for part in parts_of(each) for name in places_of(part, each)
+    }
+
+
+@pytest.mark.parametrize("warehouses", [WAREHOUSES, ("lake",), ("bigquery",)])
+@pytest.mark.parametrize("kills", [5, 10, 30, 200])
+def test_two_hundred_kills_come_to_every_failpoint_however_they_are_shared_out(kills, warehouses):
+    found = planned(range(100), kills, warehouses, enough=200)
+    assert not Tally(warehouses, hit=found).missed
+
+
+def test_no_harm_comes_twice_before_every_other_one_of_its_part_came():
+    harms = draw(1, 200, "bigquery", set(), can_skew=True).harms["backup"]
+    failpoints = [harm for harm in harms if harm.startswith("failpoint:")]
+    others = [harm for harm in harms if not harm.startswith("failpoint:")]
+    places = places_of("backup", "bigquery")
+    # The missing ones first, which are all of them here, then all of them again.
+    assert len(set(failpoints[: len(places)])) == len(places)
+    assert len(set(others[:8])) == 8
+
+
+def test_a_failpoint_that_was_missed_counts_in_a_call_of_two_hundred_kills_or_more():
+    everything = {("lake", part, name) for part in parts_of("lake") for name in places_of(part, "lake")}
+    most = {place for place in everything if place[2] != "compact.after"}
+    assert Tally(("lake",), kills=200, published=1, hit=everything).is_clean
+    missing = Tally(("lake",), kills=200, published=1, hit=most)
+    assert not missing.is_clean
+    assert missing.as_json()["missed"] == ["compact.after"]
+    assert Tally(("lake",), kills=199, published=1, hit=most).is_clean, "a short call only names it"
 
 
 def test_no_clock_is_skewed_where_it_can_t_be():
