@@ -1,0 +1,114 @@
+"""What is sent again: what is left, dead letters, what has not landed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backfill.request import BackfillRequest
+from backfill.service import BackfillService
+from jobs.folder import JobFolder
+from model.errors import (
+    BackfillOverlapsError,
+    JobChangedError,
+    JobStateError,
+    RequestInvalidError,
+)
+from model.job import JobState
+from model.principal import APPROVE, PLAN, READ, RUN, Principal
+
+RequestOf = Callable[..., BackfillRequest]
+FolderOf = Callable[[str], JobFolder]
+ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
+
+
+def test_only_what_failed_or_was_cancelled_is_retried(
+    service: BackfillService, request_of: RequestOf, folder_of: FolderOf, ended: Callable[..., str]
+) -> None:
+    made = service.create(request_of(), principal=ANN)
+    with pytest.raises(JobStateError):
+        service.retry(made.id, principal=ANN)
+    service.cancel(made.id, principal=ANN)
+    with pytest.raises(RequestInvalidError):
+        service.retry(made.id, principal=ANN, only="some")
+
+    assert service.retry(made.id, principal=ANN).state is JobState.PENDING
+    with pytest.raises(JobStateError, match="published everything"):
+        service.retry(ended(JobState.SUCCEEDED), principal=ANN)
+
+
+def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(
+    service: BackfillService, ended: Callable[..., str], folder_of: FolderOf
+) -> None:
+    job_id = ended(JobState.FAILED)
+    job = service._store.get(job_id)
+    service._store.set_progress(job_id, type(job.progress)(selected=30, published=28, failed=2))
+
+    with pytest.raises(JobChangedError):
+        service.retry(job_id, principal=ANN, only="failed", versions={job.version - 1})
+
+    assert folder_of(job_id).read_specification()["run"]["only"] == "all"
+
+
+def test_a_retry_may_not_overlap_an_active_backfill_either(
+    service: BackfillService, request_of: RequestOf, folder_of: FolderOf
+) -> None:
+    first = service.create(request_of(), principal=ANN)
+    service.cancel(first.id, principal=ANN)
+    second = service.create(request_of(), principal=ANN)
+
+    with pytest.raises(BackfillOverlapsError, match=second.id):
+        service.retry(first.id, principal=ANN)
+    assert service.get(first.id, principal=ANN).state is JobState.CANCELLED
+
+    service.cancel(second.id, principal=ANN)
+    assert service.retry(first.id, principal=ANN).state is JobState.PENDING
+
+
+def test_dead_letters_alone_are_sent_again(
+    service: BackfillService, ended: Callable[..., str], folder_of: FolderOf
+) -> None:
+    job_id = ended(JobState.FAILED)
+    with pytest.raises(JobStateError, match="no dead letters"):
+        service.retry(job_id, principal=ANN, only="failed")
+    job = service._store.get(job_id)
+    service._store.set_progress(job_id, type(job.progress)(selected=30, published=28, failed=2))
+
+    assert service.retry(job_id, principal=ANN, only="failed").state is JobState.PENDING
+    assert folder_of(job_id).read_specification()["run"]["only"] == "failed"
+    assert service.list_events(job_id, principal=ANN)[-1].why == "retried, only failed"
+
+
+def test_what_has_not_landed_is_listed_and_sent_again(
+    open_service: Callable[..., BackfillService],
+    ended: Callable[..., str],
+    publish: Callable[..., None],
+    staging: Any,
+    folder_of: FolderOf,
+) -> None:
+    service = open_service(staging_of=lambda _topic: staging)
+    job_id = ended(JobState.SUCCEEDED, service)
+    publish(job_id, 5, 5)
+    staging.rows = {job_id: [0, 2, 4, 4]}
+
+    missing = service.list_missing(job_id, principal=ANN)
+    assert [(message.row, message.message_id) for message in missing] == [(1, "m1"), (3, "m3")]
+    assert [m.row for m in service.list_missing(job_id, principal=ANN, limit=1, after=1)] == [3]
+
+    assert service.retry(job_id, principal=ANN, only="missing").state is JobState.PENDING
+    assert folder_of(job_id).read_specification()["run"]["rows"] == [1, 3]
+
+
+def test_nothing_is_sent_again_when_nothing_is_missing(
+    open_service: Callable[..., BackfillService],
+    ended: Callable[..., str],
+    publish: Callable[..., None],
+    staging: Any,
+) -> None:
+    service = open_service(staging_of=lambda _topic: staging)
+    job_id = ended(JobState.SUCCEEDED, service)
+    publish(job_id, 2, 2)
+    staging.rows = {job_id: [0, 1]}
+
+    with pytest.raises(JobStateError, match="nothing is missing"):
+        service.retry(job_id, principal=ANN, only="missing")

@@ -1,0 +1,61 @@
+"""A supervisor over a store of its own, whose drivers are processes that only sleep."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.chores import KIND
+from backfill.supervisor import Supervisor
+from jobs.store import Job, JobStore
+from model.job import JobState, new_job_id
+
+Wait = Callable[..., None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = JobStore(tmp_path / "jobs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def supervisor(store: JobStore, launcher: Any, tmp_path: Path) -> Iterator[Supervisor]:
+    supervisor = Supervisor(store, launcher, tmp_path, max_running=2)
+    yield supervisor
+    supervisor.stop()
+    supervisor.join()
+
+
+@pytest.fixture
+def create(store: JobStore, supervisor: Supervisor) -> Callable[..., str]:
+    """Make a job that waits, with its folder; ``chosen`` goes to the store."""
+
+    def make(**chosen: Any) -> str:
+        job_id = new_job_id("bf")
+        supervisor.folder(job_id).write_specification({})
+        return store.insert(job_id, KIND, {}, actor="ann", **chosen).id
+
+    return make
+
+
+@pytest.fixture
+def reach(store: JobStore, supervisor: Supervisor, wait_for: Wait) -> Callable[[str, JobState], Job]:
+    """Return what ticks until a job has a state."""
+
+    def reach(job_id: str, state: JobState) -> Job:
+        def has_it() -> bool:
+            supervisor.tick()
+            return store.get(job_id).state is state
+
+        wait_for(has_it, f"{job_id} is {state}")
+        return store.get(job_id)
+
+    return reach

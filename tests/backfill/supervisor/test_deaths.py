@@ -1,0 +1,148 @@
+"""What becomes of a job whose driver dies, or says that it can't go on."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backfill.chores import KIND
+from backfill.supervisor import Supervisor
+from jobs.folder import Control, Order, Outcome
+from jobs.store import JobStore
+from model.job import JobState
+from model.process import Process
+
+Wait = Callable[..., None]
+Create = Callable[..., str]
+
+
+def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
+    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
+) -> None:
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    folder = supervisor.folder(job_id)
+    folder.driver_log.write_text("first\nthe last thing it said\n")
+
+    launcher.drivers[0].signal_group(signal.SIGKILL)
+    reach(job_id, JobState.PENDING)
+    # Its tasks may live on in a Connect server: they must stop.
+    assert not folder.may_go_on(1)
+    again = reach(job_id, JobState.RUNNING)
+
+    assert (again.epoch, again.restarts, again.error, again.driver) == (2, 1, None, launcher.drivers[1])
+    why = next(event.why for event in store.list_events(job_id) if event.what == "RUNNING -> PENDING")
+    assert why is not None
+    assert why.startswith("Restarted (1 of 3): ")
+    assert "was killed" in why
+    assert "the last thing it said" in why
+
+
+def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
+    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
+) -> None:
+    job_id = create()
+    for number in range(4):
+        reach(job_id, JobState.RUNNING)
+        launcher.drivers[number].signal_group(signal.SIGKILL)
+        reach(job_id, JobState.PENDING if number < 3 else JobState.FAILED)
+
+    failed = store.get(job_id)
+    assert failed.error is not None
+    assert failed.error.code == "driver_died"
+    assert "was killed" in failed.error.message
+    assert "restarted 3 times" in failed.error.message
+    assert not supervisor.folder(job_id).may_go_on(4)
+    # A person's retry starts the count anew.
+    store.move(job_id, JobState.PENDING, actor="ann")
+    assert reach(job_id, JobState.RUNNING).restarts == 0
+
+
+def test_a_restart_waits_a_moment(
+    supervisor: Supervisor, create: Create, launcher: Any, reach: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (600.0,))
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    launcher.drivers[0].signal_group(signal.SIGKILL)
+    reach(job_id, JobState.PENDING)
+
+    for _ in range(5):
+        supervisor.tick()
+
+    assert len(launcher.launched) == 1
+
+
+def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
+    supervisor: Supervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
+) -> None:
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    error = {"code": "query_failed", "message": "division by zero"}
+    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, error))
+
+    assert reach(job_id, JobState.FAILED).restarts == 0
+    supervisor.tick()
+    assert len(launcher.launched) == 1
+
+
+def test_a_driver_that_said_how_it_ended_before_it_died_is_believed(
+    supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+) -> None:
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    error = {"code": "query_failed", "message": "division by zero"}
+    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, error))
+    launcher.drivers[0].signal_group(signal.SIGKILL)
+
+    failed = reach(job_id, JobState.FAILED)
+
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.message) == ("query_failed", "division by zero")
+
+
+def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_stops(
+    store: JobStore,
+    supervisor: Supervisor,
+    create: Create,
+    reach: Any,
+    no_waiting: None,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jobs.following._SILENCE_SECONDS", 0.5)
+    job_id = create()
+    store.claim(KIND, "another", limit=1, lease_seconds=-1)
+    store.begin_attempt(job_id, owner="another")
+    folder = supervisor.folder(job_id)
+    folder.write_control(Control(1, Order.RUN))
+    store.move(job_id, JobState.RUNNING, actor="refeed", driver=Process(1, 1, "another machine's boot"))
+
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        folder.beat(1)
+        supervisor.tick()
+    assert (store.get(job_id).state, store.get(job_id).epoch) == (JobState.RUNNING, 1)
+
+    again = reach(job_id, JobState.PENDING)
+    assert again.restarts == 1
+    assert "not been heard of" in str(store.list_events(job_id)[-1].why)
+    assert reach(job_id, JobState.RUNNING).epoch == 2
+    assert not folder.may_go_on(1)
+
+
+def test_a_job_whose_files_are_removed_while_it_runs_fails_and_says_so(
+    supervisor: Supervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
+) -> None:
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    shutil.rmtree(supervisor.folder(job_id).path)
+    launcher.drivers[0].signal_group(signal.SIGKILL)
+
+    failed = reach(job_id, JobState.FAILED)
+
+    assert failed.error is not None
+    assert failed.error.code == "selection_gone"

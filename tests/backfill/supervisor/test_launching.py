@@ -1,0 +1,128 @@
+"""How jobs come to have a driver, and how those that wait get their turn."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backfill.chores import KIND
+from backfill.supervisor import Supervisor
+from jobs.folder import Control, Order, Outcome
+from jobs.progress import CheckpointFolder, SliceCheckpoint
+from jobs.store import JobStore
+from model.errors import LaunchError
+from model.job import JobState, new_job_id
+
+Wait = Callable[..., None]
+Create = Callable[..., str]
+
+
+def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(
+    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+) -> None:
+    job_id = create()
+    running = reach(job_id, JobState.RUNNING)
+    folder = supervisor.folder(job_id)
+
+    assert launcher.launched[0].argument == f'{{"folder": "{folder.path}", "epoch": 1}}'
+    assert folder.read_control() == Control(1, Order.RUN)
+    assert running.driver == launcher.drivers[0]
+
+    checkpoints = CheckpointFolder(folder.progress)
+    checkpoints.create()
+    checkpoints.write(SliceCheckpoint(0, 1, offset=5, published=5))
+    supervisor.tick()
+    assert store.get(job_id).progress.published == 5
+
+    folder.write_outcome(Outcome(1, JobState.SUCCEEDED))
+    reach(job_id, JobState.SUCCEEDED)
+
+
+def test_a_launch_that_fails_fails_the_job(
+    supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+) -> None:
+    launcher.refuses = True
+    job_id = create()
+
+    failed = reach(job_id, JobState.FAILED)
+
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.message) == ("launch_failed", "There is no Spark today.")
+    assert not supervisor.folder(job_id).may_go_on(1)
+
+
+def test_only_so_many_run_and_the_oldest_waits_least(
+    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+) -> None:
+    jobs = sorted(create() for _ in range(3))
+    reach(jobs[0], JobState.RUNNING)
+    reach(jobs[1], JobState.RUNNING)
+    for _ in range(5):
+        supervisor.tick()
+    assert store.get(jobs[2]).state is JobState.PENDING
+
+    supervisor.folder(jobs[0]).write_outcome(Outcome(1, JobState.SUCCEEDED))
+
+    reach(jobs[2], JobState.RUNNING)
+    assert store.get(jobs[0]).state is JobState.SUCCEEDED
+
+
+def test_a_retried_job_runs_as_a_new_attempt(
+    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+) -> None:
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, {"code": "x", "message": "X."}))
+    reach(job_id, JobState.FAILED)
+
+    store.move(job_id, JobState.PENDING, actor="ann")
+
+    again = reach(job_id, JobState.RUNNING)
+    assert (again.epoch, again.error) == (2, None)
+    assert supervisor.folder(job_id).read_control() == Control(2, Order.RUN)
+
+
+def test_a_job_that_starts_paused_is_not_launched_and_can_be_cancelled(
+    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+) -> None:
+    job_id = create(state=JobState.PAUSED)
+    for _ in range(3):
+        supervisor.tick()
+    assert launcher.launched == []
+
+    store.move(job_id, JobState.CANCELLING, actor="ann")
+
+    reach(job_id, JobState.CANCELLED)
+
+
+def test_a_job_whose_files_were_removed_fails_and_says_so(store: JobStore, launcher: Any, reach: Any) -> None:
+    job_id = store.insert(new_job_id("bf"), KIND, {}, actor="ann").id
+
+    failed = reach(job_id, JobState.FAILED)
+
+    assert failed.error is not None
+    assert failed.error.code == "selection_gone"
+    assert launcher.launched == []
+
+
+def test_a_job_that_waits_for_spark_stays_pending_when_the_service_ends(
+    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_starting, is_over = threading.Event(), threading.Event()
+
+    def prepare() -> None:
+        is_starting.set()
+        assert is_over.wait(20)
+        raise LaunchError("Spark was stopped while it started.")
+
+    monkeypatch.setattr(launcher, "prepare", prepare)
+    job_id = create()
+    supervisor.tick()
+    assert is_starting.wait(20)
+
+    supervisor.stop()
+    is_over.set()
+    supervisor.join()
+
+    assert store.get(job_id).state is JobState.PENDING

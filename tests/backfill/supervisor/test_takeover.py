@@ -1,0 +1,171 @@
+"""Several supervisors of one job store: who drives a job, and who takes it over."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.chores import KIND
+from backfill.supervisor import Supervisor
+from jobs.folder import Control, Order, Outcome
+from jobs.owner import Owner
+from jobs.store import JobStore
+from model.job import JobState
+from model.process import Process
+
+Wait = Callable[..., None]
+Create = Callable[..., str]
+
+
+def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
+    store: JobStore,
+    supervisor: Supervisor,
+    create: Create,
+    launcher: Any,
+    reach: Any,
+    *,
+    tmp_path: Path,
+    wait_for: Wait,
+    no_waiting: None,
+) -> None:
+    alive, dead = create(), create()
+    reach(alive, JobState.RUNNING)
+    driver = reach(dead, JobState.RUNNING).driver
+    waiting = create()
+    supervisor.stop()
+    supervisor.join()
+    assert driver is not None
+    driver.signal_group(signal.SIGKILL)
+
+    another = Supervisor(store, launcher, tmp_path, max_running=2)
+    another.start()
+    try:
+        wait_for(lambda: store.get(dead).restarts == 1, "the dead one is to start again")
+        wait_for(lambda: store.get(dead).state is JobState.RUNNING, "it runs before the one that came later")
+        assert store.get(alive).epoch == 1
+        assert store.get(waiting).state is JobState.PENDING
+        assert len(launcher.launched) == 3
+    finally:
+        another.stop()
+        another.join()
+
+
+def test_an_attempt_that_a_dying_service_began_is_begun_again_and_fences_the_first(
+    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+) -> None:
+    job_id = create()
+    # Epoch 1 was given and its driver perhaps started, then the service died.
+    store.begin_attempt(job_id)
+    supervisor.folder(job_id).write_control(Control(1, Order.RUN))
+
+    assert reach(job_id, JobState.RUNNING).epoch == 2
+    assert not supervisor.folder(job_id).may_go_on(1)
+
+
+def test_two_supervisors_share_the_work_and_no_job(
+    store: JobStore, create: Create, launcher: Any, reach: Any, tmp_path: Path
+) -> None:
+    first, second = create(), create()
+    another = Supervisor(store, launcher, tmp_path, max_running=2)
+    reach(first, JobState.RUNNING)
+    reach(second, JobState.RUNNING)
+    third = create()
+
+    # Two may run in all, whoever launches them.
+    for _ in range(3):
+        another.tick()
+    assert store.get(third).state is JobState.PENDING
+    assert len(launcher.launched) == 2
+
+    another.stop()
+    another.join()
+
+
+def test_a_job_whose_supervisor_is_stopped_is_taken_over_with_its_driver(
+    create: Create, store: JobStore, launcher: Any, tmp_path: Path, wait_for: Wait
+) -> None:
+    """A process that is stopped can't be told from a slow one, so its lease has to expire."""
+    first = Supervisor(store, launcher, tmp_path, max_running=2, lease_seconds=0.2)
+    second = Supervisor(store, launcher, tmp_path, max_running=2)
+    job_id = create()
+
+    def tick_first() -> bool:
+        first.tick()
+        return store.get(job_id).state is JobState.RUNNING
+
+    wait_for(tick_first, "the first one launches it")
+    owner = store.get(job_id).lease_owner
+
+    def tick_second() -> bool:
+        second.tick()
+        return store.get(job_id).lease_owner not in {owner, None}
+
+    wait_for(tick_second, "the second one takes it over")
+    second.folder(job_id).write_outcome(Outcome(1, JobState.SUCCEEDED))
+    # The first one wakes up late, and finds that it is none of its business.
+    first.tick()
+    assert store.get(job_id).state is JobState.RUNNING
+    second.tick()
+
+    assert store.get(job_id).state is JobState.SUCCEEDED
+    assert len(launcher.launched) == 1
+    for one in (first, second):
+        one.stop()
+        one.join()
+
+
+def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(
+    store: JobStore, create: Create, reach: Any
+) -> None:
+    gone = Owner(Owner.current().host, replace(Owner.current().process, start_ticks=1))
+    job_id = create()
+    assert store.claim(KIND, str(gone), limit=1, lease_seconds=600)
+
+    assert reach(job_id, JobState.RUNNING).lease_owner != str(gone)
+
+
+def test_a_job_of_a_process_elsewhere_is_left_to_it(
+    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any
+) -> None:
+    elsewhere = Owner("far-away", replace(Owner.current().process, boot_id="another"))
+    job_id = create()
+    assert store.claim(KIND, str(elsewhere), limit=1, lease_seconds=600)
+
+    for _ in range(3):
+        supervisor.tick()
+
+    assert store.get(job_id).state is JobState.PENDING
+    assert launcher.launched == []
+
+
+def test_a_launch_that_was_overtaken_leaves_no_driver_behind(
+    store: JobStore,
+    supervisor: Supervisor,
+    create: Create,
+    launcher: Any,
+    wait_for: Wait,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While this one was stopped in the middle of a launch, another one took the job and launched it."""
+    job_id = create()
+    launch = launcher.launch
+
+    def launch_late(what: Any) -> Process:
+        store.release(job_id, store.get(job_id).lease_owner)
+        store.claim(KIND, "another", limit=9, lease_seconds=600)
+        epoch = store.begin_attempt(job_id, owner="another").epoch
+        supervisor.folder(job_id).write_control(Control(epoch, Order.RUN))
+        return launch(what)
+
+    monkeypatch.setattr(launcher, "launch", launch_late)
+    supervisor.tick()
+    wait_for(lambda: bool(launcher.drivers) and not launcher.drivers[0].is_alive, "the late driver is ended")
+    supervisor.tick()
+
+    job = store.get(job_id)
+    assert (job.state, job.epoch, job.lease_owner) == (JobState.PENDING, 2, "another")
+    assert supervisor.folder(job_id).read_control() == Control(2, Order.RUN)

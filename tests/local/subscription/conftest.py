@@ -1,0 +1,86 @@
+"""A subscription over files of its own, with a clock that a test turns by hand."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.pubsub_v1 import types
+
+from local.acklog import AckLog
+from local.filters import parse_filter
+from local.segments import MessageLog
+from local.subscription import Rules, Subscription
+from local.wire import parse_ack_ids
+
+PubsubMessage = types.PubsubMessage.pb()
+PullResponse = types.PullResponse.pb()
+DAY = 86_400.0
+
+
+class Bench:
+    """A subscription with a clock that a test turns by hand."""
+
+    def __init__(self, folder: Path, *, ordered: bool = False, text: str = "", deadline: int = 10) -> None:
+        self.now = 1000.0
+        self.folder = folder
+        self.options = {"ordered": ordered, "text": text, "deadline": deadline}
+        self.log = MessageLog(folder / "log", 10**15, segment_bytes=2000)
+        self.opened: list[AckLog] = []
+        self.open()
+
+    def open(self) -> None:
+        """Begin anew on the same files, as after a kill: what was open before is closed by :meth:`close` only."""
+        self.acks = AckLog(self.folder / "acks", 0)
+        self.opened.append(self.acks)
+        self.subscription = Subscription(
+            1,
+            self.log,
+            self.acks,
+            parse_filter(self.options["text"]),
+            Rules(self.options["deadline"], 7 * DAY),
+            ordered=self.options["ordered"],
+            clock=lambda: self.now,
+        )
+
+    def close(self) -> None:
+        while self.opened:
+            self.opened.pop().close()
+
+    def publish(self, *texts: str, key: str = "", **attributes: str) -> None:
+        self.log.append(
+            [
+                PubsubMessage(data=t.encode(), ordering_key=key, attributes=attributes).SerializeToString()
+                for t in texts
+            ]
+        )
+
+    def pull(self, count: int = 100, max_bytes: int = 1_000_000, **options: int) -> dict[str, str]:
+        """Return the ack id of each delivered text."""
+        raw = self.subscription.take(count, max_bytes, **options)
+        return {m.message.data.decode(): m.ack_id for m in PullResponse.FromString(raw).received_messages}
+
+    def ack(self, *ack_ids: str) -> None:
+        self.subscription.acknowledge(parse_ack_ids(ack_ids))
+
+    def extend(self, seconds: int, *ack_ids: str) -> None:
+        self.subscription.modify_ack_deadline(parse_ack_ids(ack_ids), seconds)
+
+
+@pytest.fixture
+def open_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """Open one with other options, or in another folder; all are closed at the end."""
+    opened: list[Bench] = []
+
+    def open_one(folder: Path = tmp_path, **options: Any) -> Bench:
+        opened.append(Bench(folder, **options))
+        return opened[-1]
+
+    yield open_one
+    for bench in opened:
+        bench.close()
+
+
+@pytest.fixture
+def bench(open_bench: Callable[..., Bench]) -> Bench:
+    return open_bench()

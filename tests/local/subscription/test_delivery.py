@@ -1,0 +1,173 @@
+"""What a subscription gives, takes back and gives again, and what of it outlives a restart."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from local.wire import AckIds, parse_ack_ids
+
+
+def test_messages_come_once_in_order_and_not_again_while_leased(bench: Any) -> None:
+    bench.publish("a", "b", "c")
+    assert list(bench.pull(2)) == ["a", "b"]
+    assert list(bench.pull()) == ["c"]
+    assert bench.pull() == {}
+
+
+def test_an_unacknowledged_message_comes_back_after_its_deadline_and_only_it(bench: Any) -> None:
+    bench.publish("a", "b", "c")
+    got = bench.pull()
+    bench.ack(got["b"])
+    bench.now += 9.9
+    assert bench.pull() == {}
+    bench.now += 0.2
+    assert list(bench.pull()) == ["a", "c"]
+
+
+def test_a_nack_brings_a_message_back_at_once(bench: Any) -> None:
+    bench.publish("a", "b")
+    got = bench.pull()
+    bench.extend(0, got["a"])
+    assert list(bench.pull()) == ["a"]
+
+
+def test_more_time_is_more_time_and_less_is_less(bench: Any) -> None:
+    bench.publish("a", "b", "c")
+    got = bench.pull()
+    bench.extend(60, got["a"])
+    bench.extend(3, got["c"])
+    bench.now += 4
+    assert list(bench.pull()) == ["c"]
+    bench.now += 7
+    assert list(bench.pull()) == ["b"]
+    bench.now += 50
+    assert list(bench.pull()) == ["a", "b", "c"]
+
+
+def test_a_late_acknowledgement_counts_even_when_the_message_went_out_again(bench: Any) -> None:
+    bench.publish("a", "b")
+    first = bench.pull()
+    bench.now += 11
+    bench.ack(first["a"])
+    second = bench.pull()
+    assert list(second) == ["b"]
+    bench.ack(first["b"])
+    assert bench.subscription.floor == 2
+    bench.ack(second["b"])
+    bench.now += 11
+    assert bench.pull() == {}
+
+
+def test_an_acknowledgement_of_before_a_restart_counts_for_what_went_out_again(bench: Any) -> None:
+    bench.publish("a", "b")
+    before = bench.pull()
+    bench.open()
+    bench.pull()
+    bench.ack(before["a"])
+    bench.now += 11
+    assert list(bench.pull()) == ["b"]
+
+
+def test_an_acknowledgement_of_before_a_restart_counts(bench: Any) -> None:
+    bench.publish("a", "b", "c")
+    got = bench.pull()
+    bench.open()
+    bench.ack(got["b"])
+    assert list(bench.pull()) == ["a", "c"]
+
+
+def test_acknowledging_twice_or_out_of_thin_air_does_nothing(bench: Any) -> None:
+    bench.publish("a", "b")
+    got = bench.pull(1)
+    bench.ack(got["a"], got["a"])
+    bench.ack(got["a"])
+    bench.ack("0001" + "0" * 11 + "9" + got["a"][16:])
+    bench.ack("0001" + "f" * 12 + "f" * 16)
+    assert bench.subscription.floor == 1
+
+
+def test_ids_of_another_subscription_do_nothing(bench: Any) -> None:
+    bench.publish("a")
+    got = bench.pull()
+    bench.ack("0002" + got["a"][4:])
+    assert bench.subscription.floor == 0
+
+
+def test_no_ids_are_no_work(bench: Any) -> None:
+    empty: AckIds = parse_ack_ids([])
+    bench.subscription.acknowledge(empty)
+    bench.subscription.modify_ack_deadline(empty, 0)
+    assert bench.subscription.floor == 0
+
+
+def test_what_was_acknowledged_stays_so_over_a_restart_and_the_rest_comes_again(bench: Any) -> None:
+    bench.publish(*"abcdef")
+    got = bench.pull()
+    bench.ack(got["b"], got["e"], got["a"])
+    bench.open()
+    assert list(bench.pull()) == ["c", "d", "f"]
+
+
+def test_a_response_keeps_to_its_bytes_but_has_one_message_at_least(bench: Any) -> None:
+    bench.publish("x" * 900, "y" * 100, "z" * 100)
+    assert [text[0] for text in bench.pull(max_bytes=500)] == ["x"]
+    assert [text[0] for text in bench.pull(max_bytes=500)] == ["y", "z"]
+    bench.now += 11
+    assert [text[0] for text in bench.pull(max_bytes=1200)] == ["x", "y"]
+    assert [text[0] for text in bench.pull(max_bytes=1200)] == ["z"]
+
+
+def test_messages_that_come_back_go_before_new_ones_within_the_bytes(bench: Any) -> None:
+    bench.publish("a" * 300)
+    bench.pull()
+    bench.publish("b" * 300, "c" * 300)
+    bench.now += 11
+    assert [text[0] for text in bench.pull(max_bytes=800)] == ["a", "b"]
+    assert [text[0] for text in bench.pull()] == ["c"]
+
+
+def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(
+    bench: Any, wait_until: Callable[..., None]
+) -> None:
+    subscription = bench.subscription
+    woken: list[bool] = []
+
+    def wait(act: Callable[[], None]) -> None:
+        woken.clear()
+        thread = threading.Thread(target=lambda: (subscription.wait(20), woken.append(True)))
+        thread.start()
+        wait_until(lambda: subscription._waiters == 1, "the consumer waits")
+        act()
+        thread.join(5)
+        assert woken == [True]
+
+    wait(lambda: (bench.publish("a"), subscription.notify()))
+    got = bench.pull()
+    wait(lambda: bench.extend(0, got["a"]))
+    bench.pull()
+    bench.now += 9.95
+    subscription.wait(20)
+    bench.now += 0.1
+    assert list(bench.pull()) == ["a"]
+
+
+def test_leases_of_thousands_are_split_by_acks_and_deadlines(bench: Any) -> None:
+    bench.publish(*(f"{n}" for n in range(1000)))
+    got = bench.pull(1000)
+    ids = list(got.values())
+    bench.ack(*ids[::3], *ids[1::3])
+    bench.now += 11
+    assert len(bench.pull(2000)) == 333
+
+
+def test_late_acknowledgements_among_many_waiting_messages_take_out_the_right_ones(bench: Any) -> None:
+    bench.publish(*(f"{n}" for n in range(500)))
+    got = bench.pull(500)
+    bench.publish("new")
+    bench.now += 11
+    bench.subscription.read_backpressure()
+    bench.ack(*(got[f"{n}"] for n in (0, 7, 499)))
+    again = bench.pull(1000)
+    assert list(again) == [f"{n}" for n in range(500) if n not in {0, 7, 499}] + ["new"]
+    bench.ack(*again.values())
+    assert bench.subscription.floor == 501

@@ -1,0 +1,65 @@
+"""Ordering keys: one delivery of a key at a time, in order, over nacks and restarts."""
+
+from collections.abc import Callable
+from typing import Any
+
+OpenBench = Callable[..., Any]
+
+
+def test_ordered_keys_have_one_delivery_at_a_time(open_bench: OpenBench) -> None:
+    bench = open_bench(ordered=True)
+    bench.publish("a1", "a2", "a3", key="a")
+    bench.publish("b1", "b2", key="b")
+    bench.publish("free")
+    first = bench.pull(2)
+    assert list(first) == ["a1", "a2"]
+    assert list(bench.pull()) == ["b1", "b2", "free"]
+    assert bench.pull() == {}
+    bench.ack(first["a1"])
+    assert bench.pull() == {}
+    bench.ack(first["a2"])
+    assert list(bench.pull()) == ["a3"]
+
+
+def test_what_follows_a_message_that_comes_back_comes_back_too(open_bench: OpenBench) -> None:
+    bench = open_bench(ordered=True)
+    bench.publish("a1", "a2", "a3", "a4", key="a")
+    bench.publish("b1", key="b")
+    got = bench.pull()
+    bench.ack(got["a1"], got["a3"], got["b1"])
+    bench.extend(0, got["a2"])
+    again = bench.pull()
+    assert list(again) == ["a2", "a3", "a4"]
+    bench.ack(got["a4"])
+    bench.ack(again["a2"])
+    bench.now += 11
+    assert list(bench.pull()) == ["a3", "a4"]
+
+
+def test_an_expired_key_starts_again_in_order(open_bench: OpenBench) -> None:
+    bench = open_bench(ordered=True)
+    bench.publish("a1", "a2", key="a")
+    bench.pull(1)
+    bench.now += 11
+    got = bench.pull()
+    assert list(got) == ["a1", "a2"]
+    bench.ack(*got.values())
+    assert bench.subscription.floor == 2
+
+
+def test_an_acknowledgement_out_of_turn_is_not_kept_over_a_restart(open_bench: OpenBench) -> None:
+    bench = open_bench(ordered=True)
+    bench.publish("a1", "a2", key="a")
+    bench.ack(bench.pull()["a2"])
+    bench.open()
+    assert list(bench.pull()) == ["a1", "a2"]
+
+
+def test_a_late_acknowledgement_of_a_keys_first_message_counts(open_bench: OpenBench) -> None:
+    bench = open_bench(ordered=True)
+    bench.publish("a1", "a2", key="a")
+    got = bench.pull()
+    bench.now += 11
+    bench.subscription.read_backpressure()
+    bench.ack(got["a1"])
+    assert list(bench.pull()) == ["a2"]
