@@ -9,7 +9,7 @@ import typer
 from cli.invocation import command_settings
 from cli.parameters import parse_label
 from cli.terminal import err, out, print_json
-from model.errors import InputError
+from model.errors import InputError, TopicNotFoundError
 from model.message import backup_subscription_id, parse_resource_id, replay_filter, replay_token
 from model.settings import Settings
 
@@ -154,5 +154,5 @@ def _chosen_topics(settings: Settings, topics: Sequence[str] | None, label: str 
     with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
         found = pubsub.list_topics(label=pair)
     if not found and not topics:
-        raise InputError(f"No topic of project {settings.project} carries the label {label}.")
+        raise TopicNotFoundError(f"No topic of project {settings.project} carries the label {label}.", label=label)
     return list(dict.fromkeys([*(topics or ()), *found]))

@@ -8,7 +8,7 @@ import typer
 from cli.invocation import HomeGroup, command_settings
 from cli.services import configure_logging
 from cli.terminal import err, out, print_json, print_table
-from model.errors import InputError, SnapshotNotFoundError
+from model.errors import InputError, SnapshotNotFoundError, SubscriptionNotFoundError
 from model.message import (
     BACKUP_SNAPSHOT_PREFIX,
     backup_snapshot_id,
@@ -58,7 +58,7 @@ def snapshot(name: NameArgument, as_json: JsonOption = False) -> None:
             if subscription.id == backup_subscription_id(subscription.topic) and not subscription.detached
         ]
     if not made:
-        raise InputError("Nothing is attached: there is no subscription to make a snapshot of.")
+        raise SubscriptionNotFoundError("Nothing is attached: there is no subscription to make a snapshot of.")
     _print_snapshots(made, as_json=as_json)
 
 

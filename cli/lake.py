@@ -8,7 +8,7 @@ import typer
 
 from cli.invocation import HomeGroup, command_settings
 from cli.terminal import out, print_json
-from model.errors import InputError
+from model.errors import TableNotFoundError
 
 if TYPE_CHECKING:
     from connectors.lake.tables import LakeTable
@@ -39,9 +39,7 @@ def compact(table: TableOption = None, as_json: JsonOption = False) -> None:
 
 @app.command("vacuum")
 def vacuum(
-    keep_hours: Annotated[
-        int, typer.Option(help="Keep what any snapshot of so many hours names; 2 at least.")
-    ] = 24,
+    keep_hours: Annotated[int, typer.Option(min=2, help="Keep what any snapshot of so many hours names.")] = 24,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, say what would go.")] = False,
     table: TableOption = None,
     as_json: JsonOption = False,
@@ -83,7 +81,7 @@ def _open(table: str | None) -> "LakeTable":
     """Return the archive, or the table of rows that is named.
 
     Raises:
-        InputError: there is no such table.
+        TableNotFoundError: there is no such table.
     """
     from connectors.lake.archive import LakeArchive
     from connectors.lake.rows import RowTable
@@ -94,5 +92,5 @@ def _open(table: str | None) -> "LakeTable":
         return LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
     found = RowTable(settings.lake, table, settings.archive_partitioning)
     if not re.fullmatch(r"\w+\.\w+", table) or not found.exists():
-        raise InputError(f"There is no table {table} in {settings.lake}.")
+        raise TableNotFoundError(f"There is no table {table} in {settings.lake}.")
     return found

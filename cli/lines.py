@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from model.errors import InputError, InvalidNameError
+from model.errors import InputError, InvalidNameError, LineError
 from model.message import Message, parse_resource_id
 
 _KEYS: Final = {"topic", "attributes", "data", "data_base64", "ordering_key"}
@@ -25,7 +25,8 @@ def read_messages(path: Path, *, topic: str | None = None) -> Iterator[tuple[str
     line's.
 
     Raises:
-        InputError: a line is not that, or there is no such file; the message names the line.
+        LineError: a line is not that, or the file breaks off; the message names the line.
+        InputError: there is no such file.
     """
     with _open(path) as lines:
         try:
@@ -33,7 +34,7 @@ def read_messages(path: Path, *, topic: str | None = None) -> Iterator[tuple[str
                 if line.strip():
                     yield _parse_line(line, f"{path}, line {number}", topic)
         except (OSError, EOFError, gzip.BadGzipFile) as exc:
-            raise InputError(f"{path} can't be read to its end: {exc}") from exc
+            raise LineError(f"{path} can't be read to its end: {exc}") from exc
 
 
 @contextmanager
@@ -61,39 +62,39 @@ def _parse_line(line: bytes, where: str, topic: str | None) -> tuple[str, Messag
     try:
         fields = json.loads(line)
     except ValueError as exc:
-        raise InputError(f"{where}: not JSON in UTF-8: {exc}") from exc
+        raise LineError(f"{where}: not JSON in UTF-8: {exc}") from exc
     if not isinstance(fields, dict):
-        raise InputError(f"{where}: not a JSON object")
+        raise LineError(f"{where}: not a JSON object")
     unknown = fields.keys() - _KEYS
     if unknown:
-        raise InputError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_KEYS))}")
+        raise LineError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_KEYS))}")
     target = topic or fields.get("topic")
     if not isinstance(target, str):
-        raise InputError(f"{where}: no topic; put one on the line or give --topic")
+        raise LineError(f"{where}: no topic; put one on the line or give --topic")
     try:
         parse_resource_id(target)
     except InvalidNameError as exc:
-        raise InputError(f"{where}: {exc.message}") from exc
+        raise LineError(f"{where}: {exc.message}") from exc
     attributes = fields.get("attributes", {})
     if not isinstance(attributes, dict) or not all(isinstance(value, str) for value in attributes.values()):
-        raise InputError(f"{where}: attributes takes an object whose values are strings")
+        raise LineError(f"{where}: attributes takes an object whose values are strings")
     ordering_key = fields.get("ordering_key", "")
     if not isinstance(ordering_key, str):
-        raise InputError(f"{where}: ordering_key takes a string")
+        raise LineError(f"{where}: ordering_key takes a string")
     data = _payload(fields, where)
     if not data and not attributes:
-        raise InputError(f"{where}: a message takes data or an attribute, as Pub/Sub demands")
+        raise LineError(f"{where}: a message takes data or an attribute, as Pub/Sub demands")
     return target, Message(data, attributes, ordering_key=ordering_key)
 
 
 def _payload(fields: dict[str, Any], where: str) -> bytes:
     if "data" in fields and "data_base64" in fields:
-        raise InputError(f"{where}: data or data_base64, not both")
+        raise LineError(f"{where}: data or data_base64, not both")
     if "data_base64" in fields:
         try:
             return base64.b64decode(fields["data_base64"], validate=True)
         except (TypeError, ValueError, binascii.Error) as exc:
-            raise InputError(f"{where}: data_base64 is no base64: {exc}") from exc
+            raise LineError(f"{where}: data_base64 is no base64: {exc}") from exc
     if "data" not in fields:
         return b""
     try:

@@ -10,15 +10,24 @@ import typer
 from cli.invocation import command_settings
 from cli.lines import read_messages
 from cli.terminal import err, print_json
-from model.errors import InputError
-from model.message import Message
+from model.errors import LineError
+from model.message import Message, parse_resource_id
 from model.settings import Settings
 
 _BATCH_MESSAGES: Final = 1000
 
 
 def publish(
-    file: Annotated[Path, typer.Argument(help="ndjson, may be gzipped; - is stdin.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="ndjson, may be gzipped; - is stdin.",
+            show_default=False,
+            exists=True,
+            dir_okay=False,
+            allow_dash=True,
+        ),
+    ],
     topic: Annotated[str | None, typer.Option(help="Publish all to this topic, whatever the lines say.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -27,6 +36,8 @@ def publish(
     A line is {"topic", "attributes", "data" or "data_base64", "ordering_key"}. With a local Pub/Sub server
     missing topics are created. A bad line ends it; what stands before that line is published.
     """
+    if topic is not None:
+        parse_resource_id(topic)
     published: dict[str, int] = {}
     try:
         for batch in publish_all(command_settings(), read_messages(file, topic=topic)):
@@ -52,7 +63,7 @@ def publish_all(settings: Settings, messages: Iterable[tuple[str, Message]]) -> 
     """Publish ``messages`` in batches and yield each; within a topic they go out in their order.
 
     Raises:
-        InputError: a line is bad; what stands before it is published.
+        LineError: a line is bad; what stands before it is published.
         TopicNotFoundError: a topic does not exist and Pub/Sub is the real one.
         MessageRefusedError: Pub/Sub does not take a message.
         PubSubUnavailableError: nobody answers.
@@ -72,14 +83,14 @@ def publish_all(settings: Settings, messages: Iterable[tuple[str, Message]]) -> 
             batch = waiting.pop(topic)
             return PublishedBatch(topic, batch, publishers[topic].publish(batch))
 
-        fault: InputError | None = None
+        fault: LineError | None = None
         try:
             for topic, message in messages:
                 batch = waiting.setdefault(topic, [])
                 batch.append(message)
                 if len(batch) == _BATCH_MESSAGES:
                     yield send(topic)
-        except InputError as exc:
+        except LineError as exc:
             fault = exc
         # What was read before a bad line goes out too.
         for topic in list(waiting):

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -11,8 +11,12 @@ from rich.text import Text
 
 from model.errors import (
     ApiUnavailableError,
+    InputError,
+    InvalidNameError,
+    LineError,
     PubSubUnavailableError,
     RefeedError,
+    RequestInvalidError,
     RequestRefusedError,
     SettingsError,
     WarehouseUnavailableError,
@@ -38,7 +42,11 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 def exit_code_of(error: RefeedError) -> ExitCode:
     """Return the exit code of a command that ended with ``error``."""
-    if isinstance(error, SettingsError):
+    # A bad line is in what was to be read, not in what was typed; what stands before it may be published.
+    if isinstance(error, LineError):
+        return ExitCode.FAILED
+    # What the API finds invalid is a RequestRefusedError; this was found here, in arguments, options and settings.
+    if isinstance(error, SettingsError | InputError | InvalidNameError | RequestInvalidError):
         return ExitCode.WRONG_USAGE
     if isinstance(error, ApiUnavailableError | PubSubUnavailableError | WarehouseUnavailableError):
         return ExitCode.UNAVAILABLE
@@ -63,6 +71,16 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one JSON value on one line of stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
+
+
+def print_log(texts: Iterable[str], *, as_json: bool) -> None:
+    """Print a log as it comes or, when it has ended, as one list of lines."""
+    if as_json:
+        print_json({"lines": "".join(texts).splitlines()})
+        return
+    for text in texts:
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -10,7 +10,7 @@ import structlog
 from connectors.dataproc.batches import BatchState, BatchView
 from jobs.files import Files
 from jobs.launcher import Launch
-from model.errors import LaunchError
+from model.errors import CredentialsMissingError, LaunchError
 from model.process import Batch, Driver, Process
 
 _LOG: Final = structlog.get_logger()
@@ -79,6 +79,8 @@ class DataprocLauncher:
         if not self._is_prepared:
             try:
                 self._folder.write(_MAIN_FILE, _MAIN)
+            except CredentialsMissingError:
+                raise
             except OSError as exc:
                 raise LaunchError(f"{self._folder} can't be written to: {exc}") from exc
             self._is_prepared = True

@@ -41,6 +41,15 @@ class InvalidNameError(RefeedError):
     code = "name_invalid"
 
 
+class CredentialsMissingError(RefeedError):
+    """No Google credentials were found; run 'gcloud auth application-default login'.
+
+    One code whichever of Google's services asks for them; the class of each is one of that service's errors too.
+    """
+
+    code = "credentials_missing"
+
+
 class PubSubError(RefeedError):
     """Pub/Sub answered with an error."""
 
@@ -53,6 +62,10 @@ class PubSubUnavailableError(PubSubError):
 
     code = "pubsub_unavailable"
     is_transient = True
+
+
+class PubSubCredentialsError(CredentialsMissingError, PubSubError):
+    """No Google credentials were found to call Pub/Sub with; run 'gcloud auth application-default login'."""
 
 
 class TopicNotFoundError(PubSubError):
@@ -133,10 +146,8 @@ class WarehousePermissionError(WarehouseError):
     code = "warehouse_permission_denied"
 
 
-class CredentialsMissingError(WarehouseError):
-    """No Google credentials were found; run 'gcloud auth application-default login'."""
-
-    code = "credentials_missing"
+class WarehouseCredentialsError(CredentialsMissingError, WarehouseError):
+    """No Google credentials were found to call BigQuery with; run 'gcloud auth application-default login'."""
 
 
 class TableNotFoundError(WarehouseError):
@@ -179,6 +190,10 @@ class FolderUnavailableError(RefeedError, OSError):
     """The storage that holds the jobs' folders does not answer, or refuses; REFEED_JOBS_FOLDER names it."""
 
     code = "folder_unavailable"
+
+
+class FolderCredentialsError(CredentialsMissingError, FolderUnavailableError):
+    """No Google credentials were found to reach the bucket with; run 'gcloud auth application-default login'."""
 
 
 class QueryError(RefeedError):
@@ -385,6 +400,10 @@ class LaunchError(RefeedError):
     code = "launch_failed"
 
 
+class LaunchCredentialsError(CredentialsMissingError, LaunchError):
+    """No Google credentials were found to start a batch with; run 'gcloud auth application-default login'."""
+
+
 class JavaNotFoundError(RefeedError):
     """No Java 17 or 21 was found; set JAVA_HOME, or reinstall Refeed so that it brings its own."""
 
@@ -398,9 +417,13 @@ class PortTakenError(RefeedError):
 
 
 class InputError(RefeedError):
-    """The input is not what this command reads."""
+    """The command was given what it does not take."""
 
     code = "input_invalid"
+
+
+class LineError(InputError):
+    """A line of the input is not what this command reads."""
 
 
 class ProcessEndedError(RefeedError):

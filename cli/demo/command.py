@@ -26,7 +26,14 @@ _STANDIN: Final = ("BIGQUERY_EMULATOR_HOST", "REFEED_BIGQUERY_STORAGE_HOST")
 def demo(
     *,
     input_file: Annotated[
-        Path | None, typer.Option("--input", help="Publish these lines, as 'refeed publish' reads them.")
+        Path | None,
+        typer.Option(
+            "--input",
+            help="Publish these lines, as 'refeed publish' reads them.",
+            exists=True,
+            dir_okay=False,
+            allow_dash=True,
+        ),
     ] = None,
     messages: Annotated[int, typer.Option(min=1, help="How many messages to make up.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same messages.")] = 1,

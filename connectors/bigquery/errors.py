@@ -11,9 +11,9 @@ import requests.exceptions
 from google.api_core import exceptions as api
 
 from model.errors import (
-    CredentialsMissingError,
     QuotaExceededError,
     TableNotFoundError,
+    WarehouseCredentialsError,
     WarehouseError,
     WarehousePermissionError,
     WarehouseUnavailableError,
@@ -63,7 +63,7 @@ def error_from(exc: Exception, what: str, role: str = DATA_ROLE) -> WarehouseErr
     """Return our error for ``exc``; ``what`` names the call in words, ``role`` is what a refused caller lacks."""
     text = f"{what}: {getattr(exc, 'message', None) or exc}"
     if isinstance(exc, google.auth.exceptions.DefaultCredentialsError | google.auth.exceptions.RefreshError):
-        return CredentialsMissingError(
+        return WarehouseCredentialsError(
             "No valid Google credentials were found: run 'gcloud auth application-default login', or set "
             f"BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST to use a stand-in ({text})."
         )

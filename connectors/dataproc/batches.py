@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from model.errors import LaunchError, SettingsError
+from model.errors import LaunchCredentialsError, LaunchError, SettingsError
 
 EDITOR_ROLE: Final = "roles/dataproc.editor"
 ACCOUNT_ROLE: Final = "roles/iam.serviceAccountUser"
@@ -207,7 +207,7 @@ def _our_errors(what: str, place: BatchPlace) -> Iterator[None]:
     try:
         yield
     except google.auth.exceptions.GoogleAuthError as exc:
-        raise LaunchError(
+        raise LaunchCredentialsError(
             f"No valid Google credentials were found: run 'gcloud auth application-default login' ({what}: {exc})."
         ) from exc
     except api.GoogleAPIError as exc:

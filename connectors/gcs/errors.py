@@ -8,7 +8,7 @@ import google.auth.exceptions
 import requests.exceptions
 from google.api_core import exceptions as api
 
-from model.errors import FolderUnavailableError
+from model.errors import FolderCredentialsError, FolderUnavailableError
 
 # "IAM roles for Cloud Storage": reads, writes, lists and deletes objects, and no bucket.
 BUCKET_ROLE: Final = "roles/storage.objectUser"
@@ -24,7 +24,7 @@ def error_from(exc: Exception, what: str) -> OSError:
     """Return our error for ``exc``; ``what`` names the object. One that is not there is a FileNotFoundError."""
     text = f"{what}: {getattr(exc, 'message', None) or exc}"
     if isinstance(exc, google.auth.exceptions.DefaultCredentialsError | google.auth.exceptions.RefreshError):
-        return FolderUnavailableError(
+        return FolderCredentialsError(
             f"No valid Google credentials were found: run 'gcloud auth application-default login' ({text})."
         )
     if isinstance(exc, api.NotFound):

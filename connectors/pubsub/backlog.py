@@ -9,7 +9,13 @@ import grpc
 
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.errors import error_from
-from model.errors import MonitoringMissingError, PubSubError, PubSubUnavailableError, SubscriptionNotFoundError
+from model.errors import (
+    MonitoringMissingError,
+    PubSubCredentialsError,
+    PubSubError,
+    PubSubUnavailableError,
+    SubscriptionNotFoundError,
+)
 
 _STATS_METHOD: Final = "/refeed.local.Stats/Get"
 _TIMEOUT_SECONDS: Final = 10.0
@@ -112,7 +118,10 @@ class MonitoredBacklog:
         try:
             return cls(MetricServiceClient(), subscription_path)
         except google.auth.exceptions.DefaultCredentialsError as exc:
-            raise PubSubError("No Google credentials were found to read the age of a backlog with.") from exc
+            raise PubSubCredentialsError(
+                "No Google credentials were found to read the age of a backlog with: run "
+                "'gcloud auth application-default login'."
+            ) from exc
 
     def read_oldest_unacked_seconds(self) -> float:
         """Return the latest sample in seconds, 0 when there is none: the metric is silent while nothing waits."""

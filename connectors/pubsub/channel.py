@@ -4,7 +4,7 @@ from typing import Final
 
 import grpc
 
-from model.errors import PubSubError
+from model.errors import PubSubCredentialsError
 
 _ENDPOINT: Final = "pubsub.googleapis.com:443"
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
@@ -17,6 +17,8 @@ _CHANNEL_OPTIONS: Final = (
     # An answer that refuses ack ids (exactly-once delivery) names each of them in its metadata; gRPC takes 8 KiB.
     ("grpc.max_metadata_size", 2 * 1024 * 1024),
     ("grpc.absolute_max_metadata_size", 4 * 1024 * 1024),
+    # Channels that ask for the same would share a connection, and its limit of calls at a time.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     # A server that restarts on the same port is found again within a second, not after a minute of back-off.
@@ -32,7 +34,7 @@ def open_channel(emulator_host: str | None) -> grpc.Channel:
     this one has them in both cases.
 
     Raises:
-        PubSubError: there are no credentials.
+        PubSubCredentialsError: there are none.
     """
     if emulator_host is not None:
         return grpc.insecure_channel(emulator_host, options=_CHANNEL_OPTIONS)
@@ -45,7 +47,7 @@ def open_channel(emulator_host: str | None) -> grpc.Channel:
     try:
         credentials, _ = google.auth.default(scopes=_SCOPES)
     except google.auth.exceptions.DefaultCredentialsError as exc:
-        raise PubSubError(
+        raise PubSubCredentialsError(
             "No Google credentials were found: run 'gcloud auth application-default login', or set "
             "PUBSUB_EMULATOR_HOST to use a local Pub/Sub server."
         ) from exc

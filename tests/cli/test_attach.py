@@ -45,7 +45,7 @@ def test_another_deployment_s_secret_is_refused(
 
 def test_a_wrong_name_attaches_none_of_them(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
     result = refeed("attach", "orders", "1orders")
-    assert result.code == 1
+    assert result.code == 2
     assert "name_invalid" in result.err
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         assert pubsub.list_topics() == []
@@ -58,9 +58,20 @@ def test_topics_are_attached_by_a_label(refeed: Callable[..., Any], pubsub_serve
         pubsub.label_topic("orders", {"backup": "yes"})
         assert refeed("attach", "--label", "backup=yes").code == 0
         assert [s.topic for s in pubsub.list_subscriptions()] == ["orders"]
-        assert "carries the label" in refeed("attach", "--label", "backup=no").err
+        nothing = refeed("attach", "--label", "backup=no")
+        assert (nothing.code, "carries the label" in nothing.err) == (1, True)
         assert "takes key=value" in refeed("attach", "--label", "backup").err
         assert "Name a topic" in refeed("attach").err
+
+
+def test_without_credentials_it_says_what_every_other_command_says(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    result = refeed("attach", "orders")
+    assert result.code == 1
+    assert result.err.startswith("error credentials_missing")
+    assert "gcloud auth application-default login" in result.err
 
 
 def test_what_differs_is_said_and_mended_only_when_asked(

@@ -78,7 +78,7 @@ def test_a_declared_table_can_be_read(refeed: Callable[..., Any]) -> None:
     assert (answer["verdict"], answer["tables"], answer["lake"]) == ("accept", ["ops.dead"], [])
     assert answer["window"] == {"from": "2026-01-01T00:00:00+00:00", "to": "2026-01-02T00:00:00+00:00"}
     assert "table_not_allowed" in refeed("sql", "check", text).out
-    assert refeed("sql", "check", text, "--table-schema", "ops.dead").code == 1
+    assert refeed("sql", "check", text, "--table-schema", "ops.dead").code == 2
 
 
 def test_a_listed_table_is_looked_up_in_the_lake(

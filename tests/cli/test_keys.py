@@ -62,7 +62,7 @@ def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path)
 def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed: Callable[..., Any]) -> None:
     wrong = refeed("keys", "create", "c\ti", "--scope", "root", "--topic", "no topic")
 
-    assert wrong.code == 1
+    assert wrong.code == 2
     assert [line in wrong.err for line in ("/name", "/scopes", "/topics")] == [True] * 3
     assert json.loads(refeed("keys", "list", "--json").out) == []
 

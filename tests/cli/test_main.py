@@ -91,6 +91,34 @@ def test_an_error_is_one_line_with_its_code_and_no_traceback(
     assert result.err == "error topic_not_found  No topic [orders] here.\n"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("attach",),
+        ("attach", "1orders"),
+        ("attach", "--label", "backup"),
+        ("backup", "snapshot", "Monday"),
+        ("backfill", "change", "bf_1"),
+        ("backfill", "create", "SELECT 1", "--topic", "t", "--param", "day"),
+        ("backfill", "create", "@/no/such/file", "--topic", "t"),
+        ("init", "--location", "EU"),
+        ("keys", "create", "ci", "--scope", "fly"),
+        ("merge", "--dry-run", "list"),
+        ("merge", "--since", "yesterday"),
+        ("query",),
+        ("query", "SELECT 1", "--param", "day:DATE:2026-01-01", "--param", "day:DATE:2026-01-02"),
+        ("registry", "diff", "orders.txt"),
+        ("sql", "check", "SELECT 1", "--table-schema", "nothing"),
+    ],
+)
+def test_what_a_command_does_not_take_is_wrong_usage(
+    refeed: Callable[..., Any], arguments: tuple[str, ...]
+) -> None:
+    result = refeed(*arguments)
+    assert result.code == 2, result.err
+    assert result.err.startswith("error ")
+
+
 def test_wrong_settings_are_wrong_usage_and_all_named(
     refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

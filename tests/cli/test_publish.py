@@ -47,6 +47,20 @@ def test_what_stands_before_a_bad_line_is_published(
     assert json.loads(result.out) == {"published": 1, "topics": {"orders": 1}}
 
 
+def test_a_topic_that_is_no_name_is_a_wrong_command_line_and_nothing_is_read(
+    refeed: Callable[..., Any], tmp_path: Path
+) -> None:
+    result = refeed("publish", write_lines(tmp_path / "m", {"data": 1}), "--topic", "goog.x")
+    assert result.code == 2
+    assert "name_invalid" in result.err
+
+
+def test_a_file_that_is_not_there_is_a_wrong_command_line(refeed: Callable[..., Any], tmp_path: Path) -> None:
+    result = refeed("publish", str(tmp_path / "not there"))
+    assert result.code == 2
+    assert "does not exist" in result.err
+
+
 def test_nobody_there_is_unavailable(
     refeed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

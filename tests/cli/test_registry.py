@@ -87,5 +87,5 @@ def test_the_registry_itself_is_checked_without_files(refeed, files, settings):
 def test_a_file_that_is_neither_is_refused(refeed, tmp_path):
     (tmp_path / "shop.proto").write_text("")
     result = refeed("registry", "check", str(tmp_path / "shop.proto"))
-    assert result.code == 1
+    assert result.code == 2
     assert "neither sources.yaml nor a descriptor set" in result.err

@@ -44,7 +44,7 @@ def test_an_api_without_credentials_says_what_to_do_in_one_line(
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     result = refeed("api", "--port", str(free_port()))
     assert result.code == 1
-    assert result.err.startswith("error pubsub_error")
+    assert result.err.startswith("error credentials_missing")
     assert "PUBSUB_EMULATOR_HOST" in result.err
     assert "Traceback" not in result.err
 

@@ -5,8 +5,12 @@ import pytest
 from cli.terminal import ExitCode, exit_code_of, print_error, print_json, print_table
 from model.errors import (
     ApiUnavailableError,
+    InputError,
+    InvalidNameError,
+    LineError,
     PubSubUnavailableError,
     RefeedError,
+    RequestInvalidError,
     RequestRefusedError,
     SettingsError,
     WarehouseError,
@@ -19,6 +23,10 @@ from sql.violation import QueryRefusedError, Violation
     [
         (WarehouseError(), ExitCode.FAILED),
         (SettingsError(), ExitCode.WRONG_USAGE),
+        (InputError(), ExitCode.WRONG_USAGE),
+        (InvalidNameError(), ExitCode.WRONG_USAGE),
+        (RequestInvalidError(), ExitCode.WRONG_USAGE),
+        (LineError(), ExitCode.FAILED),
         (ApiUnavailableError(), ExitCode.UNAVAILABLE),
         (PubSubUnavailableError(), ExitCode.UNAVAILABLE),
         (RequestRefusedError(), ExitCode.REFUSED),

@@ -191,8 +191,9 @@ def test_without_a_login_it_says_how_to_get_one(
     (tmp_path / "jobs").mkdir()
     launcher = DataprocLauncher(Batches(PLACE), open_files(tmp_path / "jobs"), {}, {})
 
-    with pytest.raises(LaunchError, match="gcloud auth application-default login"):
+    with pytest.raises(LaunchError, match="gcloud auth application-default login") as refused:
         launch(launcher)
+    assert refused.value.code == "credentials_missing"
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from google.api_core import exceptions as api
 
 from connectors.bigquery.errors import JOB_ROLE, Patience, error_from, our_errors, retry_passing
 from model.errors import (
-    CredentialsMissingError,
     QuotaExceededError,
     TableNotFoundError,
+    WarehouseCredentialsError,
     WarehouseError,
     WarehousePermissionError,
     WarehouseUnavailableError,
@@ -39,8 +39,8 @@ def forbidden(reason: str) -> api.Forbidden:
         (requests.exceptions.ChunkedEncodingError("x"), WarehouseUnavailableError),
         (api.NotFound("x"), TableNotFoundError),
         (api.InvalidArgument("x"), WarehouseError),
-        (google.auth.exceptions.DefaultCredentialsError("x"), CredentialsMissingError),
-        (google.auth.exceptions.RefreshError("x"), CredentialsMissingError),
+        (google.auth.exceptions.DefaultCredentialsError("x"), WarehouseCredentialsError),
+        (google.auth.exceptions.RefreshError("x"), WarehouseCredentialsError),
         (google.auth.exceptions.TransportError("x"), WarehouseUnavailableError),
     ],
 )
