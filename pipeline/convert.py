@@ -1,19 +1,23 @@
 """From one message's JSON object to one row of values, by functions that are built once a schema."""
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
 from pipeline.mapping import FieldPlan, listed
+from pipeline.paths import field_name, map_place
 from pipeline.transforms import compile_transforms
 from pipeline.values import (
+    EXACT,
     Convert,
     UnknownValueError,
     enum_name,
     enum_number,
     from_text,
     name_of,
+    number_text,
     to_bool,
     to_bytes,
     to_float,
@@ -27,6 +31,7 @@ from pipeline.values import (
 
 # What some databases write for "no date": a coalesce passes it over.
 _NO_DATE: Final = "0001-01-01"
+_INFINITY: Final = float("inf")
 _FAULTS: Final = (ValueError, TypeError, ArithmeticError, AttributeError)
 
 
@@ -45,8 +50,8 @@ class Findings:
 Record = Callable[[Mapping[str, Any], str, Findings], Any]
 _Nested = Callable[[Any, str, Findings], Any]
 # Where the value of one JSON name goes (None: nowhere), the type of a value that is taken as it is, what reads any
-# other, whether that is told the path too, the field's other name in JSON, and the field.
-_Slot = tuple[int | str | None, type | None, Convert | _Nested, bool, str | None, FieldPlan]
+# other, whether that is told the path too, the field's other name in JSON, its name in paths, and the field.
+_Slot = tuple[int | str | None, type | None, Convert | _Nested, bool, str | None, str, FieldPlan]
 
 
 def visible(plans: Sequence[FieldPlan]) -> list[FieldPlan]:
@@ -77,22 +82,26 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
         for key, value in source.items():
             slot = slots.get(key)
             if slot is None:
-                findings.unknown[prefix + key] = value
+                findings.unknown[prefix + field_name(key)] = value
                 continue
-            place, as_it_is, read, is_told, twin, _ = slot
-            if value is None or place is None:
+            place, as_it_is, read, is_told, twin, label, plan = slot
+            if value is None and not plan.holds_null:
+                continue
+            if place is None:
+                if is_told:
+                    read(value, prefix + label, findings)  # type: ignore[call-arg]
                 continue
             if twin is not None and twin in source:
-                raise WrongTypeError(f"{prefix}{key}: comes as {twin} too")
+                raise WrongTypeError(f"{prefix}{label}: comes as {twin} too")
             if type(value) is as_it_is:
                 values[place] = value
                 continue
             try:
-                values[place] = read(value, prefix + key, findings) if is_told else read(value)  # type: ignore[call-arg]
+                values[place] = read(value, prefix + label, findings) if is_told else read(value)  # type: ignore[call-arg]
             except UnknownValueError:
-                values[place] = _keep_known(slot, value, prefix + key, findings)
+                values[place] = _keep_known(plan, value, prefix + label, findings)
             except _FAULTS as exc:
-                raise WrongTypeError(f"{prefix}{key}: {exc}") from exc
+                raise WrongTypeError(f"{prefix}{label}: {exc}") from exc
         for place, choose, read, name in coalesced:
             _take_coalesced(values, place, choose(source), read, f"{prefix}{name}")
         for plan in required:
@@ -109,11 +118,12 @@ def _slots(plans: Sequence[FieldPlan], places: Mapping[int, int | str]) -> dict[
         if plan.kind == "attributes":
             continue
         place = places.get(id(plan))
-        nested = None if place is None else _nested(plan)
-        read = to_json if place is None else _value(plan) if nested is None else nested
+        # A record that has no column, because all of its fields are hidden, may hold unknown ones.
+        nested = _nested(plan) if place is not None or plan.fields else None
+        read = nested or (to_json if place is None else _value(plan))
         for name in plan.names:
             twin = next((other for other in plan.names if other != name), None)
-            slots[name] = (place, _taken_as_it_is(plan), read, nested is not None, twin, plan)
+            slots[name] = (place, _taken_as_it_is(plan), read, nested is not None, twin, field_name(name), plan)
     return slots
 
 
@@ -138,9 +148,14 @@ def _default(plan: FieldPlan) -> Any:
         return None if plan.type in ("JSON", "STRING") and plan.kind == "map" else []
     if not plan.uses_default:
         return None
-    defaults = {"text": "", "int": 0, "float": 0.0, "bool": False, "enum": 0, "bytes": ""}
+    zeros: dict[str, Any] = {"text": "", "int": 0, "float": 0.0, "bool": False, "enum": 0, "bytes": b""}
+    default = zeros[plan.kind] if plan.default is None else plan.default
+    if isinstance(default, bytes):
+        default = base64.b64encode(default).decode()
+    if default in (_INFINITY, -_INFINITY) or default != default:  # noqa: PLR0124  NaN is not itself
+        default = number_text(default)
     try:
-        return _scalar(plan)(defaults[plan.kind])
+        return _scalar(plan)(default)
     except (UnknownValueError, *_FAULTS):
         # An empty text is no time and no number.
         return None
@@ -198,9 +213,8 @@ def _text(plan: FieldPlan) -> Convert:
         return to_text
 
     def convert(value: Any) -> Any:
-        text: str | None = to_text(value)
-        if transform is not None:
-            text = transform(to_text(value))
+        given = to_text(value)
+        text = given if transform is None else transform(given)
         if text is None or to_type is None:
             return text
         cell = to_type(text)
@@ -216,7 +230,7 @@ def _finish(plan: FieldPlan) -> Convert | None:
         by_type: dict[str, Convert] = {
             "FLOAT64": float,
             "NUMERIC": to_numeric,
-            "STRING": lambda value: f"{value}s" if plan.kind == "duration" else to_json(value),
+            "STRING": lambda value: f"{value}s" if plan.kind == "duration" else number_text(value),
         }
         to_type = by_type.get(plan.type)
         if divide is None or to_type is None:
@@ -237,7 +251,7 @@ def _divide(plan: FieldPlan) -> Convert | None:
         return None
     if plan.type == "NUMERIC":
         exact = Decimal(plan.options.divide)
-        return lambda value: to_numeric(value / exact)
+        return lambda value: to_numeric(EXACT.divide(value, exact))
     divisor = float(plan.options.divide)
     return lambda value: value / divisor
 
@@ -276,7 +290,7 @@ def _map(plan: FieldPlan) -> _Nested:
             raise WrongTypeError(f"{path}: is {name_of(value)}, not an object")
         pairs = []
         for key, element in value.items():
-            place = f"{path}.{key}"
+            place = map_place(path, key)
             if element is None and value_plan.kind != "json":
                 raise WrongTypeError(f"{place}: is null in a map")
             try:
@@ -291,9 +305,8 @@ def _map(plan: FieldPlan) -> _Nested:
     return convert
 
 
-def _keep_known(slot: _Slot, value: Any, path: str, findings: Findings) -> Any:
+def _keep_known(plan: FieldPlan, value: Any, path: str, findings: Findings) -> Any:
     """Return the cell of an enum with names that the schema does not know, which are kept as unknown parts."""
-    plan = slot[-1]
     if not plan.is_repeated:
         findings.unknown[path] = value
         return None
@@ -304,6 +317,8 @@ def _keep_known(slot: _Slot, value: Any, path: str, findings: Findings) -> Any:
             known.append(scalar(element))
         except UnknownValueError:
             findings.unknown[f"{path}[{at}]"] = element
+        except _FAULTS as exc:
+            raise WrongTypeError(f"{path}[{at}]: {exc}") from exc
     return known
 
 

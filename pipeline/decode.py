@@ -1,7 +1,5 @@
 """A batch of messages to a batch of rows, and what became of those that are no row."""
 
-import json
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,10 +19,10 @@ from model.message import (
 )
 from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
 from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan
+from pipeline.paths import counted_path
 from pipeline.schema import INGEST_TIME, Variant, row_columns
-from pipeline.values import name_of, to_json, to_timestamp
+from pipeline.values import name_of, parse_json, to_json, to_timestamp
 
-_INDEX: Final = re.compile(r"\[\d+\]")
 _INSERT, _MODIFY, _REMOVE = "INSERT", "MODIFY", "REMOVE"
 _CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}
 
@@ -59,11 +57,15 @@ class DecodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One message's values, its findings, and its change where the source sends changes."""
+    """One message's values, its findings, and its change where the source sends changes.
+
+    ``unknown`` is the JSON text of what the schema does not know, None when it knows all.
+    """
 
     index: int
     values: list[Any]
     findings: Findings
+    unknown: str | None
     change: tuple[str, datetime | None, str | None] | None
 
 
@@ -99,7 +101,6 @@ class Decoder:
         self._variant = variant
         self._keys = tuple(keys)
         self._max_bytes = max_bytes
-        self._parse = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
     def decode(self, messages: pa.RecordBatch) -> DecodedBatch:
         """Return the rows of ``messages`` (in the columns that a Pull brings) and the messages that are none."""
@@ -116,9 +117,9 @@ class Decoder:
         decoded = DecodedBatch(columns, [row.index for row in rows], sorted(refused, key=lambda r: r.index))
         for row in rows:
             for path in row.findings.unknown:
-                decoded.unknown[_INDEX.sub("[]", path)] += 1
+                decoded.unknown[counted_path(path)] += 1
             for path in row.findings.missing:
-                decoded.missing[_INDEX.sub("[]", path)] += 1
+                decoded.missing[counted_path(path)] += 1
         decoded.rows = self._with_meta(columns, rows, messages)
         return decoded
 
@@ -126,7 +127,7 @@ class Decoder:
         if len(data) > self._max_bytes:
             return Refusal(index, "too_large", f"{len(data)} bytes are more than {self._max_bytes}.")
         try:
-            source = self._parse(str(data, "utf-8"))
+            source = parse_json(str(data, "utf-8"))
         except UnicodeDecodeError as exc:
             return Refusal(index, "not_json", f"It is no UTF-8: {exc}.")
         except (ValueError, RecursionError) as exc:
@@ -138,11 +139,15 @@ class Decoder:
             change = None
             if self._variant == "change_data":
                 source, change = self._read_change(source, findings)
-            return _Row(index, self._record(source, "", findings), findings, change)
+            values = self._record(source, "", findings)
+            unknown = to_json(findings.unknown) if findings.unknown else None
+            return _Row(index, values, findings, unknown, change)
         except UnfitMessageError:
             return Refusal(index, "unfit", "Its table has no place for it yet.")
         except (WrongTypeError, RecursionError) as exc:
             return Refusal(index, "wrong_type", f"{str(exc) or 'Nested too deep'}.")
+        except Exception as exc:  # noqa: BLE001  a fault of ours must not end the stream of every source beside it
+            return Refusal(index, "decoder_fault", f"It can't be decoded: {type(exc).__name__}: {exc}.")
 
     def _read_change(
         self, source: Mapping[str, Any], findings: Findings
@@ -154,13 +159,17 @@ class Decoder:
         operation = _REMOVE if new is None else _INSERT if old is None else _MODIFY
         findings.unknown.update({key: value for key, value in source.items() if key not in _CHANGE_KEYS})
         published, event_id = source.get("Published"), source.get("EventId")
+        if event_id is not None and type(event_id) is not str:
+            event_id = to_json(event_id)
+        if event_id is not None and not _has_utf8(event_id):
+            raise WrongTypeError("EventId: has half a surrogate pair, which no text can hold")
         moment = None
         try:
             moment = None if published is None else _moment(published)
         except (ValueError, OverflowError, OSError):
             findings.unknown["Published"] = published
         image = old if new is None else new
-        return image or {}, (operation, moment, None if event_id is None else str(event_id))
+        return image or {}, (operation, moment, event_id)
 
     def _image(self, source: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
         image = source.get(name)
@@ -175,7 +184,7 @@ class Decoder:
         fields = [self._columns.field(plan.column) for plan in self._plans]
         by_column = list(zip(*(row.values for row in rows), strict=True)) or [()] * len(fields)
         arrays = [pa.array(values, kind.type) for values, kind in zip(by_column, fields, strict=True)]
-        unknown = [to_json(row.findings.unknown) if row.findings.unknown else None for row in rows]
+        unknown = [row.unknown for row in rows]
         return pa.RecordBatch.from_arrays(
             [*arrays, pa.array(unknown, pa.string())], schema=pa.schema([*fields, ("_unknown", pa.string())])
         )
@@ -242,7 +251,7 @@ def _original_columns(found: Mapping[str, pa.Array], is_replay: pa.BooleanArray)
         ("_message_id", MESSAGE_ID_ATTRIBUTE, str),
         ("_publish_time", PUBLISH_TIME_ATTRIBUTE, to_timestamp),
         ("_backfill_id", BACKFILL_ID_ATTRIBUTE, str),
-        ("_backfill_row", ROW_ATTRIBUTE, int),
+        ("_backfill_row", ROW_ATTRIBUTE, _row_number),
     )
     for at, flag in enumerate(is_replay.to_pylist()):
         if not flag:
@@ -250,7 +259,7 @@ def _original_columns(found: Mapping[str, pa.Array], is_replay: pa.BooleanArray)
         values["attributes"][at], tags = split_tags(values["attributes"][at])
         for name, tag, parse in tags_of:
             # Tags are written by us; one that is damaged on its way must not end a stream.
-            with suppress(ValueError):
+            with suppress(ValueError, OverflowError):
                 if tag in tags:
                     values[name][at] = parse(tags[tag])
     return {name: pa.array(values[name], found[name].type) for name in names}
@@ -264,11 +273,23 @@ def _moment(published: Any) -> datetime:
     return to_timestamp(published)
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+def _row_number(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < _INT64:
+        raise ValueError(f"{text} is no row's number")
+    return number
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # What Arrow raises for a value that the column's type can't hold; a text with half a surrogate pair is one.
 _ARROW_FAULTS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError)
 # Seconds beyond this are milliseconds: the year 5138.
 _LAST_SECOND: Final = 100_000_000_000
+_INT64: Final = 1 << 63

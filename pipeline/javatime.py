@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from model.errors import DescriptorError
+from pipeline.values import time_zone
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _HALF_DAY_HOURS: Final = 12
@@ -22,6 +22,8 @@ _NUMBERS: Final = {"y": "year", "u": "year", "M": "month", "d": "day", "H": "hou
     "s": "second",
 }
 _OFFSETS: Final = {"X", "x", "Z"}
+# How often a letter may stand; more of it means something else, such as a month's whole name.
+_MOST: Final = {"y": 4, "u": 4, "M": 3, "S": 9, "X": 3, "x": 3, "Z": 3, "a": 1} | dict.fromkeys("dHhmsV", 2)
 _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([\[\]])|([^A-Za-z'\[\]])", re.DOTALL)
 
 
@@ -38,7 +40,7 @@ class TimePattern:
     """One pattern, to parse local times with and to write UTC with.
 
     Raises:
-        DescriptorError: it has a letter that is not supported, or no date.
+        DescriptorError: it has a letter that is not supported, or one part twice.
 
     Example:
         >>> TimePattern("yyyy-MM-dd'T'HH:mm:ss[.SSS]").parse("2024-03-01T22:05:00.5")
@@ -53,7 +55,14 @@ class TimePattern:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._tokens = list(_tokens(pattern))
-        self._regex = re.compile("".join(_regex_of(token, pattern) for token in self._tokens))
+        for token in self._tokens:
+            if token.count > _MOST.get(token.letter, token.count):
+                raise _unsupported(token, pattern)
+        try:
+            self._regex = re.compile("".join(_regex_of(token, pattern) for token in self._tokens))
+        except re.error as exc:
+            raise DescriptorError(f"The time pattern {pattern!r} can't be used: {exc}.") from exc
+        self.has_year = "year" in self._regex.groupindex
         self._writers = [_writer_of(token) for token in self._tokens if token.letter not in ("[", "]")]
 
     def parse(self, text: str) -> datetime:
@@ -65,9 +74,9 @@ class TimePattern:
             ValueError: the text is not of this pattern.
         """
         match = self._regex.fullmatch(text)
-        if match is None:
+        parts = {} if match is None else match.groupdict()
+        if parts.get("year") is None:
             raise ValueError(f"{text[:100]!r} is no {self._pattern}")
-        parts = match.groupdict()
         year = int(parts["year"])
         if len(parts["year"]) == _SHORT_YEAR:
             year += _YEARS_OF_SHORT
@@ -112,10 +121,12 @@ class LocalToUtc:
         if len(patterns) not in (0, 2):
             raise DescriptorError(f"{setting!r} must be 'zone' or 'zone, local pattern, UTC pattern'.")
         try:
-            self._zone = ZoneInfo(zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
+            self._zone = time_zone(zone)
+        except ValueError as exc:
             raise DescriptorError(f"{zone!r} is no time zone.") from exc
         self._patterns = (time_pattern(patterns[0]), time_pattern(patterns[1])) if patterns else None
+        if self._patterns is not None and not self._patterns[0].has_year:
+            raise DescriptorError(f"The time pattern {patterns[0]!r} has no year: a local time needs its date.")
 
     def convert(self, text: str) -> str:
         """Return the instant of the local time ``text``, in UTC.
@@ -179,7 +190,11 @@ def _regex_of(token: _Token, pattern: str) -> str:  # noqa: PLR0911  as many as 
         return r"(?:Z|[+-]\d{2}(?::?\d{2})?)"
     if letter == "V" and count == 2:  # noqa: PLR2004  VV is Java's way to write a zone's id
         return r"[A-Za-z_]+(?:/[A-Za-z_+\-0-9]+)*"
-    raise DescriptorError(f"The time pattern {pattern!r} has {token.text!r}, which is not supported.")
+    raise _unsupported(token, pattern)
+
+
+def _unsupported(token: _Token, pattern: str) -> DescriptorError:
+    return DescriptorError(f"The time pattern {pattern!r} has {token.text!r}, which is not supported.")
 
 
 def _writer_of(token: _Token) -> Callable[[datetime], str]:  # noqa: PLR0911  the same

@@ -1,16 +1,17 @@
 """From a message's descriptor to a plan of its columns: what each field is, is called and becomes."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from model.errors import DescriptorError
 from model.schema import FieldType
-from pipeline.javatime import LocalToUtc
 from pipeline.options import FieldOptions, read_field_options
+from pipeline.transforms import compile_transforms
 
 Kind = Literal[
     "text", "bytes", "int", "float", "bool", "enum", "record", "map", "timestamp", "duration", "json", "attributes"
@@ -19,8 +20,21 @@ Kind = Literal[
 # The field that takes the message's attributes, as descriptor sets of this kind have always named it.
 ATTRIBUTES_FIELD: Final = "_ATTRIBUTES"
 MAX_DEPTH: Final = 15
+# BigQuery takes 10,000, those in records and those that every row has among them.
+MAX_COLUMNS: Final = 9_950
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
-_REFUSED_PREFIXES: Final = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
+# "Schemas", column names: those that begin like this are BigQuery's own.
+REFUSED_PREFIXES: Final = (
+    "_table_",
+    "_file_",
+    "_partition",
+    "_row_timestamp",
+    "__root__",
+    "_colidentifier",
+    "_change_sequence_number",
+    "_change_type",
+    "_change_timestamp",
+)
 
 _T = FieldDescriptor
 _INTS: Final[Mapping[int, tuple[int, int]]] = {
@@ -75,7 +89,8 @@ class FieldPlan:
     """One field of a message and the column it becomes.
 
     ``names`` are its names in JSON; ``has_presence`` says whether a message can lack it, so that its column is
-    null then; ``fields`` are those of a record, or key and value of a map.
+    null then; ``fields`` are those of a record, or key and value of a map; ``default`` is what a field of proto2
+    declares; with ``holds_null`` JSON's null is a value, and not the lack of one.
     """
 
     path: str
@@ -90,6 +105,8 @@ class FieldPlan:
     bounds: tuple[int, int] | None = None
     enum: Mapping[str, int] = field(default_factory=dict)
     fields: tuple["FieldPlan", ...] = ()
+    default: Any = None
+    holds_null: bool = False
 
     @property
     def uses_default(self) -> bool:
@@ -120,6 +137,7 @@ class _Mapper:
 
     def __init__(self) -> None:
         self.faults: list[str] = []
+        self._columns = 0
 
     def map_fields(self, message: Descriptor, path: str, above: tuple[str, ...]) -> tuple[FieldPlan, ...]:
         plans = []
@@ -129,6 +147,7 @@ class _Mapper:
             plan = self._map_field(descriptor, options, place, above)
             if plan is not None:
                 plans.append(plan)
+        plans = _named_in_json(plans)
         self._check_names(plans)
         self._check_coalesce(plans)
         return tuple(plans)
@@ -149,9 +168,12 @@ class _Mapper:
             options=options,
             bounds=_bounds(field),
             enum=_enum(field),
+            default=_default(field),
+            holds_null=_full_name(field) == "google.protobuf.Value" and not field.is_repeated,
         )
         if options.is_hidden:
             return plan
+        self._columns += 1
         wanted = options.type.upper()
         if wanted and wanted not in _OVERRIDES[kind]:
             self._fault(path, f"a {_text(field)} can't have the type {options.type!r}")
@@ -166,6 +188,12 @@ class _Mapper:
         self, plan: FieldPlan, message: Descriptor | None, above: tuple[str, ...]
     ) -> FieldPlan | None:
         assert message is not None
+        if self._columns > MAX_COLUMNS:
+            # Two records in each of two are soon too many to go through.
+            fault = f"it has more than {MAX_COLUMNS:,} columns: give records the option type JSON, or hide them"
+            if fault not in self.faults:
+                self.faults.append(fault)
+            return None
         if message.full_name in above:
             names = " -> ".join((*above[above.index(message.full_name) :], message.full_name))
             self._fault(
@@ -179,9 +207,12 @@ class _Mapper:
             )
             return None
         children = self.map_fields(message, plan.path, (*above, message.full_name))
-        if all(child.options.is_hidden for child in children):
+        if not children:
             # A record without fields is no column; what comes in one is kept with the unknown fields.
             return None
+        if all(child.options.is_hidden for child in children):
+            # Neither is one of hidden fields, and those are not kept at all.
+            return replace(plan, fields=children, options=replace(plan.options, hidden="true"))
         return replace(plan, fields=children)
 
     def _kind(self, field: FieldDescriptor, path: str) -> tuple[Kind, FieldType]:
@@ -204,7 +235,7 @@ class _Mapper:
             if plan.options.is_hidden:
                 continue
             lower = plan.column.lower()
-            if not _NAME.fullmatch(plan.column) or lower.startswith(_REFUSED_PREFIXES):
+            if not _NAME.fullmatch(plan.column) or lower.startswith(REFUSED_PREFIXES):
                 self._fault(plan.path, f"{plan.column!r} is no column name: rename it")
             elif lower in taken:
                 self._fault(plan.path, f"its column {plan.column} is that of {taken[lower]} too: rename it")
@@ -221,18 +252,13 @@ class _Mapper:
 
     def _check_options(self, plan: FieldPlan, path: str) -> None:
         options = plan.options
-        for name, pattern in (("regex_extract", options.regex_extract), ("filter", options.filter)):
-            self._check_pattern(path, name, pattern)
-        if options.regex_replace:
-            pattern, comma, _ = options.regex_replace.rpartition(",")
-            if not comma:
-                self._fault(path, "regex_replace must be 'pattern,replacement'")
-            self._check_pattern(path, "regex_replace", pattern.strip())
-        if options.local_to_utc:
+        if options.regex_replace and "," not in options.regex_replace:
+            self._fault(path, "regex_replace must be 'pattern,replacement'")
+        for name in ("regex_extract", "filter", "regex_replace", "local_to_utc"):
             try:
-                LocalToUtc(options.local_to_utc)
+                compile_transforms(FieldOptions(**{name: getattr(options, name)}))
             except DescriptorError as exc:
-                self._fault(path, exc.message)
+                self._fault(path, f"{name}: {exc.message}")
         on_text = ("append", "regex_extract", "regex_replace", "local_to_utc", "filter")
         if plan.kind != "text" and (wrong := [name for name in on_text if getattr(options, name)]):
             self._fault(path, f"{' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} for strings only")
@@ -241,21 +267,15 @@ class _Mapper:
 
     def _check_divide(self, plan: FieldPlan, path: str) -> None:
         try:
-            is_zero = float(plan.options.divide) == 0
+            divisor = float(plan.options.divide)
         except ValueError:
-            is_zero = True
-        if is_zero:
+            divisor = 0.0
+        if divisor == 0 or not math.isfinite(divisor):
             self._fault(path, f"divide wants a number that is not 0, not {plan.options.divide!r}")
         if plan.type not in ("FLOAT64", "NUMERIC"):
             self._fault(
                 path, f"divide makes fractions, which {plan.type} has not: give it the option type FLOAT64"
             )
-
-    def _check_pattern(self, path: str, name: str, pattern: str) -> None:
-        try:
-            re.compile(pattern)
-        except re.error as exc:
-            self._fault(path, f"{name} {pattern!r} is no pattern: {exc}")
 
     def _fault(self, path: str, text: str) -> None:
         self.faults.append(f"{path}: {text}")
@@ -264,6 +284,23 @@ class _Mapper:
 def listed(text: str) -> list[str]:
     """Return the names in a list that commas separate."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _named_in_json(plans: list[FieldPlan]) -> list[FieldPlan]:
+    """Return the plans with the names that are theirs in JSON: another's json_name comes before a field's own."""
+    owners = {plan.names[0]: plan.path for plan in plans}
+    return [
+        replace(plan, names=tuple(name for name in plan.names if owners.get(name, plan.path) == plan.path))
+        for plan in plans
+    ]
+
+
+def _full_name(field: FieldDescriptor) -> str:
+    return "" if field.message_type is None else str(field.message_type.full_name)
+
+
+def _default(field: FieldDescriptor) -> Any:
+    return None if field.is_repeated or field.message_type is not None else field.default_value
 
 
 def _bounds(field: FieldDescriptor) -> tuple[int, int] | None:

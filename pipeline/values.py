@@ -4,9 +4,11 @@ import base64
 import binascii
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,7 +18,10 @@ from model.schema import FieldType
 NUMERIC_SCALE: Final = 9
 _NUMERIC_LIMIT: Final = Decimal(10) ** 29
 _NUMERIC_STEP: Final = Decimal(1).scaleb(-NUMERIC_SCALE)
+# 38 digits and one more that rounds; half goes away from zero, as in BigQuery.
+EXACT: Final = Context(prec=80, rounding=ROUND_HALF_UP)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _MAX_DURATION_SECONDS: Final = 315_576_000_000
 _DURATION: Final = re.compile(r"(-?[0-9]{1,12}(?:\.[0-9]{1,9})?)s")
@@ -33,7 +38,33 @@ _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
 Convert = Callable[[Any], Any]
 
-_encode_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_json: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (_INFINITY, -_INFINITY):
+        raise ValueError(f"{text[:60]} is beyond what a FLOAT64 holds")
+    return number
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of ``pairs``; the second of two values would take the place of the first, unseen."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the name {twice[:60]!r} comes twice in an object")
+    return found
+
+
+_INFINITY: Final = float("inf")
+_decode_json: Final = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_each_once
+).decode
 
 
 class UnknownValueError(Exception):
@@ -79,8 +110,8 @@ def to_float(value: Any) -> float:
     if kind is str:
         if value in _NON_FINITE:
             return _NON_FINITE[value]
-        number = float(value) if value[:1] in "-0123456789" and value.strip() == value else float("nan")
-        if number == number and abs(number) != float("inf"):  # noqa: PLR0124  NaN is not itself
+        number = float(value) if _NUMBER.fullmatch(value) else float("inf")
+        if abs(number) != float("inf"):
             return number
     raise ValueError(f"is {name_of(value)}, not a number")
 
@@ -101,9 +132,11 @@ def enum_number(numbers: Mapping[str, int]) -> Convert:
         if type(value) is int:
             return value
         number = numbers.get(to_text(value))
-        if number is None:
-            raise UnknownValueError
-        return number
+        if number is not None:
+            return number
+        if _WHOLE.fullmatch(value):
+            return int(value)
+        raise UnknownValueError
 
     return convert
 
@@ -114,6 +147,8 @@ def enum_name(numbers: Mapping[str, int]) -> Convert:
 
     def convert(value: Any) -> str:
         name = names.get(value) if type(value) is int else to_text(value)
+        if name not in numbers and type(value) is str and _WHOLE.fullmatch(value):
+            name = names.get(int(value))
         if name is None or name not in numbers:
             raise UnknownValueError
         return name
@@ -144,9 +179,25 @@ def to_seconds(value: Any) -> Decimal:
     return Decimal(match[1])
 
 
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is none, names a field twice, or has a number that no FLOAT64 holds.
+        RecursionError: it is nested too deep.
+    """
+    return _decode_json(text)
+
+
 def to_json(value: Any) -> str:
     """Return the JSON text of any value."""
     return _encode_json(value)
+
+
+def number_text(value: float | Decimal) -> str:
+    """Return the text of a number, as protobuf's JSON mapping writes those that JSON has not."""
+    texts = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+    return texts.get(str(value), str(value))
 
 
 def from_text(wanted: FieldType) -> Convert | None:
@@ -175,15 +226,17 @@ def from_text(wanted: FieldType) -> Convert | None:
 
 def to_numeric(value: Any) -> Decimal:
     """Return a NUMERIC: 29 digits before the point, 9 behind it."""
-    try:
-        number = Decimal(str(value)) if type(value) in (int, float, str, Decimal) else None
-    except InvalidOperation:
-        number = None
+    number = None
+    if type(value) in (int, float, Decimal) or (type(value) is str and _NUMBER.fullmatch(value.strip())):
+        with suppress(InvalidOperation):
+            number = Decimal(str(value))
     if number is None or not number.is_finite():
         raise ValueError(f"is {name_of(value)}, not a number")
     if abs(number) >= _NUMERIC_LIMIT:
         raise ValueError(f"{value} has more than 29 digits before the point")
-    return number.quantize(_NUMERIC_STEP) if -number.as_tuple().exponent > NUMERIC_SCALE else number  # type: ignore[operator]
+    if -number.as_tuple().exponent <= NUMERIC_SCALE:  # type: ignore[operator]
+        return number
+    return number.quantize(_NUMERIC_STEP, context=EXACT)
 
 
 def name_of(value: Any) -> str:
@@ -213,7 +266,7 @@ def _datetime_of(text: str) -> datetime:
 def _timestamp_of(text: str) -> datetime:
     parts = _parts(_TIMESTAMP_TEXT, text, "time")
     day = (int(parts["year"]), int(parts["month"]), int(parts["day"]))
-    zone = _zone((parts["zone"] or "UTC").strip())
+    zone = time_zone((parts["zone"] or "UTC").strip())
     return datetime(*day, *_clock(parts), tzinfo=zone).astimezone(UTC)
 
 
@@ -234,7 +287,12 @@ def _clock(parts: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 @lru_cache(maxsize=1000)
-def _zone(text: str) -> ZoneInfo | timezone:
+def time_zone(text: str) -> ZoneInfo | timezone:
+    """Return the zone of a name or an offset: "Europe/Stockholm", "Z", "+02:00".
+
+    Raises:
+        ValueError: there is none.
+    """
     if text in ("Z", "z", "UTC"):
         return UTC
     match = _OFFSET.fullmatch(text)
@@ -248,5 +306,5 @@ def _zone(text: str) -> ZoneInfo | timezone:
 
 
 def _checked_json(text: str) -> str:
-    json.loads(text)
+    parse_json(text)
     return text

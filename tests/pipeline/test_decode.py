@@ -5,9 +5,10 @@ import pytest
 
 from connectors.lake.columns import arrow_schema
 from pipeline.decode import Decoder
+from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message
 from pipeline.schema import message_schema
-from tests.pipeline.conftest import messages
+from tests.pipeline.conftest import compile_protos, messages
 
 MESSAGE = """
 import "google/protobuf/timestamp.proto";
@@ -21,6 +22,13 @@ message Order {
 }
 message Line { string sku = 1; int32 count = 2; }
 """
+
+
+def open_proto2(folder, text: str) -> Decoder:
+    (folder / "old.proto").write_text(f'syntax = "proto2";\n{text}')
+    message = DescriptorSet([compile_protos(folder, "old.proto")]).message("M")
+    columns = arrow_schema(message_schema(message))
+    return Decoder(map_message(message), columns, version="v1", topic="orders", token="token")
 
 
 @pytest.fixture
@@ -57,7 +65,11 @@ def decoder(open_decoder):
         (b'{"customerName": "\\ud800"}', "wrong_type", "surrogates"),
         (b'{"lines": {}}', "wrong_type", "lines: is an object, not a list"),
         (b'{"lines": [{}, {"count": []}]}', "wrong_type", "lines[1].count: is a list"),
-        (b'{"stock": {"a": null}}', "wrong_type", "stock.a: is null"),
+        (b'{"stock": {"a": null}}', "wrong_type", 'stock["a"]: is null'),
+        (b'{"id": 1, "id": 2}', "not_json", "'id' comes twice"),
+        (b'{"lines": [{"sku": "a", "sku": "b"}]}', "not_json", "'sku' comes twice"),
+        (b'{"new": 1e400}', "not_json", "1e400 is beyond"),
+        (b'\xef\xbb\xbf{"id": 1}', "not_json", "no JSON"),
         (b'{"at": "yesterday"}', "wrong_type", "at: 'yesterday' is no RFC 3339"),
         (b'{"at": "2024-02-30T00:00:00Z"}', "wrong_type", "at: day"),
         (b'{"customerName": "' + b"x" * 2_000 + b'"}', "too_large", "more than 1000"),
@@ -159,3 +171,148 @@ def test_a_batch_without_a_row_has_the_table_s_columns(decoder):
     assert decoded.rows.num_rows == 0
     assert decoded.rows.schema.names[:2] == ["id", "customer_name"]
     assert decoder.decode(messages()).rows.num_rows == 0
+
+
+def test_a_wrong_element_beside_an_enum_s_unknown_name_is_a_dead_letter_and_not_the_stream_s_end(open_decoder):
+    decoder = open_decoder("enum E { A = 0; }\nmessage M { repeated E e = 1; }", "M")
+    decoded = decoder.decode(messages(b'{"e": ["B", {}]}', b'{"e": ["B", "A", "0"]}'))
+    assert [(refusal.code, refusal.message) for refusal in decoded.refused] == [
+        ("wrong_type", "e[1]: is an object, not a string.")
+    ]
+    assert decoded.rows.column("e").to_pylist() == [[0, 0]]
+    assert decoded.rows.column("_unknown").to_pylist() == ['{"e[0]":"B"}']
+
+
+def test_what_is_nested_as_deep_as_a_parser_goes_is_a_row_or_a_dead_letter(decoder):
+    payloads = [b'{"new": ' + b"[" * depth + b"]" * depth + b"}" for depth in range(700, 1000)]
+    decoded = decoder.decode(messages(*payloads))
+    assert len(decoded.indices) + len(decoded.refused) == len(payloads)
+    assert {refusal.code for refusal in decoded.refused} <= {"not_json", "wrong_type"}
+
+
+def test_unknown_parts_whose_paths_look_alike_are_all_kept(decoder):
+    body = {"lines": [{"new": 1}], "lines[0].new": 2, "a.b": 3, "": 4, "`": 5}
+    (kept,) = decoder.decode(messages(json.dumps(body).encode())).rows.column("_unknown").to_pylist()
+    assert json.loads(kept) == {"lines[0].new": 1, "`lines[0].new`": 2, "`a.b`": 3, "``": 4, "`\\``": 5}
+
+
+def test_unknown_parts_in_a_map_are_counted_once_for_all_of_its_keys(open_decoder):
+    decoder = open_decoder("message M { map<string, N> n = 1; }\nmessage N { int64 a = 1; }", "M")
+    decoded = decoder.decode(messages(b'{"n": {"x.y": {"new": 1}, "z": {"new": 2}}}'))
+    assert json.loads(decoded.rows.column("_unknown").to_pylist()[0]) == {'n["x.y"].new': 1, 'n["z"].new': 2}
+    assert decoded.unknown == {"n[].new": 2}
+
+
+def test_a_name_in_json_is_that_of_the_field_that_declares_it(tmp_path):
+    # Only proto2 lets a field declare the name of another.
+    decoder = open_proto2(
+        tmp_path,
+        """message M {
+          optional string a = 1 [json_name = "b"];
+          optional string b = 2 [json_name = "c"];
+          optional string d = 3 [json_name = "a"];
+        }""",
+    )
+    row = decoder.decode(messages(b'{"b": "1", "c": "2", "a": "3"}')).rows.to_pylist()[0]
+    assert [row[name] for name in ("a", "b", "d")] == ["1", "2", "3"]
+
+
+def test_what_is_hidden_is_nowhere_in_the_row_also_where_a_record_has_nothing_else(open_decoder):
+    text = """
+    message M { int64 id = 1; Card card = 2; repeated Card cards = 3; }
+    message Card { string number = 1 [(refeed.hidden) = "true"]; }
+    """
+    body = {"card": {"number": "4711", "new": 1}, "cards": [{"number": "4712"}, {"newer": 2}]}
+    decoded = open_decoder(text, "M").decode(messages(json.dumps(body).encode()))
+    assert "471" not in str(decoded.rows.to_pylist())
+    assert json.loads(decoded.rows.column("_unknown").to_pylist()[0]) == {"card.new": 1, "cards[1].newer": 2}
+
+
+def test_null_is_a_value_where_a_field_holds_any_json(open_decoder):
+    text = """
+    import "google/protobuf/struct.proto";
+    message M { google.protobuf.Value v = 1; google.protobuf.Struct s = 2; }
+    """
+    rows = open_decoder(text, "M").decode(messages(b'{"v": null, "s": null}', b"{}")).rows
+    assert rows.column("v").to_pylist() == ["null", None]
+    assert rows.column("s").to_pylist() == [None, None]
+
+
+def test_a_default_that_proto2_declares_is_the_one_that_counts(tmp_path):
+    decoder = open_proto2(
+        tmp_path,
+        """import "refeed/options.proto";
+        enum E { A = 1; B = 2; }
+        message M {
+          optional int32 i = 1 [default = 5, (refeed.use_default_value) = "true"];
+          optional string s = 2 [default = "x", (refeed.use_default_value) = "true"];
+          optional bytes b = 3 [default = "\\001", (refeed.use_default_value) = "true"];
+          optional E e = 4 [default = B, (refeed.use_default_value) = "true"];
+          optional E n = 5 [(refeed.type) = "STRING", (refeed.use_default_value) = "true"];
+          optional double d = 6 [default = inf, (refeed.use_default_value) = "true"];
+          optional int32 none = 7 [default = 5];
+          required int32 needed = 8;
+          optional group Part = 9 { optional int32 x = 1; }
+        }""",
+    )
+    decoded = decoder.decode(messages(b'{"part": {"x": 1}}'))
+    row = decoded.rows.to_pylist()[0]
+    found = [row[name] for name in ("i", "s", "b", "e", "n", "d", "none")]
+    assert found == [5, "x", b"\x01", 2, "A", float("inf"), None]
+    assert row["part"] == {"x": 1}
+    assert decoded.missing == {"needed": 1}
+
+
+def test_numbers_keep_every_digit_that_their_column_holds_and_nothing_else_is_a_number(open_decoder):
+    text = """
+    message M {
+      string n = 1 [(refeed.type) = "NUMERIC"];
+      string d = 2 [(refeed.type) = "NUMERIC", (refeed.divide) = "10"];
+      string f = 3 [(refeed.type) = "FLOAT64"];
+      string j = 4 [(refeed.type) = "JSON"];
+    }
+    """
+    decoder = open_decoder(text, "M")
+    long = "12345678901234567890123456789"
+    decoded = decoder.decode(
+        messages(json.dumps({"n": f"{long}.0000000005", "d": f"{long}"}).encode(), b'{"n": "-1e-9", "f": "-0.0"}')
+    )
+    assert [str(value) for value in decoded.rows.column("n").to_pylist()] == [f"{long}.000000001", "-1E-9"]
+    assert str(decoded.rows.column("d").to_pylist()[0]) == "1234567890123456789012345678.900000000"
+    assert str(decoded.rows.column("f").to_pylist()[1]) == "-0.0"
+    wrong = [{"n": "1_000"}, {"f": "1_000"}, {"n": "nan"}, {"n": "1e29"}, {"f": "1e400"}, {"j": "[NaN]"}]
+    refused = decoder.decode(messages(*[json.dumps(body).encode() for body in wrong])).refused
+    assert [refusal.code for refusal in refused] == ["wrong_type"] * len(wrong)
+
+
+def test_a_replay_s_tags_that_no_column_can_hold_change_nothing(decoder):
+    for tag, text in (
+        ("refeed_row", str(1 << 63)),
+        ("refeed_row", "-1"),
+        ("refeed_publish_time", "0001-01-01T00:00:00+01:00"),
+    ):
+        row = decoder.decode(messages(b"{}", attributes={"refeed_replay": "token", tag: text})).rows.to_pylist()[0]
+        assert row["_backfill_row"] is None
+        assert row["_publish_time"] == datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def test_the_id_of_a_change_is_any_json_and_half_a_surrogate_pair_is_a_dead_letter(open_decoder):
+    decoder = open_decoder("message M { int64 Id = 1; }", "M", variant="change_data", keys=["Id"])
+    bodies = [b'{"NewImage": {"Id": 1}, "EventId": {"n": 1}}', b'{"NewImage": {"Id": 2}, "EventId": "\\ud800"}']
+    decoded = decoder.decode(messages(*bodies))
+    assert decoded.rows.column("_stream_event_id").to_pylist() == ['{"n":1}']
+    assert [(refusal.index, refusal.code) for refusal in decoded.refused] == [(1, "wrong_type")]
+
+
+def test_a_fault_in_the_decoder_itself_makes_one_dead_letter_and_ends_nothing(describe):
+    message = describe("message M { int64 id = 1; }").message("M")
+
+    def fail(source, _prefix, _findings):
+        return [1 // source["id"]]
+
+    columns = arrow_schema(message_schema(message))
+    decoder = Decoder(map_message(message), columns, version="v1", topic="orders", token="token", record=fail)
+    decoded = decoder.decode(messages(b'{"id": 1}', b'{"id": 0}'))
+    assert decoded.rows.column("id").to_pylist() == [1]
+    assert [(refusal.index, refusal.code) for refusal in decoded.refused] == [(1, "decoder_fault")]
+    assert "ZeroDivisionError" in decoded.refused[0].message

@@ -39,10 +39,27 @@ def test_what_is_no_time_of_the_pattern_is_a_fault(text):
         TimePattern("yyyy-MM-dd'T'HH:mm:ss").parse(text)
 
 
-@pytest.mark.parametrize("pattern", ["QQQ yyyy", "'open", "yyyy GGG"])
+@pytest.mark.parametrize(
+    "pattern", ["QQQ yyyy", "'open", "yyyy GGG", "d MMMM yyyy", "ddd yyyy", "yyyy yyyy", "[yyyy", "yyyy]"]
+)
 def test_a_pattern_that_is_not_supported_is_named(pattern):
     with pytest.raises(DescriptorError, match="time pattern"):
         TimePattern(pattern)
+
+
+def test_a_local_time_without_a_year_is_told_before_any_message_comes():
+    with pytest.raises(DescriptorError, match="has no year"):
+        LocalToUtc("UTC, dd/MM HH:mm, yyyy")
+    assert LocalToUtc("UTC, yyyy-MM-dd HH:mm, HH:mm").convert("2024-03-01 09:05") == "09:05"
+    with pytest.raises(ValueError, match="is no"):
+        LocalToUtc("UTC, [yyyy-]MM-dd, yyyy").convert("03-01")
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour"), [("+02:00", "10"), ("-0330", "15"), ("UTC", "12"), ("Z", "12"), ("EET", "10")]
+)
+def test_a_zone_is_a_name_or_an_offset(zone, hour):
+    assert LocalToUtc(zone).convert("2024-01-01T12:00:00")[11:13] == hour
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,35 @@ def test_every_fault_is_named_with_its_place(describe):
           string k = 11;
           string l = 12 [(refeed.rename) = "K"];
           string m = 13 [(refeed.rename) = "_partition_x"];
+          string n = 14 [(refeed.regex_replace) = "(a),$2"];
+          double o = 15 [(refeed.divide) = "nan"];
+          double p = 16 [(refeed.divide) = "1e999"];
+          string q = 17 [(refeed.local_to_utc) = "UTC, HH:mm, HH:mm"];
+          N r = 18;
         }
+        message N { string _change_type = 1; }
         """
     )
     places = [fault.split(":")[0].removeprefix("M.") for fault in faults_of(found, "M")]
-    assert sorted(places) == ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "l", "m"]
+    assert sorted(places) == [
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+        "f",
+        "g",
+        "h",
+        "i",
+        "j",
+        "l",
+        "m",
+        "n",
+        "o",
+        "p",
+        "q",
+        "r._change_type",
+    ]
 
 
 def test_a_field_with_the_name_of_a_column_that_every_row_has_is_refused(describe):
@@ -81,3 +105,12 @@ def test_a_subset_holds_the_message_s_files_and_opens_by_itself(describe):
     message = describe("message M { int64 a = 1; }").message("M")
     again = DescriptorSet([describe("message M { int64 a = 1; }").subset(message)])
     assert schema_version(again.message("M")) == schema_version(message)
+
+
+def test_records_in_records_that_make_more_columns_than_a_table_has_are_refused_at_once(describe):
+    records = [
+        f"message M{n} {{ " + " ".join(f"M{n + 1} f{i} = {i};" for i in range(1, 11)) + " }" for n in range(9)
+    ]
+    found = describe("\n".join([*records, "message M9 { int64 x = 1; }"]))
+    (fault,) = faults_of(found, "M0")
+    assert "more than 9,950 columns" in fault

@@ -1,5 +1,8 @@
+import time
+
 import pytest
 
+from model.errors import DescriptorError
 from pipeline.options import FieldOptions
 from pipeline.transforms import compile_transforms
 
@@ -20,6 +23,14 @@ from pipeline.transforms import compile_transforms
         ({"regex_replace": r"a,\$1"}, "a", "$1"),
         ({"regex_replace": r"a,\\n"}, "a", r"\n"),
         ({"regex_replace": "a,"}, "bab", "bb"),
+        # What only Java has, and what it reads otherwise than Python.
+        ({"regex_replace": r"(?<x>a)(b)?,[${x}$2$0]"}, "a", "[aa]"),
+        ({"regex_replace": r"(a),$12"}, "a", "a2"),
+        ({"regex_replace": r"(?<x>a)\k<x>,b"}, "aaa", "ba"),
+        ({"regex_extract": r"\p{Alpha}++[a-z&&[^c]]?"}, "1ab2", "ab"),
+        ({"regex_extract": r"\d+"}, "\u06612", "2"),
+        ({"regex_extract": r"\Qa.b(\E"}, "axb a.b(", "a.b("),
+        ({"filter": "x(?i)abc"}, "xABC", "xABC"),
         ({"local_to_utc": "Europe/Stockholm"}, "", ""),
         # The order: filter, extract, append, replace, local-to-UTC.
         (
@@ -39,6 +50,31 @@ def test_an_option_does_what_it_says_in_the_fixed_order(options, text, wanted):
     transform = compile_transforms(FieldOptions(**options))
     assert transform is not None
     assert transform(text) == wanted
+
+
+def test_a_text_that_a_pattern_would_take_years_for_is_a_fault_of_the_text():
+    transform = compile_transforms(FieldOptions(filter="(a|aa)+"))
+    assert transform is not None
+    assert transform("a" * 60) == "a" * 60
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="takes the pattern"):
+        transform("a" * 60 + "c")
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filter": "("},
+        {"regex_extract": r"\p{Nothing}"},
+        {"regex_replace": "(a),$2"},
+        {"regex_replace": "(a),${name}"},
+        {"local_to_utc": "Nowhere"},
+    ],
+)
+def test_an_option_that_can_t_be_used_is_told_before_any_message_comes(options):
+    with pytest.raises(DescriptorError):
+        compile_transforms(FieldOptions(**options))
 
 
 def test_a_field_without_options_has_nothing_done_to_it():
