@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 COLUMNS = ("what", "unit", "Refeed", "limit", "script", "Beam", "/limit", "/script", "/Beam", "CPU us", "goals")
+# Where there is no terminal, as in a file, nothing says how wide a line may be.
+_FILE_WIDTH = 200
 _MARKS = {True: "met", False: "NOT met", None: "not judged"}
 
 
@@ -35,7 +37,7 @@ def show(results: list[dict[str, Any]], console: Console | None = None) -> None:
     table = Table(*(COLUMNS[place] for place in kept))
     for row in rows:
         table.add_row(*(row[place] for place in kept))
-    out = console or Console()
+    out = console or open_console()
     out.print(table)
     for result in results:
         for goal in find_goals(result):
@@ -43,6 +45,12 @@ def show(results: list[dict[str, Any]], console: Console | None = None) -> None:
                 out.print(
                     f"not met: {result['name']}, {goal['what']} {_number(goal['value'])}, goal {goal['goal']}"
                 )
+
+
+def open_console() -> Console:
+    """Return the terminal, or where there is none a page that is wide enough for every column."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=_FILE_WIDTH)
 
 
 def render_row(result: Mapping[str, Any]) -> list[str]:

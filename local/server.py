@@ -36,6 +36,8 @@ _MALLOC_OPTIONS: Final = ((-1, 128 * 1024 * 1024), (-3, 32 * 1024 * 1024), (-8, 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
+    # As many calls at a time on one connection as Google's front end takes: others wait.
+    ("grpc.max_concurrent_streams", 100),
     # Else a second server on the port would silently take half of the calls.
     ("grpc.so_reuseport", 0),
     # Google's clients ping busy and idle streams.

@@ -157,7 +157,7 @@ def receive(
     subscription = subscription_path.rsplit("/", 1)[-1]
     target = PullTarget(subscription_path, subscription, "", ack_deadline_seconds=10)
     limits = PullLimits(_PULL_SECONDS, _PULL_SECONDS, _PULL_SECONDS, max_bytes=64 * 1024 * 1024)
-    puller = Puller(channel)
+    puller = Puller(lambda: channel)
     messages: list[Message] = []
     last_at = time.monotonic()
     while len(messages) < want and time.monotonic() - last_at < idle_seconds:

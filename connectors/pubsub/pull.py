@@ -3,9 +3,8 @@
 import queue
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -14,7 +13,7 @@ import grpc
 import pyarrow as pa
 from ptars import HandlerPool, PtarsConfig
 
-from connectors.pubsub.acks import extend_leases
+from connectors.pubsub.acks import extend_each
 from connectors.pubsub.errors import error_from
 from connectors.pubsub.messages import find_message
 from connectors.wire import bytes_field, varint
@@ -25,11 +24,16 @@ MAX_PULL_MESSAGES: Final = 1000
 # Four Pulls in flight keep one connection busy; more only fill memory. Measured on loopback: 1 gives half.
 MAX_IN_FLIGHT_PER_SUBSCRIPTION: Final = 4
 MAX_IN_FLIGHT: Final = 512
+# Google's front end takes 100 calls at a time on one connection and lets others wait, behind Pulls that wait for
+# messages: https://github.com/googleapis/google-cloud-java, docs/grpc_channel_pool_guide.md.
+MAX_SUBSCRIPTIONS_PER_CONNECTION: Final = 64
 _POLL_SECONDS: Final = 0.1
 # A stream's next batch begins a quarter of a second after the last one.
 _REST_SECONDS: Final = 2.0
 _CANCEL_SECONDS: Final = 0.5
 _LONGEST_PULL_SECONDS: Final = 30.0
+# With more subscriptions than Pulls in flight, those that have nothing make room for others.
+_SHORT_PULL_SECONDS: Final = 3.0
 # Pub/Sub ends a response of large messages near 10 MB.
 _FULL_RESPONSE_BYTES: Final = 8 * 1000 * 1000
 
@@ -59,18 +63,20 @@ class PullTarget:
 
 @dataclass(frozen=True, slots=True)
 class PulledBatch:
-    """What one Pull brought: one row a message, in :data:`PULLED_SCHEMA`."""
+    """What one Pull brought: one row a message, in :data:`PULLED_SCHEMA`; full is as much as a Pull may bring."""
 
     target: PullTarget
     rows: pa.RecordBatch
+    is_full: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Lane:
     """One subscription's Pulls in flight, and how many there may be."""
 
     target: PullTarget
     request: bytes
+    call: Any
     allowed: int = 1
     in_flight: int = 0
     retry_at: float = 0.0
@@ -100,9 +106,11 @@ class Puller:
     batch. When there is none within two seconds the messages are given back, for other processes to have.
     """
 
-    def __init__(self, channel: grpc.Channel) -> None:
-        self._channel = channel
-        self._call = channel.unary_unary(_PULL, request_serializer=None, response_deserializer=None)
+    def __init__(self, connect: Callable[[], grpc.Channel]) -> None:
+        """Open connections with ``connect``: one for leases, and one for so many subscriptions' Pulls."""
+        self.leases = connect()
+        self._connect = connect
+        self._calls: list[Any] = []
         self._lanes: dict[PullTarget, _Lane] = {}
         self._answers: queue.SimpleQueue[tuple[_Lane, Any]] = queue.SimpleQueue()
         self._flying: set[Any] = set()
@@ -115,19 +123,34 @@ class Puller:
             if self._rest_timer is not None:
                 self._rest_timer.cancel()
                 self._rest_timer = None
-            lanes = [self._lanes.setdefault(t, _Lane(t, _pull_request(t.path))) for t in targets]
-        return BatchPull(self, self._channel, lanes)
+            return BatchPull(self, [self._lanes.get(target) or self._open_lane(target) for target in targets])
+
+    def _open_lane(self, target: PullTarget) -> _Lane:
+        connection = len(self._lanes) // MAX_SUBSCRIPTIONS_PER_CONNECTION
+        if connection == len(self._calls):
+            call = self._connect().unary_unary(_PULL, request_serializer=None, response_deserializer=None)
+            self._calls.append(call)
+        lane = self._lanes[target] = _Lane(target, _pull_request(target.path), self._calls[connection])
+        return lane
 
     def give_back(self) -> None:
         """End the Pulls in flight and give back what they brought."""
         with self._lock:
             self._give_back()
 
-    def _send_more(self, lanes: Sequence[_Lane]) -> None:
+    def _send_more(self, waiting: deque[_Lane]) -> None:
+        """Send the Pulls of the lanes that wait, in turn, as far as there is room; the others go on waiting."""
         now = time.monotonic()
-        for lane in lanes:
-            while lane.in_flight < lane.allowed and now >= lane.retry_at and len(self._flying) < MAX_IN_FLIGHT:
-                future = self._call.future(lane.request, timeout=_LONGEST_PULL_SECONDS)
+        seconds = _LONGEST_PULL_SECONDS if len(self._lanes) <= MAX_IN_FLIGHT else _SHORT_PULL_SECONDS
+        for _ in range(len(waiting)):
+            if len(self._flying) >= MAX_IN_FLIGHT:
+                return
+            lane = waiting.popleft()
+            if now < lane.retry_at:
+                waiting.append(lane)
+                continue
+            while lane.in_flight < lane.allowed:
+                future = lane.call.future(lane.request, timeout=seconds)
                 lane.in_flight += 1
                 self._flying.add(future)
                 future.add_done_callback(partial(self._answer, lane))
@@ -169,10 +192,9 @@ class Puller:
                 held[lane.target].append(decode_pull_response(response).column("ack_id"))
         self._flying.clear()
         self._lanes.clear()
-        for target, ack_ids in held.items():
-            # Where this fails the leases run out by themselves.
-            with suppress(PubSubError):
-                extend_leases(self._channel, target.path, pa.concat_arrays(ack_ids), 0)
+        leases = ((target.path, pa.concat_arrays(ack_ids), 0) for target, ack_ids in held.items())
+        # Where this fails the leases run out by themselves.
+        deque(extend_each(self.leases, leases), maxlen=0)
 
 
 class BatchPull:
@@ -181,13 +203,14 @@ class BatchPull:
     A subscription that fails is tried again with back-off and named in ``faults``; the others go on.
     """
 
-    def __init__(self, puller: Puller, channel: grpc.Channel, lanes: Sequence[_Lane]) -> None:
+    def __init__(self, puller: Puller, lanes: Sequence[_Lane]) -> None:
         self.faults: dict[str, PubSubError] = {}
         self.received_bytes = 0
         self._puller = puller
-        self._channel = channel
-        self._lanes = lanes
+        self._lanes = frozenset(lanes)
+        self._waiting = deque(lanes)
         self._ack_ids: dict[PullTarget, list[pa.Array]] = defaultdict(list)
+        self._shortest_seconds = 0
         self._extended_at = 0.0
 
     def pull(self, limits: PullLimits, is_stopping: Callable[[], bool]) -> Iterator[PulledBatch]:
@@ -195,11 +218,11 @@ class BatchPull:
         ends_at = time.monotonic() + limits.idle_seconds
         first_at: float | None = None
         while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
-            self._puller._send_more(self._lanes)  # noqa: SLF001 the two are one thing with two lifetimes
+            self._puller._send_more(self._waiting)  # noqa: SLF001 the two are one thing with two lifetimes
             answer = self._puller._receive(_POLL_SECONDS)  # noqa: SLF001
             batch = None if answer is None else self._take(*answer)
             # A backlog is over when nothing comes at once any more.
-            is_backlog = batch is not None and _is_full(batch.rows)
+            is_backlog = batch is not None and batch.is_full
             if batch is not None:
                 first_at = first_at or time.monotonic()
                 yield batch
@@ -216,18 +239,22 @@ class BatchPull:
         if not self._ack_ids:
             return
         now = time.monotonic()
-        shortest = min(target.ack_deadline_seconds for target in self._ack_ids)
-        if not at_once and now - self._extended_at < shortest / 3:
+        if not at_once and now - self._extended_at < self._shortest_seconds / 3:
             return
         self._extended_at = now
-        for target, ack_ids in self._ack_ids.items():
-            try:
-                extend_leases(self._channel, target.path, pa.concat_arrays(ack_ids), target.ack_deadline_seconds)
-            except PubSubError as exc:
+        leases = (
+            (target.path, pa.concat_arrays(ack_ids), target.ack_deadline_seconds)
+            for target, ack_ids in self._ack_ids.items()
+        )
+        for path, error in extend_each(self._puller.leases, leases):
+            if error is not None:
                 # The leases may run out; then the messages come twice and are told apart by their ids.
-                self.faults[target.subscription] = exc
+                self.faults[path.rpartition("/")[2]] = error
 
     def _take(self, lane: _Lane, future: Any) -> PulledBatch | None:
+        # What a batch before this one was still waiting for may come now: it is taken, and not asked for again.
+        if lane in self._lanes:
+            self._waiting.append(lane)
         try:
             response: bytes = future.result()
         except (grpc.RpcError, grpc.FutureCancelledError) as exc:
@@ -245,11 +272,14 @@ class BatchPull:
             return None
         rows = decode_pull_response(response)
         self.received_bytes += len(response)
-        lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION) if _is_full(rows) else 1
+        batch = PulledBatch(lane.target, rows, is_full=_is_full(rows))
+        lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION) if batch.is_full else 1
+        seconds = lane.target.ack_deadline_seconds
         if not self._ack_ids:
-            self._extended_at = time.monotonic()
+            self._extended_at, self._shortest_seconds = time.monotonic(), seconds
+        self._shortest_seconds = min(self._shortest_seconds, seconds)
         self._ack_ids[lane.target].append(rows.column("ack_id"))
-        return PulledBatch(lane.target, rows)
+        return batch
 
 
 def decode_pull_response(response: bytes) -> pa.RecordBatch:

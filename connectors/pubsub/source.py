@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
@@ -272,7 +273,7 @@ def _process_puller(emulator_host: str | None) -> Puller:
     """Return this worker's puller: Spark uses a worker for one task after the other."""
     if emulator_host not in _PULLERS:
         freeze_loaded()
-        _PULLERS[emulator_host] = Puller(open_channel(emulator_host))
+        _PULLERS[emulator_host] = Puller(partial(open_channel, emulator_host))
     return _PULLERS[emulator_host]
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from connectors.pubsub.acks import acknowledge, extend_leases
+from connectors.pubsub.acks import Held, acknowledge_each, extend_each
 from model import failpoint
 from model.errors import (
-    PubSubError,
     PubSubUnavailableError,
     QuotaExceededError,
     RefeedError,
@@ -39,24 +38,19 @@ class Hold:
 
     def acknowledge(self, ids: pa.Table) -> int:
         """Acknowledge ``ids`` and return how many subscriptions failed: theirs come again and are known by id."""
-        failed = 0
-        for position, (subscription, ack_ids) in enumerate(_by_subscription(ids)):
-            if position == 1:
+        held = list(self._held(ids))
+        failed = set()
+        for position, (path, error) in enumerate(acknowledge_each(self._channel, held)):
+            if position == 0 and len(held) > 1:
                 failpoint.hit("ack.between")
-            try:
-                acknowledge(self._channel, self._path(subscription), ack_ids)
-            except PubSubError as exc:
-                failed += 1
-                _log.warning("ack_failed", subscription=subscription, error=exc.message)
-        return failed
+            if error is not None:
+                failed.add(path)
+                _log.warning("ack_failed", subscription=_id_of(path), error=error.message)
+        return len(failed)
 
     def give_back(self, ids: pa.Table) -> None:
         """Let ``ids`` come again at once; where that fails they come when their leases run out."""
-        for subscription, ack_ids in _by_subscription(ids):
-            try:
-                extend_leases(self._channel, self._path(subscription), ack_ids, 0)
-            except PubSubError as exc:
-                _log.warning("not_given_back", subscription=subscription, error=exc.message)
+        self._extend(ids, 0, "not_given_back")
 
     @contextmanager
     def extended(self, ids: pa.Table) -> Iterator[None]:
@@ -65,11 +59,7 @@ class Hold:
 
         def extend() -> None:
             while not over.wait(_EXTEND_EVERY_SECONDS):
-                for subscription, ack_ids in _by_subscription(ids):
-                    try:
-                        extend_leases(self._channel, self._path(subscription), ack_ids, _EXTEND_BY_SECONDS)
-                    except PubSubError as exc:
-                        _log.warning("lease_not_extended", subscription=subscription, error=exc.message)
+                self._extend(ids, _EXTEND_BY_SECONDS, "lease_not_extended")
 
         thread = threading.Thread(target=extend, name="extend-leases", daemon=True)
         thread.start()
@@ -79,8 +69,15 @@ class Hold:
             over.set()
             thread.join()
 
-    def _path(self, subscription: str) -> str:
-        return f"projects/{self._project}/subscriptions/{subscription}"
+    def _extend(self, ids: pa.Table, seconds: int, failure: str) -> None:
+        held = ((path, ack_ids, seconds) for path, ack_ids in self._held(ids))
+        for path, error in extend_each(self._channel, held):
+            if error is not None:
+                _log.warning(failure, subscription=_id_of(path), error=error.message)
+
+    def _held(self, ids: pa.Table) -> Iterator[Held]:
+        for subscription, ack_ids in _by_subscription(ids):
+            yield f"projects/{self._project}/subscriptions/{subscription}", ack_ids
 
 
 def read_faults(rows: Sequence[Any]) -> dict[str, str]:
@@ -104,6 +101,10 @@ def raise_reported(rows: Sequence[Any]) -> None:
             error = json.loads(row.error)
             known = {cls.code: cls for cls in _PASSING}
             raise known.get(error["code"], RefeedError)(error["message"])
+
+
+def _id_of(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _by_subscription(ids: pa.Table) -> Iterator[tuple[str, pa.Array]]:

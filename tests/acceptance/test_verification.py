@@ -84,7 +84,7 @@ class StagedHouse(House):
             learn=group.learn,
         )
         group.follow(self.stager)
-        self.puller = Puller(open_channel(self.settings.pubsub_emulator_host))
+        self.puller = Puller(lambda: open_channel(self.settings.pubsub_emulator_host))
 
     def stage(self, messages: int) -> None:
         """Take up to ``messages`` from the topic, and no more, through the pipeline."""

@@ -10,7 +10,7 @@ from google.pubsub_v1.types import (
     PullResponse,
 )
 
-from connectors.pubsub.acks import acknowledge, extend_leases
+from connectors.pubsub.acks import acknowledge, acknowledge_each, extend_each, extend_leases
 from model.errors import PubSubError, PubSubUnavailableError
 
 PATH = "projects/p/subscriptions/s"
@@ -100,6 +100,33 @@ def test_a_lasting_failure_is_ours_and_says_what_the_service_said():
     with pytest.raises(PubSubError, match="PERMISSION_DENIED"):
         acknowledge(channel, PATH, pa.array(["a"]))
     assert len(channel.requests) == 1
+
+
+def test_a_subscription_that_fails_keeps_no_other_from_being_acknowledged():
+    channel = Recorder(grpc.StatusCode.PERMISSION_DENIED)
+    held = [(f"projects/p/subscriptions/s{n}", pa.array([f"id-{n}"])) for n in range(200)]
+    answers = dict(acknowledge_each(channel, held))
+    sent = [AcknowledgeRequest.deserialize(request) for request in channel.requests]
+    assert [(one.subscription, list(one.ack_ids)) for one in sent] == [
+        (path, ids.to_pylist()) for path, ids in held
+    ]
+    failed = {path: str(error) for path, error in answers.items() if error is not None}
+    assert list(failed) == ["projects/p/subscriptions/s0"]
+    assert "Acknowledge for s0" in failed["projects/p/subscriptions/s0"]
+
+
+def test_each_subscription_has_its_own_seconds():
+    channel = Recorder()
+    held = [
+        ("projects/p/subscriptions/a", pa.array(["1"]), 10),
+        ("projects/p/subscriptions/b", pa.array(["2"]), 0),
+    ]
+    assert [error for _, error in extend_each(channel, held)] == [None, None]
+    sent = [ModifyAckDeadlineRequest.deserialize(request) for request in channel.requests]
+    assert [(one.subscription, one.ack_deadline_seconds) for one in sent] == [
+        ("projects/p/subscriptions/a", 10),
+        ("projects/p/subscriptions/b", 0),
+    ]
 
 
 def pull_ids(channel: grpc.Channel, subscription: str, count: int) -> list[str]:

@@ -1,12 +1,14 @@
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from connectors.pubsub import pull as pull_module
 from connectors.pubsub.acks import acknowledge, extend_leases
+from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA, BatchPull, Puller, PullLimits, PullTarget
 from model.errors import SubscriptionNotFoundError
@@ -28,7 +30,7 @@ def publish(pubsub, *messages: Message, topic: str = "orders") -> list[str]:
 
 def pull(pubsub, *targets: PullTarget, limits: PullLimits = SHORT) -> tuple[BatchPull, pa.Table]:
     """Pull one batch with a puller of its own, which gives back at once what comes later."""
-    puller = Puller(pubsub.channel)
+    puller = Puller(lambda: pubsub.channel)
     batch = puller.start_batch(targets)
     table = pa.Table.from_batches([b.rows for b in batch.pull(limits, lambda: False)], PULLED_SCHEMA)
     puller.give_back()
@@ -101,7 +103,9 @@ def test_stopping_ends_a_batch_at_once_and_keeps_what_came(pubsub, target):
     stopping = threading.Event()
     rows = 0
     began = time.monotonic()
-    for batch in Puller(pubsub.channel).start_batch([target]).pull(PullLimits(30, 30, 30, 10**9), stopping.is_set):
+    for batch in (
+        Puller(lambda: pubsub.channel).start_batch([target]).pull(PullLimits(30, 30, 30, 10**9), stopping.is_set)
+    ):
         rows += batch.rows.num_rows
         stopping.set()
     assert rows == 1
@@ -119,13 +123,21 @@ def test_acknowledged_messages_do_not_come_again_and_given_back_ones_do(pubsub, 
     assert sorted(again.column("message_id").to_pylist()) == sorted(expected)
 
 
-def test_leases_are_extended_while_a_batch_is_pulled(pubsub, target, monkeypatch):
+def note_extensions(monkeypatch) -> list[tuple[str, list[str], int]]:
+    """Return a list that leases are put into which would be extended."""
     extended: list[tuple[str, list[str], int]] = []
-    monkeypatch.setattr(
-        pull_module,
-        "extend_leases",
-        lambda _, path, ack_ids, seconds: extended.append((path, ack_ids.to_pylist(), seconds)),
-    )
+
+    def note(_, held):
+        for path, ack_ids, seconds in held:
+            extended.append((path, ack_ids.to_pylist(), seconds))
+            yield path, None
+
+    monkeypatch.setattr(pull_module, "extend_each", note)
+    return extended
+
+
+def test_leases_are_extended_while_a_batch_is_pulled(pubsub, target, monkeypatch):
+    extended = note_extensions(monkeypatch)
     publish(pubsub, Message(b"x"))
     hurried = replace(target, ack_deadline_seconds=0)  # a third of it is over at once
     _, table = pull(pubsub, hurried)
@@ -134,8 +146,7 @@ def test_leases_are_extended_while_a_batch_is_pulled(pubsub, target, monkeypatch
 
 
 def test_leases_that_are_young_are_left_alone(pubsub, target, monkeypatch):
-    extended: list[object] = []
-    monkeypatch.setattr(pull_module, "extend_leases", lambda *call: extended.append(call))
+    extended = note_extensions(monkeypatch)
     publish(pubsub, Message(b"x"))
     batch, _ = pull(pubsub, target)
     assert extended == []
@@ -145,7 +156,7 @@ def test_leases_that_are_young_are_left_alone(pubsub, target, monkeypatch):
 
 def test_what_comes_between_two_batches_is_in_the_next_one_and_not_a_lease_late(pubsub, target):
     """The promise behind a latency of seconds: a Pull in flight at a batch's end is not cancelled."""
-    puller = Puller(pubsub.channel)
+    puller = Puller(lambda: pubsub.channel)
     publish(pubsub, Message(b"first"))
     first = [b.rows for b in puller.start_batch([target]).pull(SHORT, lambda: False)]
     publish(pubsub, Message(b"between"))
@@ -156,9 +167,44 @@ def test_what_comes_between_two_batches_is_in_the_next_one_and_not_a_lease_late(
 
 
 def test_what_no_batch_takes_is_given_back_for_others_within_seconds(pubsub, target):
-    resting = Puller(pubsub.channel)
+    resting = Puller(lambda: pubsub.channel)
     list(resting.start_batch([target]).pull(PullLimits(0.3, 0.1, 0.1, 10**9), lambda: False))
     publish(pubsub, Message(b"taken by the resting puller"))
     # Its Pull in flight takes the message; this one gets it well before the lease of 10 s runs out.
     _, table = pull(pubsub, target, limits=PullLimits(6, 0.1, 0.1, 10**9))
     assert table.num_rows == 1
+
+
+def make_targets(pubsub, count: int) -> list[PullTarget]:
+    """Return subscriptions of a quiet topic, and a last one of the topic ``busy``."""
+    pubsub.create_topic("quiet")
+    pubsub.create_topic("busy")
+    targets = []
+    for number in range(count):
+        topic, name = "busy" if number == count - 1 else "quiet", f"held-{number}"
+        pubsub.create_subscription(name, topic, ack_deadline_seconds=10)
+        targets.append(PullTarget(pubsub.subscription_path(name), name, topic, 10))
+    return targets
+
+
+def test_a_message_does_not_wait_behind_pulls_of_other_subscriptions_that_wait_for_theirs(pubsub, server):
+    # The server takes a hundred calls a connection, as Google's front end does.
+    targets = make_targets(pubsub, 150)
+    puller = Puller(partial(open_channel, server.emulator_host))
+    publish(pubsub, Message(b"1", {}), topic="busy")
+    began = time.monotonic()
+    batches = list(puller.start_batch(targets).pull(PullLimits(20, 0.1, 0.1, 10**9), lambda: False))
+    puller.give_back()
+    assert [batch.target.subscription for batch in batches] == ["held-149"]
+    assert time.monotonic() - began < 10
+
+
+def test_every_subscription_has_its_turn_where_there_are_more_than_pulls_in_flight(pubsub, monkeypatch):
+    monkeypatch.setattr("connectors.pubsub.pull.MAX_IN_FLIGHT", 2)
+    targets = make_targets(pubsub, 5)
+    monkeypatch.setattr("connectors.pubsub.pull._SHORT_PULL_SECONDS", 0.2)
+    publish(pubsub, Message(b"1", {}), topic="busy")
+    puller = Puller(lambda: pubsub.channel)
+    batches = list(puller.start_batch(targets).pull(PullLimits(20, 0.1, 0.1, 10**9), lambda: False))
+    puller.give_back()
+    assert [batch.target.subscription for batch in batches] == ["held-4"]

@@ -70,7 +70,7 @@ def pull(pubsub: PubSub) -> Iterator[Pull]:
 
     def take(subscription: str, count: int, *, seconds: float = 60.0, acks: bool = True) -> list[dict[str, Any]]:
         path = pubsub.subscription_path(subscription)
-        puller = pullers.setdefault(subscription, Puller(pubsub.channel))
+        puller = pullers.setdefault(subscription, Puller(lambda: pubsub.channel))
         limits = PullLimits(
             idle_seconds=min(seconds, 2.0), linger_seconds=0.1, backlog_seconds=1.0, max_bytes=10**9
         )
