@@ -9,11 +9,20 @@ from fastapi.responses import StreamingResponse
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Standing, Stopping, problems
 from api.listing import PageSize
 from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
-from api.streams import read, render_event, stream_log
-from api.watching import WATCH_ANSWER, After, LastEventId, answer_changes
-from backfill.reader import DEFAULT_TAIL_BYTES, MAX_TAIL_BYTES
+from api.streams import render_event
+from api.watching import (
+    LOG_ANSWER,
+    WATCH_ANSWER,
+    After,
+    Follow,
+    LastEventId,
+    Tail,
+    answer_changes,
+    answer_log,
+)
 from jobs.filter import parse_row_token, render_row_token
 from jobs.listing import DEFAULT_PAGE_SIZE
+from jobs.log import DEFAULT_TAIL_BYTES
 
 router: Final = APIRouter(tags=["backfills"])
 
@@ -55,13 +64,7 @@ def list_backfill_events(backfill_id: BackfillId, service: Service, caller: Call
     "/backfills/{backfill_id}/logs",
     operation_id="readBackfillLogs",
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "description": "Lines, as the driver wrote them; empty while there are none.",
-            "content": {"text/plain": {"schema": {"type": "string"}}},
-        },
-        **problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
-    },
+    responses={**LOG_ANSWER, **problems(s404=NO_SUCH_BACKFILL, s422=INVALID)},
 )
 async def read_backfill_logs(
     backfill_id: BackfillId,
@@ -69,17 +72,11 @@ async def read_backfill_logs(
     caller: Standing,
     stopping: Stopping,
     *,
-    tail: Annotated[
-        int, Query(ge=0, le=MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")
-    ] = DEFAULT_TAIL_BYTES,
-    follow: Annotated[bool, Query(description="Go on with what is written, until the backfill ends.")] = False,
+    tail: Tail = DEFAULT_TAIL_BYTES,
+    follow: Follow = False,
 ) -> StreamingResponse:
     """Show the end of the driver's log, and what it writes from now on."""
-    first = await read(lambda: service.read_log(backfill_id, principal=caller.principal(), tail_bytes=tail))
-    if not follow:
-        return StreamingResponse(iter([first.content]), media_type="text/plain")
-    lines = stream_log(service, backfill_id, first, caller, is_stopping=stopping)
-    return StreamingResponse(lines, media_type="text/plain")
+    return await answer_log(service, backfill_id, caller, stopping, tail=tail, follow=follow)
 
 
 @router.get(

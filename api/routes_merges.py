@@ -2,8 +2,8 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, status
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi import APIRouter, Depends, Header, Path, Request, Response, status
+from fastapi.responses import StreamingResponse
 
 from api.answers import (
     CHANGED,
@@ -21,15 +21,23 @@ from api.answers import (
 from api.listing import Listing
 from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeEvents, MergeOut, MergePage
 from api.streams import render_event
-from api.watching import WATCH_ANSWER, After, LastEventId, answer_changes
+from api.watching import (
+    LOG_ANSWER,
+    WATCH_ANSWER,
+    After,
+    Follow,
+    LastEventId,
+    Tail,
+    answer_changes,
+    answer_log,
+)
+from jobs.log import DEFAULT_TAIL_BYTES
 from reporting.request import MergeRequest
 from reporting.service import MergeService
 
 router: Final = APIRouter(tags=["merges"])
 _NO_SUCH_MERGE: Final = "There is no such merge."
 _INVALID: Final = "The request is not valid; `errors` has every violation."
-_DEFAULT_TAIL_BYTES: Final = 100_000
-_MAX_TAIL_BYTES: Final = 10_000_000
 
 
 def merge_service(request: Request) -> MergeService:
@@ -167,23 +175,20 @@ def list_merge_events(merge_id: MergeId, service: Merges, caller: Caller, *, aft
 @router.get(
     "/merges/{merge_id}/logs",
     operation_id="readMergeLogs",
-    response_class=PlainTextResponse,
-    responses={
-        200: {"description": "Lines, as the driver wrote them; empty while there are none."},
-        **problems(s404=_NO_SUCH_MERGE, s422=_INVALID),
-    },
+    response_class=StreamingResponse,
+    responses={**LOG_ANSWER, **problems(s404=_NO_SUCH_MERGE, s422=_INVALID)},
 )
-def read_merge_logs(
+async def read_merge_logs(
     merge_id: MergeId,
     service: Merges,
-    caller: Caller,
+    caller: Standing,
+    stopping: Stopping,
     *,
-    tail: Annotated[
-        int, Query(ge=0, le=_MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")
-    ] = _DEFAULT_TAIL_BYTES,
-) -> PlainTextResponse:
-    """Show the end of the driver's log."""
-    return PlainTextResponse(service.read_log(merge_id, principal=caller, tail_bytes=tail))
+    tail: Tail = DEFAULT_TAIL_BYTES,
+    follow: Follow = False,
+) -> StreamingResponse:
+    """Show the end of the driver's log, and what it writes from now on."""
+    return await answer_log(service, merge_id, caller, stopping, tail=tail, follow=follow)
 
 
 @router.get(

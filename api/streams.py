@@ -10,7 +10,7 @@ import structlog
 from fastapi.concurrency import run_in_threadpool
 
 from api.auth import StandingCaller
-from backfill.reader import BackfillReader, LogPiece
+from jobs.log import LogPiece
 from jobs.store import Event
 from model.errors import RefeedError
 from model.job import JobState
@@ -57,6 +57,18 @@ class Watched(Protocol):
 
     def watch(self, job_id: str, /, *, principal: Principal, after: int) -> Changes:
         """Return a job and what happened to it behind line number ``after``."""
+        ...
+
+
+class Logged(Protocol):
+    """A service whose jobs have a driver's log."""
+
+    def read_log(self, job_id: str, /, *, principal: Principal, tail_bytes: int) -> LogPiece:
+        """Return the end of the log, whole lines only."""
+        ...
+
+    def read_log_from(self, job_id: str, offset: int, /, *, principal: Principal) -> LogPiece:
+        """Return what the log has from byte ``offset`` on."""
         ...
 
 
@@ -108,14 +120,14 @@ async def stream_changes(
 
 
 async def stream_log(
-    reader: BackfillReader,
-    backfill_id: str,
+    service: Logged,
+    job_id: str,
     first: LogPiece,
     caller: StandingCaller,
     *,
     is_stopping: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
-    """Yield the driver's log from ``first`` on, until the backfill has ended and all of it is sent.
+    """Yield the driver's log from ``first`` on, until the job has ended and all of it is sent.
 
     A service that stops ends it earlier; so does a key that no longer counts, which the last line says.
     """
@@ -130,10 +142,10 @@ async def stream_log(
         offset = piece.end
         try:
             piece = await read(
-                lambda: reader.read_log_from(backfill_id, offset, principal=caller.principal())  # noqa: B023
+                lambda: service.read_log_from(job_id, offset, principal=caller.principal())  # noqa: B023
             )
         except RefeedError as exc:
-            _LOG.warning("a log's reader was cut off", backfill_id=backfill_id, code=exc.code)
+            _LOG.warning("a log's reader was cut off", job_id=job_id, code=exc.code)
             yield f"\nrefeed: the log is not shown any further ({exc.code}): {exc.message}\n".encode()
             return
 

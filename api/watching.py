@@ -1,4 +1,4 @@
-"""Following a job live: what every such route asks for, and how it answers."""
+"""Following a job and its driver's log: what every such route asks for, and how it answers."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final
@@ -7,7 +7,8 @@ from fastapi import Header, Query
 from fastapi.responses import StreamingResponse
 
 from api.auth import StandingCaller
-from api.streams import Watched, read, stream_changes
+from api.streams import Logged, Watched, read, stream_changes, stream_log
+from jobs.log import MAX_TAIL_BYTES
 
 _MAX_NUMBER: Final = 2**53
 # One event of the stream, as tools that read descriptions take it.
@@ -30,6 +31,13 @@ WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 
+LOG_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "Lines, as the driver wrote them; empty while there are none.",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
+}
+
 After = Annotated[
     int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of the history behind the one with this number.")
 ]
@@ -37,6 +45,8 @@ LastEventId = Annotated[
     int | None,
     Header(ge=0, le=_MAX_NUMBER, description="What a client sends that comes back; wins over after."),
 ]
+Tail = Annotated[int, Query(ge=0, le=MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")]
+Follow = Annotated[bool, Query(description="Go on with what is written, until it ends.")]
 
 
 async def answer_changes(
@@ -55,3 +65,20 @@ async def answer_changes(
     events = stream_changes(service, job_id, first, caller, after=begin, is_stopping=stopping)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+async def answer_log(
+    service: Logged,
+    job_id: str,
+    caller: StandingCaller,
+    stopping: Callable[[], bool],
+    *,
+    tail: int,
+    follow: bool,
+) -> StreamingResponse:
+    """Return the end of a job's log and, with ``follow``, what its driver writes from now on."""
+    first = await read(lambda: service.read_log(job_id, principal=caller.principal(), tail_bytes=tail))
+    if not follow:
+        return StreamingResponse(iter([first.content]), media_type="text/plain")
+    lines = stream_log(service, job_id, first, caller, is_stopping=stopping)
+    return StreamingResponse(lines, media_type="text/plain")

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
 from backfill.chores import KIND
@@ -16,16 +15,12 @@ from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
 from jobs.folder import JobFolder
 from jobs.listing import DEFAULT_PAGE_SIZE, ListRequest, read_page
+from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
 from jobs.progress import CheckpointFolder
 from jobs.store import Event, Job, JobStore
 from model.errors import JobNotFoundError
 from model.job import JobState
 from model.principal import READ, Principal
-from model.process import Batch
-
-DEFAULT_TAIL_BYTES: Final = 100_000
-MAX_TAIL_BYTES: Final = 10_000_000
-_LOG_PIECE_BYTES: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +37,6 @@ class Changes:
 
     shown: Backfill
     events: list[Event]
-
-
-@dataclass(frozen=True, slots=True)
-class LogPiece:
-    """Bytes of a driver's log, where the next ones begin, and whether none will come any more."""
-
-    content: bytes
-    end: int
-    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,31 +119,12 @@ class BackfillReader:
         A batch keeps its log at Google: then it is one line that says where.
         """
         job = self._read(backfill_id, principal)
-        path = self._folder_of(job.id).driver_log
-        if not path.exists():
-            content = _where_the_log_is(job)
-            return LogPiece(content, len(content), job.state.is_final)
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            start = max(0, size - tail_bytes)
-            # One byte more: where it ends a line, the tail begins with a whole one.
-            file.seek(max(0, start - 1))
-            content = file.read(size - max(0, start - 1))
-        if start > 0:
-            content = content.partition(b"\n")[2]
-        return LogPiece(content, size, job.state.is_final)
+        return read_log_end(job, self._folder_of(job.id).driver_log, tail_bytes=tail_bytes)
 
     def read_log_from(self, backfill_id: str, offset: int, *, principal: Principal) -> LogPiece:
         """Return what the driver's log has from byte ``offset`` on, 64 KiB at most; for whoever follows it."""
-        # The state first: what is written before a backfill ends is in the file by then.
         job = self._read(backfill_id, principal)
-        path = self._folder_of(job.id).driver_log
-        content = _where_the_log_is(job)[offset:]
-        if path.exists():
-            with path.open("rb") as file:
-                file.seek(offset)
-                content = file.read(_LOG_PIECE_BYTES)
-        return LogPiece(content, offset + len(content), job.state.is_final and not content)
+        return read_log_from(job, self._folder_of(job.id).driver_log, offset)
 
     def list_slices(self, backfill_id: str, *, principal: Principal) -> list[SliceView]:
         """Return how far each slice is, in order; none before the selection is made."""
@@ -286,9 +253,3 @@ class BackfillReader:
             if "rate_limit_messages_per_second" in event.what:
                 return None
         return rate
-
-
-def _where_the_log_is(job: Job) -> bytes:
-    if not isinstance(job.driver, Batch):
-        return b""
-    return f"The driver's log is at {job.driver.log_url}\n".encode()

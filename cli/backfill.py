@@ -12,7 +12,7 @@ from cli.backfill_view import print_backfill, print_plan, watch_live
 from cli.client import RefeedApi
 from cli.invocation import HomeGroup
 from cli.parameters import ParameterOption, parse_pairs, parse_parameters
-from cli.terminal import ExitCode, err, print_json, print_table
+from cli.terminal import ExitCode, err, print_json, print_log, print_table
 from model.errors import InputError
 from model.job import JobState
 
@@ -259,13 +259,7 @@ def logs(
 ) -> None:
     """Show the driver's log; with --json as a list of lines."""
     with RefeedApi.from_environment() as api:
-        texts = api.read_log(backfill_id, tail_bytes=tail, follow=follow)
-        if as_json:
-            print_json({"lines": "".join(texts).splitlines()})
-            return
-        for text in texts:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        print_log(api.read_log(backfill_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
 
 @app.command("events", epilog=_EXIT_CODES)

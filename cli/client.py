@@ -96,19 +96,8 @@ class RefeedApi:
         return self._call("GET", f"/backfills/{backfill_id}/{what}", params=params)
 
     def read_log(self, backfill_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
-        """Yield the end of a backfill's log, and what is written from now on until it ends."""
-        params = {"tail": str(tail_bytes), "follow": str(follow).lower()}
-        timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=None if follow else _TIMEOUT_SECONDS)
-        try:
-            with self._client.stream(
-                "GET", f"/backfills/{backfill_id}/logs", params=params, timeout=timeout
-            ) as response:
-                if not response.is_success:
-                    response.read()
-                    raise _refusal(response)
-                yield from response.iter_text()
-        except (httpx.TransportError, httpx.InvalidURL) as exc:
-            raise self._unavailable(exc) from exc
+        """Yield the end of a backfill's log and, to follow it, what is written from now on until it ends."""
+        return self._stream_log(f"/backfills/{backfill_id}/logs", tail_bytes=tail_bytes, follow=follow)
 
     def watch_backfill(self, backfill_id: str) -> Iterator[dict[str, Any]]:
         """Yield the backfill whenever something of it has changed, and at last at its end.
@@ -140,9 +129,9 @@ class RefeedApi:
         """Return a merge's history."""
         return self._call("GET", f"/merges/{merge_id}/events")
 
-    def read_merge_log(self, merge_id: str, *, tail_bytes: int) -> str:
-        """Return the end of a merge's log."""
-        return self._request("GET", f"/merges/{merge_id}/logs", params={"tail": str(tail_bytes)}).text
+    def read_merge_log(self, merge_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
+        """Yield the end of a merge's log and, to follow it, what is written from now on until it ends."""
+        return self._stream_log(f"/merges/{merge_id}/logs", tail_bytes=tail_bytes, follow=follow)
 
     def watch_merge(self, merge_id: str) -> Iterator[dict[str, Any]]:
         """Yield the merge whenever something of it has changed, and at last at its end; as backfills are."""
@@ -185,6 +174,18 @@ class RefeedApi:
         except httpx.ReadTimeout:
             # Silent for long: something in between holds events back.
             return
+        except (httpx.TransportError, httpx.InvalidURL) as exc:
+            raise self._unavailable(exc) from exc
+
+    def _stream_log(self, path: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
+        params = {"tail": str(tail_bytes), "follow": str(follow).lower()}
+        timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=None if follow else _TIMEOUT_SECONDS)
+        try:
+            with self._client.stream("GET", path, params=params, timeout=timeout) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refusal(response)
+                yield from response.iter_text()
         except (httpx.TransportError, httpx.InvalidURL) as exc:
             raise self._unavailable(exc) from exc
 

@@ -11,7 +11,7 @@ import typer
 from cli.client import RefeedApi
 from cli.invocation import HomeGroup, command_settings
 from cli.services import configure_logging
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.terminal import ExitCode, err, out, print_json, print_log, print_table
 from model.errors import InputError
 from model.job import JobState
 from model.moment import render_moment
@@ -178,10 +178,12 @@ def events(merge_id: IdArgument, as_json: JsonOption = False) -> None:
 def logs(
     merge_id: IdArgument,
     tail: Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")] = 100_000,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show the end of the driver's log."""
+    """Show the driver's log; with --json as a list of lines."""
     with RefeedApi.from_environment() as api:
-        out.print(api.read_merge_log(merge_id, tail_bytes=tail), markup=False)
+        print_log(api.read_merge_log(merge_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
 
 def _finish(api: RefeedApi, found: dict[str, Any], watch: bool, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from jobs.chores import CLEAN_SECONDS, Chore, ChoreThread
 from jobs.cleaning import clean_folders
 from jobs.launcher import Launcher
 from jobs.listing import ListRequest, read_page
+from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
 from jobs.store import Event, Idempotency, Job, JobStore
 from jobs.versions import Versions, check_version, expected_version
 from model.errors import JobNotFoundError, JobStateError, RequestInvalidError
@@ -168,9 +169,15 @@ class MergeService:
         job = self._read(merge_id, principal)
         return MergeChanges(Merge.from_job(job), self._store.list_events(job.id, after=after))
 
-    def read_log(self, merge_id: str, *, principal: Principal, tail_bytes: int) -> str:
+    def read_log(self, merge_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES) -> LogPiece:
         """Return the end of the driver's log, whole lines only; empty while there is none."""
-        return self._supervisor.folder(self._read(merge_id, principal).id).read_log_tail(tail_bytes)
+        job = self._read(merge_id, principal)
+        return read_log_end(job, self._supervisor.folder(job.id).driver_log, tail_bytes=tail_bytes)
+
+    def read_log_from(self, merge_id: str, offset: int, *, principal: Principal) -> LogPiece:
+        """Return what the driver's log has from byte ``offset`` on, 64 KiB at most; for whoever follows it."""
+        job = self._read(merge_id, principal)
+        return read_log_from(job, self._supervisor.folder(job.id).driver_log, offset)
 
     def cancel(self, merge_id: str, *, principal: Principal, versions: Versions = None) -> Merge:
         """Stop the merge: what is merged stays merged, the source in hand is merged whole or not at all.

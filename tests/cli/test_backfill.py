@@ -114,7 +114,7 @@ def test_an_option_that_is_none_is_said_before_anything_is_sent(
     refeed: Refeed, created: list[Mapping[str, Any]], wrong: tuple[str, ...]
 ) -> None:
     result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", *wrong)
-    assert result.code == 1
+    assert result.code == 2
     assert "input_invalid" in result.err
     assert created == []
 
@@ -134,7 +134,7 @@ def test_the_query_may_come_from_a_file_or_stdin(
     assert refeed("backfill", "create", "-", "--topic", "orders").code == 0
     assert [request["query"] for request in created] == ["SELECT 2", "SELECT 3"]
     missing = refeed("backfill", "create", "@/no/such", "--topic", "orders")
-    assert missing.code == 1
+    assert missing.code == 2
     assert "input_invalid" in missing.err
 
 
@@ -275,7 +275,7 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(
         {"rate_limit_messages_per_second": 5.0, "description": ""},
         {"rate_limit_messages_per_second": None, "labels": {"a": "b"}},
     ]
-    assert refeed("backfill", "change", "bf_1").code == 1
+    assert refeed("backfill", "change", "bf_1").code == 2
 
 
 def test_logs_are_printed_as_they_come(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,21 @@ def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any
     assert "1 / 2" in listed.out
     assert "--page-token next" in listed.err
     assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE
+
+
+def test_the_log_of_a_merge_is_printed_as_it_comes(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def read(_api: RefeedApi, merge_id: str, **arguments: Any) -> Iterator[str]:
+        asked.append(arguments)
+        return iter(["one\ntw", "o\n"])
+
+    monkeypatch.setattr(RefeedApi, "read_merge_log", read)
+    assert refeed("merge", "logs", MERGE["id"], "--tail", "9", "--follow").out == "one\ntwo\n"
+    assert json.loads(refeed("merge", "logs", MERGE["id"], "--json").out) == {"lines": ["one", "two"]}
+    assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
 
 
 def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(

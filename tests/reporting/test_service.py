@@ -351,7 +351,9 @@ def test_a_registry_with_nothing_to_merge_makes_no_nightly_merge(yard: Yard) -> 
 
 def test_the_log_of_a_merge_is_its_drivers(yard: Yard, reach: Any) -> None:
     made = yard.create()
-    assert yard.service.read_log(made.id, principal=ANN, tail_bytes=100) == ""
+    assert yard.service.read_log(made.id, principal=ANN).content == b""
     reach(made.id, JobState.RUNNING)
     yard.supervisor.folder(made.id).driver_log.write_text("first\nsecond\n")
-    assert yard.service.read_log(made.id, principal=ANN, tail_bytes=9) == "second"
+    piece = yard.service.read_log(made.id, principal=ANN, tail_bytes=9)
+    assert (piece.content, piece.is_last) == (b"second\n", False)
+    assert yard.service.read_log_from(made.id, 6, principal=ANN).content == b"second\n"
