@@ -2,16 +2,17 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
-from connectors.bigquery.client import CALL_SECONDS, ONCE, Clients
+from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
 from connectors.bigquery.notes import Note, Notes
+from connectors.bigquery.query_jobs import begin_query
 from connectors.bigquery.staged import StagedRows, insert_staged
 from connectors.bigquery.tables import DEAD_LETTERS, TableId
 from connectors.bigquery.writer import WrittenPart
@@ -75,15 +76,48 @@ class Committer:
                 break
         failpoint.hit("bigquery.committed")
         for table, entry in tables.items():
-            for staged in entry["staged"]:
-                insert_staged(
-                    self._clients,
-                    table,
-                    StagedRows(**staged),
-                    job=f"refeed-{note.stream}-{note.attempt}-{staged['table'].rsplit('_', 1)[-1]}",
-                    seconds=max(1.0, ends_at - time.monotonic()),
-                )
+            self.insert_large(note, table, entry["staged"], ends_at)
         return True
+
+    def insert_large(
+        self, note: Note, table: TableId, staged: Sequence[Mapping[str, Any]], ends_at: float
+    ) -> None:
+        """Insert the attempt's large rows, each table of them once, however often this is called.
+
+        Raises:
+            CommitOutcomeUnknownError, WarehouseError: as :func:`insert_staged` says.
+        """
+        for rows in (StagedRows(**fields) for fields in staged):
+            insert_staged(
+                self._clients,
+                table,
+                rows,
+                job=f"refeed-{note.stream}-{note.attempt}-{rows.table.rsplit('_', 1)[-1]}",
+                seconds=max(1.0, ends_at - time.monotonic()),
+            )
+
+    def has_recent_rows(self, table: TableId, column: str, values: Any, *, use: str) -> bool:
+        """Say whether the table has rows of the last month whose ``column`` is one of ``values``, an array.
+
+        Raises:
+            TableNotFoundError: there is no such table.
+            WarehouseError: BigQuery failed.
+        """
+        # Rows in the write buffer have no partition yet, and the table may insist on a filter.
+        sql = (
+            f"SELECT COUNT(*) AS found FROM `{table}` WHERE {column} IN UNNEST(@{values.name}) AND "  # noqa: S608
+            "(_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 31 DAY) OR _PARTITIONTIME IS NULL)"
+        )
+        config = bigquery.QueryJobConfig(
+            query_parameters=[values], labels=self._clients.connection.labels_for(use)
+        )
+
+        def call() -> bool:
+            with our_errors(f"looking for an attempt's rows in {table}", JOB_ROLE):
+                job = begin_query(self._clients, sql, config)
+                return any(int(row["found"]) for row in job.result(retry=None, timeout=_QUERY_SECONDS))
+
+        return retry_passing(call, seconds=_QUERY_SECONDS)
 
     def commit_streams(self, table: TableId, streams: Sequence[str], ends_at: float) -> bool:
         """Commit ``streams`` in one step; False when BigQuery has dropped them."""
@@ -135,19 +169,5 @@ class Committer:
     def _is_archived(self, note: Note, table: TableId) -> bool:
         """Look for one of the attempt's messages: its streams are gone, committed or not."""
         ids = self._notes.read_ids(note).slice(0, _LOOKED_FOR).column("message_id").to_pylist()
-        # Rows in the write buffer have no partition yet, and the archive may insist on a filter.
-        sql = (
-            f"SELECT COUNT(*) AS found FROM `{table}` WHERE message_id IN UNNEST(@ids) AND "  # noqa: S608
-            "(_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 31 DAY) OR _PARTITIONTIME IS NULL)"
-        )
-        config = bigquery.QueryJobConfig(
-            query_parameters=[bigquery.ArrayQueryParameter("ids", "STRING", ids)],
-            labels=self._clients.connection.labels_for("backup"),
-        )
-
-        def call() -> bool:
-            with our_errors("looking for an attempt's messages", JOB_ROLE):
-                job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
-                return any(int(row["found"]) for row in job.result(retry=None, timeout=_QUERY_SECONDS))
-
-        return retry_passing(call, seconds=_QUERY_SECONDS)
+        values = bigquery.ArrayQueryParameter("ids", "STRING", ids)
+        return self.has_recent_rows(table, "message_id", values, use="backup")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.client import Clients
 from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.query_jobs import begin_query
 from connectors.bigquery.selection import QueryParameter, parameter_of
 
 _SECONDS: Final = 120.0
@@ -38,12 +38,6 @@ def run_query(
 
     def call() -> Any:
         with our_errors(what, JOB_ROLE):
-            try:
-                job = clients.rest().query(sql, job_id=job_id, job_config=config, job_retry=None, **ONCE)
-            except api.Conflict:
-                if job_id is None:
-                    raise
-                job = clients.rest().get_job(job_id, **ONCE)
-            return job.result(retry=None, timeout=seconds)
+            return begin_query(clients, sql, config, job_id).result(retry=None, timeout=seconds)
 
     return retry_passing(call, seconds=seconds)

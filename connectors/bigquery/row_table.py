@@ -4,22 +4,19 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.evolving import evolve_table, plan_table
 from connectors.bigquery.row_schema import from_bigquery, time_paths, to_bigquery
 from connectors.bigquery.row_writer import BigQueryRowWriter
 from connectors.bigquery.tables import TableId, apply, read_table, rows_spec
 from connectors.bigquery.widening import widen_table
-from model.errors import WarehouseError
-from model.schema import Evolution, Field, RowSchema, evolution_error, plan_evolution
+from model.schema import Evolution, Field, RowSchema
 from model.settings import BigQuerySettings
 from model.table import Partitioning
 
-_TRIES: Final = 3
-_CHANGE_SECONDS: Final = 60.0
 _QUERY_SECONDS: Final = 120.0
 
 
@@ -55,7 +52,7 @@ class BigQueryRowTable:
 
     def plan(self, wanted: RowSchema) -> Evolution:
         """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
-        return _plan(self.schema(), wanted)
+        return plan_table(read_table(self._clients, self.id), wanted)
 
     def evolve(self, wanted: RowSchema) -> Evolution:
         """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
@@ -64,22 +61,7 @@ class BigQueryRowTable:
             EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
             WarehouseError: BigQuery failed, or others changed the table all the time.
         """
-
-        def call() -> Evolution | None:
-            table = read_table(self._clients, self.id)
-            evolution = _plan(None if table is None else from_bigquery(table), wanted)
-            if evolution.refused:
-                raise evolution_error(self.name, evolution)
-            if table is None:
-                self._create(evolution.schema)
-            elif evolution.changes and not self._change(table, evolution.schema):
-                return None
-            return evolution
-
-        for _ in range(_TRIES):
-            if (done := retry_passing(call, seconds=_CHANGE_SECONDS)) is not None:
-                return done
-        raise WarehouseError(f"{self.name} is changed by others all the time.")
+        return evolve_table(self._clients, self.id, wanted, self._create)
 
     def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:  # noqa: ARG002  in SQL
         """Make the table what is wanted even where types change: every row is written again, in one job.
@@ -92,7 +74,7 @@ class BigQueryRowTable:
             WarehouseError: BigQuery failed; nothing was changed.
         """
         table = read_table(self._clients, self.id)
-        evolution = _plan(None if table is None else from_bigquery(table), wanted)
+        evolution = plan_table(table, wanted)
         if table is not None and evolution.refused:
             widen_table(self._clients, self.id, table, wanted, evolution)
         self.evolve(wanted)
@@ -127,22 +109,6 @@ class BigQueryRowTable:
     def _create(self, schema: RowSchema) -> None:
         columns = to_bigquery(schema)
         apply(self._clients, [rows_spec(self.id, schema.description, columns, self._partitioning, self._settings)])
-
-    def _change(self, table: Any, schema: RowSchema) -> bool:
-        """Change the very version that was read; False when somebody else changed it meanwhile."""
-        table.schema = to_bigquery(schema)
-        table.description = schema.description
-        with our_errors(f"changing {self.id}"):
-            try:
-                # The table's ETag goes along as If-Match.
-                self._clients.rest().update_table(table, ["schema", "description"], **ONCE)
-            except api.PreconditionFailed:
-                return False
-        return True
-
-
-def _plan(current: RowSchema | None, wanted: RowSchema) -> Evolution:
-    return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
 
 
 def _cell(cell: Any, field: Any, *, is_element: bool = False) -> Any:

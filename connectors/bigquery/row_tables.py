@@ -10,13 +10,12 @@ import pyarrow as pa
 from google.cloud import bigquery
 
 from connectors.bigquery.attempts import Attempts
-from connectors.bigquery.client import ONCE, Clients, Connection
+from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.commit import Committer
-from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
 from connectors.bigquery.notes import NOTED_IDS_SCHEMA, Note, Notes
 from connectors.bigquery.row_table import BigQueryRowTable
 from connectors.bigquery.row_writer import RowPart
-from connectors.bigquery.staged import StagedRows, drop_staged, insert_staged
+from connectors.bigquery.staged import drop_staged
 from connectors.bigquery.tables import ATTEMPTS, TableId, apply, attempts_spec
 from model.archive import Attempt
 from model.errors import (
@@ -28,7 +27,6 @@ from model.settings import BigQuerySettings
 from model.table import Partitioning
 
 _COMMITS_AT_ONCE: Final = 8
-_QUERY_SECONDS: Final = 120.0
 _IDS_SCHEMA: Final = NOTED_IDS_SCHEMA.append(pa.field("table", pa.string()))
 
 
@@ -59,34 +57,14 @@ class RowCommitter:
         table = TableId.parse(name, "")
         if not self._committer.commit_streams(table, entry["streams"], ends_at):
             return self._has_rows(table, entry["ingest_times"])
-        for staged in entry["staged"]:
-            insert_staged(
-                self._clients,
-                table,
-                StagedRows(**staged),
-                job=f"refeed-{note.stream}-{note.attempt}-{staged['table'].rsplit('_', 1)[-1]}",
-                seconds=max(1.0, ends_at - time.monotonic()),
-            )
+        self._committer.insert_large(note, table, entry["staged"], ends_at)
         return True
 
     def _has_rows(self, table: TableId, ingest_times: Sequence[str]) -> bool:
         """Look for the attempt's rows by their time, which each part has for itself, to the microsecond."""
-        sql = (
-            f"SELECT COUNT(*) AS found FROM `{table}` WHERE ingest_time IN UNNEST(@times) AND "  # noqa: S608
-            "(_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 31 DAY) OR _PARTITIONTIME IS NULL)"
-        )
-        config = bigquery.QueryJobConfig(
-            query_parameters=[bigquery.ArrayQueryParameter("times", "TIMESTAMP", list(ingest_times))],
-            labels=self._clients.connection.labels_for("pipeline"),
-        )
-
-        def call() -> bool:
-            with our_errors(f"looking for an attempt's rows in {table}", JOB_ROLE):
-                job = self._clients.rest().query(sql, job_config=config, job_retry=None, **ONCE)
-                return any(int(row["found"]) for row in job.result(retry=None, timeout=_QUERY_SECONDS))
-
+        values = bigquery.ArrayQueryParameter("times", "TIMESTAMP", list(ingest_times))
         try:
-            return retry_passing(call, seconds=_QUERY_SECONDS)
+            return self._committer.has_recent_rows(table, "ingest_time", values, use="pipeline")
         except TableNotFoundError:
             return False
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 from connectors.bigquery.client import Connection, process_clients
 from connectors.bigquery.row_schema import with_times
 from connectors.bigquery.rows import Refusal
-from connectors.bigquery.staged import StagedRows
 from connectors.bigquery.tables import TableId
 from connectors.bigquery.writer import PartWriter, TablePart
 from model.errors import WarehouseError, WarehouseUnavailableError
@@ -41,10 +40,7 @@ class RowPart:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the part that :meth:`as_json` described."""
-        tables = tuple(
-            TablePart(t["table"], t["stream"], StagedRows(**t["staged"]) if t["staged"] else None)
-            for t in fields["tables"]
-        )
+        tables = tuple(map(TablePart.from_json, fields["tables"]))
         refused = tuple((int(place), str(reason)) for place, reason in fields["refused"])
         return cls(fields["rows"], fields["ingest_time"], tables, refused)
 

@@ -15,6 +15,7 @@ from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.query_jobs import begin_query
 from connectors.bigquery.tables import TableId
 from model.errors import (
     IdempotencyKeyReusedError,
@@ -124,12 +125,7 @@ class SelectionJobs:
 
         def call() -> str:
             with query_errors(f"starting the query of {backfill}"):
-                try:
-                    job = self._clients.rest().query(
-                        sql, job_id=job_id(backfill), job_config=config, job_retry=None, **ONCE
-                    )
-                except api.Conflict:
-                    job = self._clients.rest().get_job(job_id(backfill), **ONCE)
+                job = begin_query(self._clients, sql, config, job_id(backfill))
             if (job.labels or {}).get(FINGERPRINT) != mark:
                 raise IdempotencyKeyReusedError(f"{backfill} has a query job already, with another query.")
             return str(job.job_id)

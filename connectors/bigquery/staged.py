@@ -15,6 +15,7 @@ from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.query_jobs import begin_query, wait_until_done
 from connectors.bigquery.rows import Refusal
 from connectors.bigquery.tables import TableId, read_table
 from model.errors import CommitOutcomeUnknownError, WarehouseError, WarehouseUnavailableError
@@ -178,15 +179,8 @@ def _run_insert(
                 columns = ", ".join(f"`{field.name}`" for field in _fields(clients, staged.table))
                 # Table ids are checked names, column names are the table's own.
                 sql = f"INSERT INTO `{target}` ({columns}) SELECT {columns} FROM `{staged.table}`"  # noqa: S608
-                try:
-                    job = clients.rest().query(sql, job_id=job_id, job_config=config, job_retry=None, **ONCE)
-                except api.Conflict:
-                    job = clients.rest().get_job(job_id, **ONCE)
-            while job.state != "DONE":
-                if time.monotonic() > ends_at:
-                    raise CommitOutcomeUnknownError(f"{what}: job {job_id} has not ended.")
-                time.sleep(0.2)
-                job.reload(**ONCE)
+                job = begin_query(clients, sql, config, job_id)
+            wait_until_done(job, what, ends_at=ends_at)
         if job.error_result is None:
             return None
         reason, message = job.error_result.get("reason"), job.error_result.get("message")

@@ -6,18 +6,17 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from google.api_core import exceptions as api
 from google.cloud import bigquery
 
-from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.client import Clients
 from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.query_jobs import begin_query, wait_until_done
 from connectors.bigquery.row_schema import from_bigquery
 from connectors.bigquery.tables import TableId
-from model.errors import EvolutionRefusedError, WarehouseError, WarehouseUnavailableError
+from model.errors import EvolutionRefusedError, WarehouseError
 from model.schema import Evolution, Field, RowSchema, evolution_error
 
 _JOB_SECONDS: Final = 600.0
-_POLL_SECONDS: Final = 0.2
 
 
 def widen_table(clients: Clients, target: TableId, table: Any, wanted: RowSchema, evolution: Evolution) -> None:
@@ -66,15 +65,8 @@ def _run(clients: Clients, target: TableId, table: Any, sql: str, job_id: str) -
 
     def call() -> Any:
         with our_errors(what, JOB_ROLE):
-            try:
-                job = clients.rest().query(sql, job_id=job_id, job_config=config, job_retry=None, **ONCE)
-            except api.Conflict:
-                job = clients.rest().get_job(job_id, **ONCE)
-            while job.state != "DONE":
-                if time.monotonic() > ends_at:
-                    raise WarehouseUnavailableError(f"{what}: job {job_id} has not ended.")
-                time.sleep(_POLL_SECONDS)
-                job.reload(**ONCE)
+            job = begin_query(clients, sql, config, job_id)
+            wait_until_done(job, what, ends_at=ends_at)
             return job
 
     job = retry_passing(call, seconds=_JOB_SECONDS)

@@ -34,6 +34,11 @@ class TablePart:
     stream: str | None
     staged: StagedRows | None
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the part whose fields, JSON-ready, are these."""
+        return cls(fields["table"], fields["stream"], StagedRows(**fields["staged"]) if fields["staged"] else None)
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
@@ -51,10 +56,7 @@ class WrittenPart:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the part that :meth:`as_json` described."""
-        tables = tuple(
-            TablePart(t["table"], t["stream"], StagedRows(**t["staged"]) if t["staged"] else None)
-            for t in fields["tables"]
-        )
+        tables = tuple(map(TablePart.from_json, fields["tables"]))
         return cls(fields["rows"], fields["size_bytes"], fields["dead_letters"], tables)
 
 
