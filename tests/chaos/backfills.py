@@ -23,11 +23,11 @@ _QUERY: Final = (
     "AND topic IN UNNEST(@topics) AND LENGTH(data) < @size"
 )
 _SIZE_BYTES: Final = 1_000_000
-_ROWS: Final = 200
+_ROWS: Final = 100
 _ARCHIVED_SECONDS: Final = 400.0
 # What a backfill at this rate takes: long enough to be broken in the middle.
 _RUN_SECONDS: Final = 4.0
-_TOPICS_A_BACKFILL: Final = 5
+_TOPICS_A_BACKFILL: Final = 3
 # Those that are passed once a request.
 _REPEATED: Final = {"backfill.confirmed", "backfill.letters.written", "backfill.checkpoint.written"}
 
@@ -111,7 +111,7 @@ class BackfillLane(Lane):
         number = len(self.asked)
         topics = sorted(self.dice.sample(TOPICS, _TOPICS_A_BACKFILL))
         # Every third one goes to the pipeline's own topic: what it replays becomes rows once more.
-        target = ORDERS if number % 3 == 1 and self.yard.has_pipeline else f"replays-{number}"
+        target = ORDERS if number % 3 == 2 and self.yard.has_pipeline else f"replays-{number}"
         if target == ORDERS:
             topics = [ORDERS]
         else:
@@ -121,7 +121,7 @@ class BackfillLane(Lane):
             "query": _QUERY,
             "topic": target,
             "parameters": _parameters(topics, until),
-            "rate_limit_messages_per_second": max(50.0, len(known) / _RUN_SECONDS),
+            "rate_limit_messages_per_second": len(known) / _RUN_SECONDS,
             "max_failed": 1_000_000,
             "allow_overlap": True,
         }

@@ -114,13 +114,13 @@ class ServerLane(Lane):
     """The local Pub/Sub server, which everything else needs."""
 
     def kill(self, _: str) -> None:
-        self.pause(5.0, 15.0)
+        self.pause(10.0, 30.0)
         self.yard.server.kill()
         self.pause(0.0, 2.0)
         self.yard.server.ensure()
 
     def suspend(self, _: str) -> None:
-        self.pause(5.0, 15.0)
+        self.pause(10.0, 30.0)
         suspend([self.yard.server.pid], SUSPEND_SECONDS, self.over)
 
 
@@ -131,7 +131,7 @@ class WarehouseLane(Lane):
     def fault(self, what: str) -> None:
         standin = self.yard.standin
         assert standin is not None
-        self.pause(3.0, 10.0)
+        self.pause(10.0, 30.0)
         match what:
             case "lost":
                 standin.fault(self.dice.choice(["BatchCommitWriteStreams", "AppendRows"]), "drop", when="after")
@@ -148,7 +148,7 @@ class WarehouseLane(Lane):
     def kill(self, _: str) -> None:
         standin = self.yard.standin
         assert standin is not None
-        self.pause(3.0, 10.0)
+        self.pause(10.0, 30.0)
         standin.kill()
         self.pause(0.0, 2.0)
         standin.start()

@@ -7,14 +7,15 @@ from typing import Final
 
 from model.failpoint import FAILPOINTS
 
-# Part by part: its share of a run's kills, and what can be done to it beside its failpoints.
+# Part by part: its share of a run's kills, so that all parts take about as long and three runs come to each of
+# its failpoints, and what can be done to it beside these.
 _STREAM: Final = ("kill:driver", "kill:jvm", "kill:worker", "suspend:driver", "suspend:all")
 _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "backup": (7, (*_STREAM, "disk:journal")),
     "pipeline": (5, _STREAM),
-    "backfill": (5, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
-    "tables": (3, ("kill:merge", "kill:compact")),
-    "server": (1, ("kill:server", "suspend:server")),
+    "backfill": (3, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
+    "tables": (6, ("kill:merge", "kill:compact")),
+    "server": (2, ("kill:server", "suspend:server")),
     "warehouse": (2, ("fault:lost", "fault:refused", "fault:error", "fault:busy", "kill:warehouse")),
 }
 _SKEWED: Final[dict[str, tuple[str, ...]]] = {

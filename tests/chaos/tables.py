@@ -20,6 +20,11 @@ class TablesLane(Lane):
 
     merges: int = 0
 
+    def act(self, harm: str) -> None:
+        # The streams are to bring something in between.
+        self.pause(2.0, 8.0)
+        super().act(harm)
+
     def failpoint(self, name: str) -> None:
         what = "compact" if name.startswith("compact.") else "merge"
         if name in _OF_JOBS or (what == "merge" and self.dice.random() < 1 / 3):
@@ -39,7 +44,7 @@ class TablesLane(Lane):
     def kill(self, what: str) -> None:
         part = self._begin(what)
         part.start()
-        self.pause(0.5, 3.0)
+        self.pause(1.0, 5.0)
         part.kill()
 
     def _merge_by_job(self, name: str) -> None:
