@@ -18,11 +18,11 @@ from model.principal import Principal
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
 NO_SUCH_BACKFILL: Final = "There is no such backfill."
 CHANGED: Final = "It has changed since If-Match was read."
-ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
+_ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
 CREATED_HEADERS: Final = {
     "Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}},
     "Retry-After": {"description": "Seconds until asking is worth it.", "schema": {"type": "integer"}},
-    **ETAG_HEADER,
+    **_ETAG_HEADER,
 }
 _RETRY_AFTER_SECONDS: Final = "1"
 INVALID: Final = "The request or its query is not valid; `errors` has every violation."
@@ -97,6 +97,9 @@ Standing = Annotated[StandingCaller, Depends(standing_caller)]
 BackfillId = Annotated[str, Depends(checked_id)]
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions)]
+IdempotencyKey = Annotated[
+    str | None, Header(min_length=1, max_length=255, description="The same key and body make one job.")
+]
 
 
 def problems(**meanings: str) -> dict[int | str, dict[str, Any]]:
@@ -111,6 +114,11 @@ def problems(**meanings: str) -> dict[int | str, dict[str, Any]]:
         }
         for status, text in meanings.items()
     }
+
+
+def versioned(**meanings: str) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI's responses of a route that answers a resource with its version, or a problem."""
+    return {200: {"headers": _ETAG_HEADER}, **problems(**meanings)}
 
 
 class Resource(Protocol):

@@ -1,11 +1,13 @@
 """What lists of jobs are asked for, as OpenAPI shows it."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query
 
 from jobs.filter import MAX_FILTER_CHARACTERS
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
+
+LIST_INVALID: Final = "The filter, the order or the token is not valid; `errors` says where."
 
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)]
 

@@ -6,15 +6,14 @@ from fastapi import APIRouter, Response
 
 from api.answers import (
     CHANGED,
-    ETAG_HEADER,
     INVALID,
     NO_SUCH_BACKFILL,
     BackfillId,
     Caller,
     ExpectedVersions,
     Service,
-    problems,
     shown,
+    versioned,
 )
 from api.schemas_backfills import BackfillOut, BackfillRetry
 
@@ -22,8 +21,7 @@ router: Final = APIRouter(tags=["backfills"])
 
 
 def _responses(conflict: str, **more: str) -> dict[int | str, dict[str, Any]]:
-    always = problems(s404=NO_SUCH_BACKFILL, s409=conflict, s412=CHANGED, s422=INVALID, **more)
-    return {200: {"headers": ETAG_HEADER}, **always}
+    return versioned(s404=NO_SUCH_BACKFILL, s409=conflict, s412=CHANGED, s422=INVALID, **more)
 
 
 @router.post(

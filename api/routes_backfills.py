@@ -3,24 +3,25 @@
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Response, status
+from fastapi import APIRouter, Query, Response, status
 from fastapi.responses import JSONResponse
 
 from api.answers import (
     CHANGED,
     CREATED_HEADERS,
-    ETAG_HEADER,
     INVALID,
     NO_SUCH_BACKFILL,
     BackfillId,
     Caller,
     ExpectedVersions,
+    IdempotencyKey,
     Service,
     created,
     problems,
     shown,
+    versioned,
 )
-from api.listing import Listing
+from api.listing import LIST_INVALID, Listing
 from api.schemas_backfills import (
     BackfillChange,
     BackfillCreate,
@@ -82,10 +83,7 @@ def create_backfill(
     caller: Caller,
     *,
     validate_only: Annotated[bool, Query(description="Answer the plan and create nothing.")] = False,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=255, description="The same key and body give the same backfill."),
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Validate the request and launch a backfill of what its query selects."""
     request = _request_of(body)
@@ -100,7 +98,7 @@ def create_backfill(
     "/backfills",
     operation_id="listBackfills",
     response_model=BackfillPage,
-    responses=problems(s422="The filter, the order or the token is not valid; `errors` says where."),
+    responses=problems(s422=LIST_INVALID),
 )
 def list_backfills(service: Service, caller: Caller, listing: Listing) -> Any:
     """List backfills, the newest first unless an order is asked for."""
@@ -112,7 +110,7 @@ def list_backfills(service: Service, caller: Caller, listing: Listing) -> Any:
     "/backfills/{backfill_id}",
     operation_id="getBackfill",
     response_model=BackfillOut,
-    responses={200: {"headers": ETAG_HEADER}, **problems(s404=NO_SUCH_BACKFILL, s422=INVALID)},
+    responses=versioned(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def get_backfill(backfill_id: BackfillId, response: Response, service: Service, caller: Caller) -> Any:
     """Tell how a backfill is; its figures are at most a second old."""
@@ -123,15 +121,12 @@ def get_backfill(backfill_id: BackfillId, response: Response, service: Service, 
     "/backfills/{backfill_id}",
     operation_id="changeBackfill",
     response_model=BackfillOut,
-    responses={
-        200: {"headers": ETAG_HEADER},
-        **problems(
-            s404=NO_SUCH_BACKFILL,
-            s409="It is at its end, so it has no rate to change.",
-            s412=CHANGED,
-            s422=INVALID,
-        ),
-    },
+    responses=versioned(
+        s404=NO_SUCH_BACKFILL,
+        s409="It is at its end, so it has no rate to change.",
+        s412=CHANGED,
+        s422=INVALID,
+    ),
 )
 def change_backfill(
     backfill_id: BackfillId,

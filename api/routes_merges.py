@@ -2,23 +2,24 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Path, Request, Response, status
+from fastapi import APIRouter, Depends, Path, Request, Response, status
 from fastapi.responses import StreamingResponse
 
 from api.answers import (
     CHANGED,
     CREATED_HEADERS,
-    ETAG_HEADER,
     Caller,
     ExpectedVersions,
+    IdempotencyKey,
     Standing,
     Stopping,
     created,
     parse_id,
     problems,
     shown,
+    versioned,
 )
-from api.listing import Listing
+from api.listing import LIST_INVALID, Listing
 from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeEvents, MergeOut, MergePage
 from api.streams import render_event
 from api.watching import (
@@ -81,10 +82,7 @@ def create_merge(
     service: Merges,
     caller: Caller,
     *,
-    idempotency_key: Annotated[
-        str | None,
-        Header(min_length=1, max_length=255, description="The same key and body give the same merge."),
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Merge what staging has since the last merge into reporting; it runs when no other merge does."""
     request = MergeRequest.parse(body.source, since=body.since, day=body.date, is_dry_run=body.dry_run)
@@ -96,7 +94,7 @@ def create_merge(
     "/merges",
     operation_id="listMerges",
     response_model=MergePage,
-    responses=problems(s422="The filter, the order or the token is not valid; `errors` says where."),
+    responses=problems(s422=LIST_INVALID),
 )
 def list_merges(service: Merges, caller: Caller, listing: Listing) -> Any:
     """List merges, the newest first unless an order is asked for; a merge has neither topic nor labels."""
@@ -127,10 +125,7 @@ async def watch_merge(
     "/merges/{merge_id}:cancel",
     operation_id="cancelMerge",
     response_model=MergeOut,
-    responses={
-        200: {"headers": ETAG_HEADER},
-        **problems(s404=_NO_SUCH_MERGE, s409="It is at its end.", s412=CHANGED, s422=_INVALID),
-    },
+    responses=versioned(s404=_NO_SUCH_MERGE, s409="It is at its end.", s412=CHANGED, s422=_INVALID),
 )
 def cancel_merge(
     merge_id: MergeId, response: Response, service: Merges, caller: Caller, versions: ExpectedVersions
@@ -143,15 +138,12 @@ def cancel_merge(
     "/merges/{merge_id}:retry",
     operation_id="retryMerge",
     response_model=MergeOut,
-    responses={
-        200: {"headers": ETAG_HEADER},
-        **problems(
-            s404=_NO_SUCH_MERGE,
-            s409="It has not ended, or it has merged everything.",
-            s412=CHANGED,
-            s422=_INVALID,
-        ),
-    },
+    responses=versioned(
+        s404=_NO_SUCH_MERGE,
+        s409="It has not ended, or it has merged everything.",
+        s412=CHANGED,
+        s422=_INVALID,
+    ),
 )
 def retry_merge(
     merge_id: MergeId, response: Response, service: Merges, caller: Caller, versions: ExpectedVersions
@@ -195,7 +187,7 @@ async def read_merge_logs(
     "/merges/{merge_id}",
     operation_id="getMerge",
     response_model=MergeOut,
-    responses={200: {"headers": ETAG_HEADER}, **problems(s404=_NO_SUCH_MERGE, s422=_INVALID)},
+    responses=versioned(s404=_NO_SUCH_MERGE, s422=_INVALID),
 )
 def get_merge(merge_id: MergeId, response: Response, service: Merges, caller: Caller) -> Any:
     """Tell how a merge is, source by source, with the audits behind it."""
