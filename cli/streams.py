@@ -1,7 +1,8 @@
 """The pipeline's streams as child processes: one a group of the registry, for as long as the registry has it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -99,6 +100,9 @@ class PipelineStreams:
                 )
                 self._say(f"{exc.message} What runs goes on.{faults}")
                 self._problem = exc.message
+            # A fault of one source keeps no other group from starting; none is drained while it stands.
+            with suppress(RefeedError):
+                self._start(Registry(self._registry).read_valid().groups())
             return
         self._fingerprint, self._problem = fingerprint, ""
         for gone in self._streams.keys() - set(groups):
@@ -107,6 +111,10 @@ class PipelineStreams:
                 self._say(f"draining {stream.child.name}: the registry has no such group any more")
                 stream.child.ask_to_stop()
                 self._leaving.append(stream.child)
+        self._start(groups)
+
+    def _start(self, groups: Iterable[str]) -> None:
+        """Have a stream for each of ``groups`` that has none."""
         for group in groups:
             if group not in self._streams:
                 self._streams[group] = _Stream(self._make_child(group))

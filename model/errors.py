@@ -456,6 +456,12 @@ class RegistryError(RefeedError):
     code = "registry_invalid"
 
 
+class SchemaFullError(RefeedError):
+    """A source without a schema has as many types of event, or as many fields, as it may."""
+
+    code = "schema_full"
+
+
 class EvolutionRefusedError(WarehouseError):
     """The table can't become what the schema wants; nothing was changed."""
 

@@ -31,7 +31,6 @@ from pipeline.values import (
 
 # What some databases write for "no date": a coalesce passes it over.
 _NO_DATE: Final = "0001-01-01"
-_INFINITY: Final = float("inf")
 _FAULTS: Final = (ValueError, TypeError, ArithmeticError, AttributeError)
 
 
@@ -152,8 +151,6 @@ def _default(plan: FieldPlan) -> Any:
     default = zeros[plan.kind] if plan.default is None else plan.default
     if isinstance(default, bytes):
         default = base64.b64encode(default).decode()
-    if default in (_INFINITY, -_INFINITY) or default != default:  # noqa: PLR0124  NaN is not itself
-        default = number_text(default)
     try:
         return _scalar(plan)(default)
     except (UnknownValueError, *_FAULTS):

@@ -30,6 +30,14 @@ class DescriptorSet:
         for name in self._files:
             self._add(name, ())
 
+    def has_message(self, name: str) -> bool:
+        """Say whether a message has the full name ``name``."""
+        try:
+            self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            return False
+        return True
+
     def message(self, name: str) -> Descriptor:
         """Return the message with the full name ``name``.
 

@@ -3,19 +3,25 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import structlog
 
 from connectors.pubsub.client import PubSub
 from jobs.stream.status import StatusFile
-from model.errors import EvolutionRefusedError, RefeedError, SubscriptionNotFoundError
+from model.errors import (
+    EvolutionRefusedError,
+    RefeedError,
+    RegistryError,
+    SchemaFullError,
+    SubscriptionNotFoundError,
+)
 from model.schema import RowSchema
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
-from pipeline.inferred import EventType, Variation, learn
+from pipeline.inferred import MAX_TYPES, EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
-from pipeline.registry import Registry, Source
+from pipeline.registry import Registry, Snapshot, Source
 from pipeline.repository import REPOSITORY_TABLE, SchemaRepository
 from pipeline.shapes import widen_value
 from pipeline.warehouse import RowTables
@@ -35,8 +41,9 @@ class Committer(Protocol):
 class Group:
     """Keeps a group's plan in step with the registry: tables first, then the plan that tasks follow.
 
-    A source whose new schema is refused goes on with the one it had; a registry that can't be read changes
-    nothing. Both are alerts: they stand in the status file until they are mended, and are logged once.
+    A source whose new schema is refused, or whose entry has a fault, goes on with what it had, and keeps no other
+    from going on; a registry that can't be read changes nothing. All are alerts: they stand in the status file
+    until they are mended, and are logged once.
     """
 
     def __init__(
@@ -113,16 +120,40 @@ class Group:
         plan = self._accepted.get(name)
         if plan is None or self._repository is None:
             return True
-        types = learn(plan.source, plan.types, variations)
+        types = learn(plan.source, plan.types, variations, taken=self._tables_beside(name))
         changed = [found for found in types if found not in plan.types]
         if not changed:
             return True
         self._repository.append(types, variations)
         refused = self._widen(plan.source, changed, committer)
+        self._check_room(plan.source, types)
         fine = {found.name: found for found in (*plan.types, *changed) if found not in refused}
         self._accepted[name] = self._inferred_plan(plan.source, list(fine.values()))
         _log.info("types_learned", source=name, types={found.name: found.number for found in changed})
         return not refused
+
+    def _tables_beside(self, name: str) -> set[str]:
+        """Return the tables that are not those of the source ``name``: no type of its events may get one."""
+        letters = self._dead_letters.name
+        found = {letters, f"{letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"}
+        for plan in (plan for other, plan in self._accepted.items() if other != name):
+            found |= {plan.source.staging, *(kind.table for kind in plan.types)}
+        return found
+
+    def _check_room(self, source: Source, types: Sequence[EventType]) -> None:
+        """Alert when a source has no room for more types of event, or one of its tables none for more fields."""
+        about = f"{source.name} schemas"
+        closed = [found.table for found in types if found.shape.is_closed]
+        if len(types) >= MAX_TYPES:
+            self._alert(
+                about, SchemaFullError(f"{source.name} has {MAX_TYPES} types of event, which is all it may.")
+            )
+        elif closed:
+            self._alert(
+                about, SchemaFullError(f"{', '.join(closed[:10])}: no field is added any more.", tables=closed)
+            )
+        else:
+            self._mend(about)
 
     def _widen(self, source: Source, types: Sequence[EventType], committer: Committer) -> list[EventType]:
         """Make tables wide enough for ``types``, and return those whose table can't be: each is an alert."""
@@ -152,6 +183,7 @@ class Group:
             name = f"{letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"
             self._repository = SchemaRepository(self._tables, name)
         types = self._repository.read(source.name)
+        self._check_room(source, types)
         refused = self._widen(source, types, committer)
         return self._inferred_plan(source, [found for found in types if found not in refused])
 
@@ -160,23 +192,29 @@ class Group:
             fingerprint = self._registry.fingerprint()
             if fingerprint == self._fingerprint and not self._alerts:
                 return
-            sources = self._registry.read().of_group(self.name)
+            snapshot = self._registry.read_valid()
         except RefeedError as exc:
             self._alert("registry", exc)
             return
-        self._mend("registry")
+        if snapshot.error is None:
+            self._mend("registry")
+        else:
+            self._alert("registry", snapshot.error)
         is_first = self._fingerprint == ""
-        if not sources:
-            _log.warning("group_without_sources", group=self.name)
+        sources = snapshot.of_group(self.name)
         before = dict(self._accepted)
-        accepted = {}
+        accepted = self._keep_broken(snapshot, before)
+        if not sources and not accepted:
+            _log.warning("group_without_sources", group=self.name)
         for source in sources:
-            found = self._accept(source, before.get(source.name), committer, is_first=is_first)
+            found = self._accept(source, before.get(source.name), committer, accepted, is_first=is_first)
             if found is not None:
                 accepted[source.name] = found
-        for name in before.keys() - {source.name for source in sources}:
+        for name in before.keys() - accepted.keys():
             _log.info("source_removed", source=name)
-            self._mend(name)
+        listed = {source.name for source in sources} | {broken.name for broken in snapshot.broken} | {"registry"}
+        for about in [about for about in self._alerts if about.split(" ")[0] not in listed]:
+            self._mend(about)
         self._accepted = accepted
         self._fingerprint = fingerprint
         if accepted != before or is_first:
@@ -184,13 +222,30 @@ class Group:
             _log.info("plan_changed", group=self.name, sources=len(accepted))
         self._report()
 
+    def _keep_broken(self, snapshot: Snapshot, before: Mapping[str, SourcePlan]) -> dict[str, SourcePlan]:
+        """Return the plans of sources whose entries have faults now: they go on as before."""
+        kept = {}
+        for broken in snapshot.broken:
+            if broken.name in before:
+                kept[broken.name] = before[broken.name]
+            if broken.name in before or broken.group in (self.name, None):
+                self._alert(broken.name, broken.error)
+        return kept
+
     def _accept(
-        self, source: Source, before: SourcePlan | None, committer: Committer, *, is_first: bool
+        self,
+        source: Source,
+        before: SourcePlan | None,
+        committer: Committer,
+        accepted: Mapping[str, SourcePlan],
+        *,
+        is_first: bool,
     ) -> SourcePlan | None:
-        """Return how the source runs from now on, None when it can't yet."""
+        """Return how the source runs from now on beside those ``accepted`` already, None when it can't yet."""
         if before is not None and before.source == source and not is_first and source.name not in self._alerts:
             return before
         try:
+            _check_apart(source, accepted)
             self._attach(source)
             if source.is_inferred:
                 found = self._accept_inferred(source, committer)
@@ -227,8 +282,8 @@ class Group:
 
     def _alert(self, name: str, exc: RefeedError) -> None:
         """Say once what is wrong, and keep saying so in the status."""
-        known = self._alerts.get(name)
-        if known is None or known["message"] != exc.message:
+        known = self._alerts.get(name, {})
+        if (known.get("message"), known.get("details", {})) != (exc.message, exc.details):
             self._alerts[name] = {"about": name, "code": exc.code, "message": exc.message, "since": time.time()}
             self._alerts[name] |= {"details": exc.details} if exc.details else {}
             self._alerts_total += 1
@@ -245,3 +300,12 @@ class Group:
     def _report(self) -> None:
         alerts = list(self._alerts.values())
         self._status.write(alerts=alerts, alerts_total=self._alerts_total, running=sorted(self._accepted))
+
+
+def _check_apart(source: Source, accepted: Mapping[str, SourcePlan]) -> None:
+    """Raise when another source, which goes on with what it had, has the source's subscription or table still."""
+    for other in (plan.source for plan in accepted.values()):
+        if source.subscription == other.subscription or source.staging.lower() == other.staging.lower():
+            raise RegistryError(
+                f"{source.name} waits: {other.name}, which has a fault, uses its subscription or table."
+            )

@@ -1,9 +1,8 @@
 """Sources without a schema: their messages say what their tables look like, one table for each type of event."""
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -26,12 +25,15 @@ from pipeline.shapes import (
     attributes,
     columns,
     compile_fit,
+    grow,
     join,
-    name_columns,
     read_shape,
     variation_hash,
 )
+from pipeline.values import parse_json
 
+# An attribute that a producer fills with whatever it likes must not become as many tables.
+MAX_TYPES: Final = 1000
 _UNFIT: Final = "unfit"
 _NOT_A_NAME: Final = re.compile(r"\W", re.ASCII)
 
@@ -121,15 +123,20 @@ class InferredDecoder:
         """Return what became of each message of ``messages``; indices are places in it."""
         found = InferredBatch()
         for name, places in self._split(messages).items():
+            if name not in self._types and len(self._types) >= MAX_TYPES:
+                text = f"{name[:100]!r} is one type of event more than the {MAX_TYPES} that a source may have."
+                found.refused += [Refusal(place, "too_many_types", text) for place in places]
+                continue
             part = messages.take(pa.array(places, pa.int32()))
             decoded = self._decoders.get(name, self._unknown).decode(part)
             for refusal in decoded.refused:
                 place = places[refusal.index]
-                if refusal.code == _UNFIT:
-                    found.unfit.append(place)
-                    self._report(name, part.column("data")[refusal.index].as_py(), found)
-                else:
+                if refusal.code != _UNFIT:
                     found.refused.append(Refusal(place, refusal.code, refusal.message))
+                elif self._report(name, part.column("data")[refusal.index].as_py(), found):
+                    found.unfit.append(place)
+                else:
+                    found.refused.append(Refusal(place, "wrong_type", "Nested too deep."))
             decoded.indices = [places[index] for index in decoded.indices]
             if decoded.rows.num_rows:
                 found.tables.append((self._types[name], decoded))
@@ -149,32 +156,44 @@ class InferredDecoder:
             places[names.get(place) or ""].append(place)
         return places
 
-    def _report(self, name: str, data: bytes, found: InferredBatch) -> None:
-        shape = read_shape(json.loads(data)) or EMPTY
+    def _report(self, name: str, data: bytes, found: InferredBatch) -> bool:
+        """Note what the message looks like; False when that can't be read."""
+        try:
+            shape = read_shape(parse_json(str(data, "utf-8"))) or EMPTY
+        except RecursionError:
+            return False
         variation = Variation(self._source.name, name, variation_hash(shape), shape)
         found.variations[name, variation.hash] = variation
+        return True
 
 
-def learn(source: Source, types: Sequence[EventType], variations: Sequence[Variation]) -> list[EventType]:
-    """Return the types of ``source`` when it has seen ``variations`` too: new ones, and wider ones a number up."""
+def learn(
+    source: Source, types: Sequence[EventType], variations: Sequence[Variation], *, taken: Iterable[str] = ()
+) -> list[EventType]:
+    """Return the types of ``source`` when it has seen ``variations`` too: new ones, and wider ones a number up.
+
+    No new type gets one of the tables ``taken``, and none beyond MAX_TYPES gets any.
+    """
     known = {found.name: found for found in types}
-    tables = {found.table.lower() for found in types}
+    tables = {name.lower() for name in (*taken, *(found.table for found in types))}
     met: dict[str, Shape] = {}
     for variation in variations:
         met[variation.event_type] = join(met.get(variation.event_type, EMPTY), variation.shape)
     for name, shape in met.items():
         before = known.get(name)
         if before is None:
+            if len(known) >= MAX_TYPES:
+                continue
             table = _free_table(source, name, tables)
             tables.add(table.lower())
-            known[name] = EventType(name, table, 1, name_columns(shape))
-        elif (joined := name_columns(join(before.shape, shape))) != before.shape:
+            known[name] = EventType(name, table, 1, grow(EMPTY, shape))
+        elif (joined := grow(before.shape, shape)) != before.shape:
             known[name] = EventType(name, before.table, before.number + 1, joined)
     return list(known.values())
 
 
 def _open_decoder(found: EventType, topic: str, token: str, max_bytes: int, *, is_known: bool) -> Decoder:
-    fit = compile_fit(found.shape)
+    fit = compile_fit(found.shape, is_closed=found.shape.is_closed)
     names = [column.name for column in columns(found.shape)]
 
     def record(source: Mapping[str, Any], prefix: str, findings: Findings) -> list[Any]:

@@ -7,22 +7,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import fsspec
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from google.protobuf.descriptor import Descriptor
 
 from model.errors import DescriptorError, InvalidNameError, RegistryError
 from model.message import parse_resource_id
 from model.schema import RowSchema
 from pipeline.descriptors import DescriptorSet, schema_version
+from pipeline.entries import SOURCES_FILE, BrokenSource, Entry, FaultList, Faults, read_entries
 from pipeline.options import read_message_options
 from pipeline.schema import Variant, message_schema
 
-SOURCES_FILE: Final = "sources.yaml"
 DESCRIPTOR_SUFFIXES: Final = (".desc", ".pb", ".binpb", ".protoset", ".fds")
-DEFAULT_GROUP: Final = "default"
 SUBSCRIPTION_PREFIX: Final = "refeed-pipeline."
 
 _TABLE: Final = re.compile(r"(?:[a-z][a-z0-9.:\-]*[.:])?\w+\.\w+")
@@ -31,36 +29,6 @@ _GROUP: Final = re.compile(r"[a-z][a-z0-9\-]{0,40}")
 _STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "LastModified", "created")
 _EVENT_TIME_TYPES: Final = ("TIMESTAMP", "DATE", "DATETIME")
 _KEY_TYPES: Final = ("STRING", "INT64", "BYTES", "BOOL", "NUMERIC", *_EVENT_TIME_TYPES)
-
-
-class _SourceEntry(BaseModel):
-    """One source as a person writes it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    topic: str
-    subscription: str | None = None
-    message: str | None = None
-    schema_: Literal["protobuf", "inferred"] = Field(default="protobuf", alias="schema")
-    event_type_attribute: str | None = None
-    staging: str | None = None
-    reporting: str | None = None
-    key: str | list[str] = Field(default_factory=list)
-    event_time: str | None = None
-    partition: str | None = None
-    dedup_order: list[str] = Field(default_factory=list)
-    group: str = DEFAULT_GROUP
-    variant: Variant = "plain"
-    delete: Literal["hard", "soft"] = "hard"
-
-
-class _SourcesFile(BaseModel):
-    """The whole of ``sources.yaml``."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    policy_tag_pattern: str = ""
-    sources: dict[str, _SourceEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +73,23 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that the registry said at one moment; ``version`` is a hash over its files."""
+    """All that the registry said at one moment; ``version`` is a hash over its files.
+
+    Only :meth:`Registry.read_valid` leaves ``broken`` sources beside the others, and ``error`` for files that are
+    no source's.
+    """
 
     version: str
     sources: tuple[Source, ...]
+    broken: tuple[BrokenSource, ...] = ()
+    error: RegistryError | None = None
 
     def of_group(self, group: str) -> tuple[Source, ...]:
-        """Return the sources of one group."""
+        """Return the sources of one group that have no fault."""
         return tuple(source for source in self.sources if source.group == group)
 
     def groups(self) -> list[str]:
-        """Return the names of all groups, sorted."""
+        """Return the names of all groups that have a source without a fault, sorted."""
         return sorted({source.group for source in self.sources})
 
 
@@ -148,7 +122,8 @@ class Registry:
             if not self._files.exists(self._root):
                 return {}
             paths = [str(path) for path in self._files.find(self._root)]
-            wanted = {path[len(self._root) + 1 :]: path for path in paths if _is_ours(path)}
+            names = {path[len(self._root) + 1 :]: path for path in paths}
+            wanted = {name: path for name, path in names.items() if _is_ours(name)}
             return {name: self._files.cat_file(path) for name, path in sorted(wanted.items())}
 
     def read(self, overlay: Mapping[str, bytes] | None = None) -> Snapshot:
@@ -158,6 +133,14 @@ class Registry:
             RegistryError: something is wrong; ``details["errors"]`` names all of it, each with its place.
         """
         return read_snapshot({**self.read_files(), **(overlay or {})}, self.url)
+
+    def read_valid(self) -> Snapshot:
+        """Return what the registry says of the sources that have no fault, and the others as broken.
+
+        Raises:
+            RegistryError: the registry or its ``sources.yaml`` can't be read.
+        """
+        return read_snapshot(self.read_files(), self.url, is_partial=True)
 
     def publish(self, files: Mapping[str, bytes]) -> None:
         """Write ``files``; ``sources.yaml`` comes last, so that nobody reads of a message before it is there."""
@@ -177,83 +160,61 @@ class Registry:
         Path(beside).replace(path)
 
 
-def read_snapshot(files: Mapping[str, bytes], url: str) -> Snapshot:
-    """Return what ``files`` of a registry say.
+def read_snapshot(files: Mapping[str, bytes], url: str, *, is_partial: bool = False) -> Snapshot:
+    """Return what ``files`` of a registry say; with ``is_partial`` faults of one source leave the others alone.
 
     Raises:
         RegistryError: something is wrong; ``details["errors"]`` names all of it, each with its place.
     """
-    faults = _Faults()
+    faults = Faults(url)
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\n{len(content)}\n".encode() + content)
-    entries = _read_entries(files, faults)
-    descriptors = _read_descriptors(files, faults)
+    entries = read_entries(files.get(SOURCES_FILE), faults)
+    descriptors = _read_descriptors(files, faults.of_files)
     sources: list[Source] = []
     if entries is not None:
-        pattern = _pattern(entries.policy_tag_pattern, faults)
         for name, entry in entries.sources.items():
-            source = _source(name, entry, descriptors, pattern, faults)
+            own = faults.of_source(name, entry.group)
+            source = _source(name, entry, descriptors, entries.policy_tag_pattern, own)
             if source is not None:
                 sources.append(source)
-        _check_shared(sources, faults)
-    faults.raise_any(url)
-    return Snapshot(digest.hexdigest()[:16], tuple(sources))
+        sources = _unshared(sources, faults)
+    if entries is None or not is_partial:
+        faults.raise_any()
+    return Snapshot(digest.hexdigest()[:16], tuple(sources), faults.broken(), faults.of_files.error(url))
 
 
-class _Faults:
-    """What is wrong, each with its place."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, str]] = []
-
-    def add(self, place: str, message: str) -> None:
-        self.found.append({"pointer": place, "message": message, "code": RegistryError.code})
-
-    def raise_any(self, url: str) -> None:
-        if self.found:
-            count = "one fault" if len(self.found) == 1 else f"{len(self.found)} faults"
-            raise RegistryError(f"The registry {url} has {count}.", errors=self.found)
+def _read_descriptors(files: Mapping[str, bytes], faults: FaultList) -> dict[str, DescriptorSet]:
+    """Return the descriptor sets by their files; each has its imports, and its names are its own."""
+    found = {}
+    for name, content in files.items():
+        if name != SOURCES_FILE:
+            try:
+                found[name] = DescriptorSet([content])
+            except DescriptorError as exc:
+                faults.add(name, exc.message)
+    return found
 
 
-def _read_entries(files: Mapping[str, bytes], faults: _Faults) -> _SourcesFile | None:
-    if SOURCES_FILE not in files:
-        faults.add(SOURCES_FILE, "is missing: it lists the sources")
-        return None
-    try:
-        content = yaml.safe_load(files[SOURCES_FILE])
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        mark = getattr(exc, "problem_mark", None)
-        where = SOURCES_FILE if mark is None else f"{SOURCES_FILE}, line {mark.line + 1}"
-        faults.add(where, f"is no YAML: {getattr(exc, 'problem', None) or exc}")
-        return None
-    try:
-        return _SourcesFile.model_validate(content)
-    except ValidationError as exc:
-        for error in exc.errors():
-            faults.add(".".join((SOURCES_FILE, *map(str, error["loc"]))), error["msg"])
-        return None
+def _find_message(descriptors: Mapping[str, DescriptorSet], name: str) -> tuple[DescriptorSet, Descriptor]:
+    """Return the set that has a message, and the message.
 
-
-def _read_descriptors(files: Mapping[str, bytes], faults: _Faults) -> DescriptorSet | None:
-    parts = {name: content for name, content in files.items() if name != SOURCES_FILE}
-    for name, content in parts.items():
-        try:
-            DescriptorSet([content])
-        except DescriptorError as exc:
-            faults.add(name, exc.message)
-            return None
-    if not parts:
-        return None
-    try:
-        return DescriptorSet(parts.values())
-    except DescriptorError as exc:
-        faults.add(" and ".join(parts), exc.message)
-        return None
+    Raises:
+        DescriptorError: none has it, or two have it and differ.
+    """
+    having = {file: found for file, found in descriptors.items() if found.has_message(name)}
+    if not having:
+        raise DescriptorError(f"No descriptor set has a message {name}.", name=name)
+    versions = {schema_version(found.message(name)): file for file, found in having.items()}
+    if len(versions) > 1:
+        raise DescriptorError(f"{name} is defined differently in {' and '.join(sorted(versions.values()))}.")
+    found = next(iter(having.values()))
+    return found, found.message(name)
 
 
 def _source(
-    name: str, entry: _SourceEntry, descriptors: DescriptorSet | None, tags: re.Pattern[str], faults: _Faults
+    name: str, entry: Entry, descriptors: Mapping[str, DescriptorSet], tags: re.Pattern[str], faults: FaultList
 ) -> Source | None:
     place = f"{SOURCES_FILE}.sources.{name}"
     before = len(faults.found)
@@ -266,7 +227,7 @@ def _source(
     return found if found is not None and len(faults.found) == before else None
 
 
-def _check_names(name: str, entry: _SourceEntry, place: str, faults: _Faults) -> None:
+def _check_names(name: str, entry: Entry, place: str, faults: FaultList) -> None:
     if not re.fullmatch(r"[A-Za-z]\w{0,99}", name):
         faults.add(place, f"{name!r} is no name of a source: a letter, then letters, digits and _")
     for what, text in (("topic", entry.topic), ("subscription", entry.subscription)):
@@ -281,7 +242,7 @@ def _check_names(name: str, entry: _SourceEntry, place: str, faults: _Faults) ->
         faults.add(f"{place}.group", f"{entry.group!r} is no group: small letters, digits and -")
 
 
-def _inferred(name: str, entry: _SourceEntry, place: str, faults: _Faults) -> Source:
+def _inferred(name: str, entry: Entry, place: str, faults: FaultList) -> Source:
     if entry.message is not None:
         faults.add(f"{place}.message", "an inferred schema has no message: leave out one of the two")
     if entry.variant != "plain":
@@ -291,42 +252,41 @@ def _inferred(name: str, entry: _SourceEntry, place: str, faults: _Faults) -> So
 
 def _described(
     name: str,
-    entry: _SourceEntry,
-    descriptors: DescriptorSet | None,
+    entry: Entry,
+    descriptors: Mapping[str, DescriptorSet],
     tags: re.Pattern[str],
     *,
     place: str,
-    faults: _Faults,
+    faults: FaultList,
 ) -> Source | None:
     if entry.message is None:
         faults.add(f"{place}.message", "is missing: name the message, or write 'schema: inferred'")
         return None
     if entry.event_type_attribute is not None:
         faults.add(f"{place}.event_type_attribute", "is for 'schema: inferred' only")
-    if descriptors is None:
-        faults.add(f"{place}.message", "no descriptor set in the registry has messages")
-        return None
     try:
-        message = descriptors.message(entry.message)
+        owner, message = _find_message(descriptors, entry.message)
+        reference = read_message_options(message).table_reference
         schema = message_schema(message, variant=entry.variant, policy_tag_pattern=tags)
     except DescriptorError as exc:
         for fault in exc.details.get("faults", [exc.message]):
             faults.add(f"{place}.message", fault)
         return None
     _check_columns(entry, schema, place, faults)
-    reference = read_message_options(message).table_reference
+    if entry.staging is None and reference and not _TABLE.fullmatch(reference):
+        faults.add(f"{place}.message", f"its table_reference {reference!r} is no dataset.table")
     return _build(
         name,
         entry,
         staging=entry.staging or reference or f"staging.{name}",
         message=entry.message,
-        descriptor=descriptors.subset(message),
+        descriptor=owner.subset(message),
         version=schema_version(message),
         schema=schema,
     )
 
 
-def _build(name: str, entry: _SourceEntry, **found: Any) -> Source:
+def _build(name: str, entry: Entry, **found: Any) -> Source:
     return Source(
         name=name,
         topic=entry.topic,
@@ -344,11 +304,11 @@ def _build(name: str, entry: _SourceEntry, **found: Any) -> Source:
     )
 
 
-def _keys(entry: _SourceEntry) -> tuple[str, ...]:
+def _keys(entry: Entry) -> tuple[str, ...]:
     return (entry.key,) if isinstance(entry.key, str) else tuple(entry.key)
 
 
-def _check_columns(entry: _SourceEntry, schema: RowSchema, place: str, faults: _Faults) -> None:
+def _check_columns(entry: Entry, schema: RowSchema, place: str, faults: FaultList) -> None:
     columns = {field.name: field for field in schema.fields}
     keys = _keys(entry)
     named = [("key", name) for name in keys] + [("dedup_order", name) for name in entry.dedup_order]
@@ -369,28 +329,27 @@ def _check_columns(entry: _SourceEntry, schema: RowSchema, place: str, faults: _
         faults.add(f"{place}.key", "is missing: an image without a key is none")
 
 
-def _check_shared(sources: Sequence[Source], faults: _Faults) -> None:
-    """Two sources that share a table or a subscription would each have a part of what is another's."""
-    for what in ("staging", "reporting", "subscription"):
-        taken: dict[str, str] = {}
-        for source in sources:
-            text = getattr(source, what).lower()
-            if text in taken:
-                place = f"{SOURCES_FILE}.sources.{source.name}.{what}"
-                faults.add(place, f"{getattr(source, what)} is that of {taken[text]} too")
-            taken.setdefault(text, source.name)
+def _unshared(sources: Sequence[Source], faults: Faults) -> list[Source]:
+    """Return the sources that share no table and no subscription: each would have a part of what is another's."""
+    shared: set[str] = set()
+    for kinds in (("staging", "reporting"), ("subscription",)):
+        taken: dict[str, tuple[Source, str]] = {}
+        for source, what in ((source, what) for what in kinds for source in sources):
+            text = getattr(source, what).lower().replace(":", ".")
+            first, its = taken.setdefault(text, (source, what))
+            if (first, its) == (source, what):
+                continue
+            for one, own, other in ((first, its, source), (source, what, first)):
+                place = f"{SOURCES_FILE}.sources.{one.name}.{own}"
+                also = (
+                    f"is that of {other.name} too" if one is not other else "is both its staging and its reporting"
+                )
+                faults.of_source(one.name, one.group).add(place, f"{getattr(one, own)} {also}")
+                shared.add(one.name)
+    return [source for source in sources if source.name not in shared]
 
 
-def _pattern(text: str, faults: _Faults) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as exc:
-        faults.add(f"{SOURCES_FILE}.policy_tag_pattern", f"{text!r} is no pattern: {exc}")
-        return re.compile("")
-
-
-def _is_ours(path: str) -> bool:
-    name = path.rsplit("/", 1)[-1]
+def _is_ours(name: str) -> bool:
     return name == SOURCES_FILE or name.endswith(DESCRIPTOR_SUFFIXES)
 
 

@@ -64,6 +64,8 @@ class SchemaRepository:
             WarehouseError: nothing was noted.
         """
         by_name = {found.name: found for found in types}
+        # A type that is one too many for the source has no table.
+        variations = [variation for variation in variations if variation.event_type in by_name]
         met = {variation.event_type for variation in variations}
         schemas = {name: json.dumps(by_name[name].schema.to_json()) for name in met}
         shapes = {name: json.dumps(by_name[name].shape.to_json()) for name in met}

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
 from model.schema import Field, FieldType
+from pipeline.mapping import REFUSED_PREFIXES
+from pipeline.paths import field_name
 from pipeline.values import to_json
 
 # BIGINT are integers that a FLOAT64 can't hold exactly. TEXT is the text of any scalar, JSON that of any value.
@@ -26,9 +28,14 @@ _EXACT_FLOAT: Final = 1 << 53
 _INT64: Final = 1 << 63
 # A record of more fields has keys for names: its fields are data, and would be as many columns.
 MAX_FIELDS: Final = 500
+# A table of more fields, those in records among them, grows no more: BigQuery takes 10,000, and each is rewritten.
+MAX_COLUMNS: Final = 5000
 MAX_DEPTH: Final = 14
+# A longer name is data. BigQuery's descriptions, which keep the names that columns can't have, end at 1,024.
+_MAX_NAME_CHARACTERS: Final = 300
 _NAME_CHARACTERS: Final = 120
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _RESERVED: Final = {"ingest_time", "ingest_date", "ingest_hour"}
 
 
@@ -40,13 +47,15 @@ class UnfitError(Exception):
 class Shape:
     """What values of one place are; ``fields`` are a record's, by their JSON names.
 
-    ``column`` is the place's name in the table; a shape that was only read off a message has none.
+    ``column`` is the place's name in the table; a shape that was only read off a message has none. The shape of a
+    whole table ``is_closed`` when no field may be added: new ones stand beside the row then.
     """
 
     kind: ShapeKind
     is_repeated: bool = False
     column: str = ""
     fields: Mapping[str, "Shape"] = field(default_factory=dict)
+    is_closed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -57,13 +66,16 @@ class Shape:
             found["column"] = self.column
         if self.fields:
             found["fields"] = {name: shape.to_json() for name, shape in self.fields.items()}
+        if self.is_closed:
+            found["closed"] = True
         return found
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Return the shape that :meth:`to_json` described."""
         fields = {name: cls.from_json(shape) for name, shape in found.get("fields", {}).items()}
-        return cls(found["kind"], found.get("repeated", False), found.get("column", ""), fields)
+        is_closed = found.get("closed", False)
+        return cls(found["kind"], found.get("repeated", False), found.get("column", ""), fields, is_closed)
 
 
 EMPTY: Final = Shape("RECORD")
@@ -114,6 +126,32 @@ def join(one: Shape, other: Shape) -> Shape:
     return replace(one, kind=_wider(one.kind, other.kind))
 
 
+def grow(table: Shape, other: Shape) -> Shape:
+    """Return the named shape of a table that holds ``other`` too.
+
+    Where that would be more than MAX_COLUMNS the table is closed: what it has may become wider, nothing is added.
+    """
+    joined = join(table, other)
+    if not table.is_closed and count_fields(joined) <= MAX_COLUMNS:
+        return name_columns(joined)
+    return replace(name_columns(join(table, _known_part(other, table))), is_closed=True)
+
+
+def count_fields(shape: Shape) -> int:
+    """Return how many fields a record has, those in its records among them."""
+    return sum(1 + count_fields(child) for child in shape.fields.values())
+
+
+def _known_part(shape: Shape, table: Shape) -> Shape:
+    """Return ``shape`` without the fields that ``table`` has not."""
+    fields = {
+        name: _known_part(child, table.fields[name])
+        for name, child in shape.fields.items()
+        if name in table.fields
+    }
+    return replace(shape, fields=fields)
+
+
 def _wider(one: ShapeKind, other: ShapeKind) -> ShapeKind:
     if one == other:
         return one
@@ -160,13 +198,17 @@ def columns(shape: Shape) -> tuple[Field, ...]:
     return tuple(_column(name, child) for name, child in shape.fields.items())
 
 
-def compile_fit(shape: Shape) -> Callable[[Mapping[str, Any], str, dict[str, Any]], dict[str, Any]]:
-    """Return what makes cells, by column, of an object that fits ``shape``; what says nothing goes beside.
+def compile_fit(
+    shape: Shape, *, is_closed: bool = False
+) -> Callable[[Mapping[str, Any], str, dict[str, Any]], dict[str, Any]]:
+    """Return what makes cells, by column, of an object that fits ``shape``.
+
+    What says nothing, what has a name that is none, and with ``is_closed`` every field that is new, goes beside.
 
     Raises:
         UnfitError: (the returned function) the object has what the shape has no place for.
     """
-    readers = {name: (child.column, _fit(child)) for name, child in shape.fields.items()}
+    readers = {name: (child.column, _fit(child, is_closed=is_closed)) for name, child in shape.fields.items()}
     template: dict[str, Any] = {child.column: [] if child.is_repeated else None for child in shape.fields.values()}
 
     def fit(source: Mapping[str, Any], prefix: str, beside: dict[str, Any]) -> dict[str, Any]:
@@ -177,14 +219,14 @@ def compile_fit(shape: Shape) -> Callable[[Mapping[str, Any], str, dict[str, Any
                 if value is None:
                     continue
                 try:
-                    cells[column] = read(value, f"{prefix}{name}", beside)
+                    cells[column] = read(value, f"{prefix}{field_name(name)}", beside)
                 except UnfitError:
                     # An empty list where a number stood says nothing that a table could become wider by.
                     if read_shape(value, 1) is not None:
                         raise
-                    beside[f"{prefix}{name}"] = value
-            elif read_shape(value, 1) is None:
-                beside[f"{prefix}{name}"] = value
+                    beside[f"{prefix}{field_name(name)}"] = value
+            elif is_closed or not _is_name(name) or read_shape(value, 1) is None:
+                beside[f"{prefix}{field_name(name)}"] = value
             else:
                 raise UnfitError(f"{prefix}{name}")
         return cells
@@ -222,7 +264,7 @@ def _unnamed(value: Any, old: Field) -> Any:
 def _read_record(value: Mapping[str, Any], depth: int) -> Shape | None:
     if depth >= MAX_DEPTH or (depth and len(value) > MAX_FIELDS):
         return Shape("JSON") if value else None
-    found = {name: read_shape(child, depth + 1) for name, child in value.items()}
+    found = {name: read_shape(child, depth + 1) for name, child in value.items() if _is_name(name)}
     fields = {name: shape for name, shape in found.items() if shape is not None}
     return Shape("RECORD", fields=fields) if fields or not depth else None
 
@@ -243,9 +285,15 @@ def _read_list(value: list[Any], depth: int) -> Shape | None:
     return replace(found, is_repeated=True)
 
 
+def _is_name(name: str) -> bool:
+    """Say whether a field in JSON may get a column; half a surrogate pair has no place in any text."""
+    return len(name) <= _MAX_NAME_CHARACTERS and not _SURROGATE.search(name)
+
+
 def _free_name(name: str, taken: set[str], *, is_top: bool) -> str:
     column = _NOT_A_NAME.sub("_", name)[:_NAME_CHARACTERS]
-    if is_top and (not column or column[0] == "_" or column[0].isdigit()):
+    is_reserved = column.lower().startswith(REFUSED_PREFIXES)
+    if is_reserved or (is_top and (not column or column[0] == "_" or column[0].isdigit())):
         column = f"x{column}"
     elif not column or column[0].isdigit():
         column = f"_{column}"
@@ -262,12 +310,12 @@ def _column(name: str, shape: Shape) -> Field:
     return Field(shape.column, _COLUMN_TYPES[shape.kind], mode, description, (), columns(shape))
 
 
-def _fit(shape: Shape) -> Callable[[Any, str, dict[str, Any]], Any]:
+def _fit(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, Any]], Any]:
     if shape.kind == "JSON":
         return lambda value, _path, _beside: to_json(value)
     if not shape.is_repeated:
-        return _fit_one(shape)
-    one = _fit_one(shape)
+        return _fit_one(shape, is_closed=is_closed)
+    one = _fit_one(shape, is_closed=is_closed)
 
     def fit_all(value: Any, path: str, beside: dict[str, Any]) -> list[Any]:
         if not isinstance(value, list) or any(element is None for element in value):
@@ -277,10 +325,10 @@ def _fit(shape: Shape) -> Callable[[Any, str, dict[str, Any]], Any]:
     return fit_all
 
 
-def _fit_one(shape: Shape) -> Callable[[Any, str, dict[str, Any]], Any]:
+def _fit_one(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, Any]], Any]:
     kind = shape.kind
     if kind == "RECORD":
-        fit = compile_fit(shape)
+        fit = compile_fit(shape, is_closed=is_closed)
 
         def fit_record(value: Any, path: str, beside: dict[str, Any]) -> dict[str, Any]:
             if type(value) is not dict:
@@ -288,13 +336,17 @@ def _fit_one(shape: Shape) -> Callable[[Any, str, dict[str, Any]], Any]:
             return fit(value, f"{path}.", beside)
 
         return fit_record
-    limit = {"INT": _EXACT_FLOAT, "BIGINT": _INT64 - 1, "FLOAT": _EXACT_FLOAT}.get(kind, 0)
+    low, high = {
+        "INT": (-_EXACT_FLOAT, _EXACT_FLOAT),
+        "BIGINT": (-_INT64, _INT64 - 1),
+        "FLOAT": (-_EXACT_FLOAT, _EXACT_FLOAT),
+    }.get(kind, (0, -1))
 
     def fit_scalar(value: Any, path: str, beside: dict[str, Any]) -> Any:  # noqa: ARG001  one signature for all
         found = type(value)
         if kind == "TEXT" and found not in (dict, list):
             return value if found is str else to_json(value)
-        if found is int and abs(value) <= limit:
+        if found is int and low <= value <= high:
             return float(value) if kind == "FLOAT" else value
         if (found is float and kind == "FLOAT") or (found is bool and kind == "BOOL"):
             return value

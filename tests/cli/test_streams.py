@@ -128,6 +128,13 @@ def test_a_registry_with_a_fault_leaves_running_what_runs_and_says_so_once(yard:
     yard.look_until(lambda: yard.running() == ["pipeline-shop", "pipeline-web"], "it is read again")
 
 
+def test_a_fault_of_one_source_keeps_no_other_group_from_starting(yard: Yard) -> None:
+    yard.publish(orders="shop", clicks="web")
+    path = yard.folder / "sources.yaml"
+    path.write_text(path.read_text().replace("topic: orders", "topics: orders"))
+    yard.look_until(lambda: yard.running() == ["pipeline-web"], "the other group runs")
+
+
 def test_leaving_ends_every_stream(tmp_path: Path) -> None:
     yard = Yard(tmp_path)
     yard.publish(orders="shop", clicks="web")

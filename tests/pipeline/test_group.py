@@ -144,6 +144,45 @@ def test_one_source_s_fault_keeps_no_other_from_running(deployment):
     assert deployment.planned() == ["id"]
 
 
+def test_a_source_whose_entry_breaks_goes_on_as_before_and_the_others_change(deployment):
+    more = f"{SOURCES}  more: {{topic: more, message: shop.Order}}\n"
+    deployment.publish("int64 id = 1;", more)
+    group = deployment.start()
+    assert deployment.planned() == ["id", "id"]
+    deployment.publish("int64 id = 1; string name = 2;", more.replace("key: id", "key: nope"))
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {"orders": "registry_invalid"}
+    # more has the new field, orders goes on without it; also over a restart.
+    assert deployment.planned() == ["id", "name", "id"]
+    deployment.start()
+    assert deployment.planned() == ["id", "name", "id"]
+    deployment.publish("int64 id = 1; string name = 2;", more)
+    group.follow(deployment.committer)
+    assert (deployment.alerts(), deployment.planned()) == ({}, ["id", "name", "id", "name"])
+
+
+def test_a_new_source_waits_while_a_broken_one_uses_its_subscription(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    renamed = (
+        f"{SOURCES.replace('key: id', 'key: nope')}  renamed: {{topic: orders, message: shop.Order, key: id}}\n"
+    )
+    deployment.publish("int64 id = 1;", renamed)
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {"orders": "registry_invalid", "renamed": "registry_invalid"}
+    assert deployment.planned() == ["id"]
+
+
+def test_an_alert_about_a_source_that_is_not_listed_any_more_is_over(deployment):
+    broken = f"{SOURCES}  taken: {{topic: taken, message: shop.Order, staging: backup.dead_letters}}\n"
+    deployment.publish("int64 id = 1;", broken)
+    group = deployment.start()
+    assert deployment.alerts() == {"taken": "evolution_refused"}
+    deployment.publish("int64 id = 1;")
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {}
+
+
 def test_a_damaged_plan_says_what_to_do(deployment):
     deployment.publish("int64 id = 1;")
     deployment.start()

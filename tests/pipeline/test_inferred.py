@@ -254,3 +254,76 @@ def test_real_webhooks_of_fifty_types_are_all_rows_of_typed_tables(stream):
     rows = stream.rows("staging.hooks_push")
     assert Counter(row["added_field"] is None for row in rows) == {True: len(rows) // 2, False: len(rows) // 2}
     assert stream.backlog.given_back == 216 + len(by_event["push"])
+
+
+def test_the_smallest_integer_has_a_place(stream):
+    stream.send("a", {"id": -(1 << 63)}, {"id": (1 << 63) - 1}, {"id": 1})
+    stream.drain(batches=2)
+    assert {row["id"] for row in stream.rows("staging.hooks_a")} == {-(1 << 63), (1 << 63) - 1, 1}
+
+
+def test_what_can_be_no_name_of_a_column_is_kept_beside_the_row_or_is_a_dead_letter(stream):
+    long = "k" * 301
+    stream.send("a", {"id": 1, long: 1, "deep": {long: [1], "_PARTITIONTIME": 1, "_Change_Type": 2}})
+    stream.send("a", b'{"id": 2, "\\ud800": 1}', b'{"id": 3, "deep": ' + b'{"x":' * 985 + b"1" + b"}" * 986)
+    stream.drain(batches=3)
+    rows = stream.rows("staging.hooks_a")
+    letters = stream.rows("backup.dead_letters")
+    assert len(rows) + len(letters) == 3
+    (row,) = [row for row in rows if row["id"] == 1]
+    assert json.loads(row["_unknown"]) == {long: 1, f"deep.{long}": [1]}
+    assert {name: row["deep"][name] for name in ("x_PARTITIONTIME", "x_Change_Type")} == {
+        "x_PARTITIONTIME": 1,
+        "x_Change_Type": 2,
+    }
+    assert [letter["error_code"] for letter in letters if b"ud800" in letter["data"]] == ["wrong_type"]
+
+
+def test_a_producer_that_uses_ids_as_names_of_fields_fills_one_table_and_loses_nothing(stream, monkeypatch):
+    monkeypatch.setattr("pipeline.shapes.MAX_COLUMNS", 20)
+    stream.send("a", {"id": 1, "deep": {"x": 1}})
+    stream.drain(batches=2)
+    for batch in range(3):
+        stream.send("a", *[{"id": 1, f"key_{batch}_{n}": n, "deep": {f"y{batch}_{n}": n}} for n in range(9)])
+        stream.drain(batches=2)
+    # What is there becomes wider still.
+    stream.send("a", {"id": "text", "more": {"z": 1}})
+    stream.drain(batches=2)
+    assert len(stream.types("staging.hooks_a")) <= 20
+    assert stream.types("staging.hooks_a")["id"] == "STRING"
+    rows = stream.rows("staging.hooks_a")
+    assert len(rows) == 29
+    kept = [json.loads(row["_unknown"]) for row in rows if row["_unknown"]]
+    assert {"key_2_8": 8, "deep.y2_8": 8} in kept
+    assert {"more": {"z": 1}} in kept
+    status = StatusFile.read(stream.folder / "status.json")
+    assert status is not None
+    assert [alert["code"] for alert in status["alerts"]] == ["schema_full"]
+    stream.start()
+    stream.send("a", {"id": "text", "yet another": 1})
+    stream.drain(batches=1)
+
+
+def test_a_producer_that_uses_ids_as_types_of_events_makes_no_more_tables_than_a_source_may_have(
+    stream, monkeypatch
+):
+    monkeypatch.setattr("pipeline.inferred.MAX_TYPES", 3)
+    monkeypatch.setattr("pipeline.group.MAX_TYPES", 3)
+    for number in range(5):
+        stream.send(f"type-{number}", {"id": number})
+    stream.drain(batches=2)
+    assert len(list((stream.folder / "lake" / "staging").iterdir())) == 3
+    letters = stream.rows("backup.dead_letters")
+    assert [letter["error_code"] for letter in letters] == ["too_many_types"] * 2
+    status = StatusFile.read(stream.folder / "status.json")
+    assert status is not None
+    assert [(alert["about"], alert["code"]) for alert in status["alerts"]] == [("hooks schemas", "schema_full")]
+
+
+def test_types_of_two_sources_get_tables_of_their_own(stream):
+    stream.registry.publish({"sources.yaml": SOURCES + b"  hooks_a: {topic: other, schema: inferred}\n"})
+    stream.start()
+    stream.send("a", {"id": 1})
+    stream.drain(batches=2)
+    assert stream.rows("staging.hooks_a_2")[0]["id"] == 1
+    assert not stream.open("staging.hooks_a").exists()

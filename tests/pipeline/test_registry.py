@@ -139,14 +139,16 @@ sources:
         "sources.e.message",
         "sources.e.variant",
         "sources.f.key",
-        "sources.1x",
+        "sources.g.staging",
+        "sources.g.subscription",
         "sources.h.staging",
         "sources.h.subscription",
+        "sources.1x",
     ]
 
 
 def test_what_a_source_may_not_say_is_named(registry):
-    registry.publish({"sources.yaml": b"sources:\n  a: {topics: x, message: 5}\nmore: 1"})
+    registry.publish({"sources.yaml": b"sources:\n  a: {topics: x, message: [x]}\nmore: 1"})
     with pytest.raises(RegistryError) as caught:
         registry.read()
     assert set(places(caught)) == {
@@ -181,3 +183,131 @@ def test_an_empty_registry_says_what_is_missing(tmp_path):
 def test_a_path_that_needs_another_package_says_so():
     with pytest.raises(RegistryError, match=r"can't be used|not installed"):
         Registry("nosuch://bucket").read()
+
+
+def test_faults_of_one_source_leave_the_others_as_they_are(registry):
+    registry.publish(
+        {
+            "garbage.desc": b"\xff\xff",
+            "sources.yaml": b"""
+sources:
+  a: {topic: aaa, message: shop.Order}
+  b: {topic: bbb, message: shop.Nope, group: slow}
+  c: {topics: ccc}
+  d: 5
+  e: {topic: eee, message: shop.Order, staging: x.same}
+  f: {topic: fff, message: shop.Order, reporting: x.same}
+  g: {topic: ggg, message: shop.Order, staging: x.own, reporting: x.OWN}
+""",
+        }
+    )
+    snapshot = registry.read_valid()
+    assert [source.name for source in snapshot.sources] == ["a"]
+    assert [(broken.name, broken.group) for broken in snapshot.broken] == [
+        ("b", "slow"),
+        ("c", "default"),
+        ("d", None),
+        ("e", "default"),
+        ("f", "default"),
+        ("g", "default"),
+    ]
+    assert "shop.Nope" in snapshot.broken[0].error.message
+    assert snapshot.groups() == ["default"]
+    assert snapshot.error is not None
+    assert [fault["pointer"] for fault in snapshot.error.details["errors"]] == ["garbage.desc"]
+    with pytest.raises(RegistryError, match="9 faults"):
+        registry.read()
+
+
+def test_words_of_yaml_are_the_names_that_they_look_like_and_a_name_comes_once(registry):
+    registry.publish({"sources.yaml": b"sources:\n  on: {topic: yes, message: shop.Order, subscription: null}"})
+    (source,) = registry.read().sources
+    assert (source.name, source.topic, source.subscription) == ("on", "yes", "refeed-pipeline.yes")
+    registry.publish({"sources.yaml": b"sources:\n  a: {topic: 2024-99-99, message: shop.Order, key: 1.50}"})
+    with pytest.raises(RegistryError) as caught:
+        registry.read()
+    assert places(caught) == ["sources.yaml.sources.a.topic", "sources.yaml.sources.a.key"]
+    assert "'1.50'" in caught.value.details["errors"][1]["message"]
+    registry.publish({"sources.yaml": b"sources:\n  a: {topic: aaa}\n  a: {topic: bbb}"})
+    with pytest.raises(RegistryError) as caught:
+        registry.read()
+    assert places(caught) == ["sources.yaml, line 3"]
+
+
+def test_anchors_and_merges_of_yaml_are_what_they_are(registry):
+    registry.publish(
+        {
+            "sources.yaml": b"""
+sources:
+  a: &base {topic: aaa, message: shop.Order, key: id}
+  b: {<<: *base, topic: bbb}
+"""
+        }
+    )
+    assert [(source.topic, source.key) for source in registry.read().sources] == [
+        ("aaa", ("id",)),
+        ("bbb", ("id",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "content", [b"sources: &a {x: *a}", b"sources: " + b"[" * 5000, b"? [a]\n: b", b"- 1", b""]
+)
+def test_no_yaml_is_more_than_a_fault(registry, content):
+    registry.publish({"sources.yaml": content})
+    with pytest.raises(RegistryError):
+        registry.read()
+
+
+def test_a_registry_without_sources_is_one(registry):
+    registry.publish({"sources.yaml": b"sources:\n"})
+    assert registry.read().sources == ()
+
+
+def test_descriptor_sets_of_two_teams_mind_each_other_only_where_they_define_the_same_message(tmp_path, registry):
+    # Either team has a file options.proto of its own, and its compiler's google/protobuf.
+    sets = {}
+    for team, field in (("one", "int64 id = 1;"), ("two", "string id = 1;")):
+        folder = tmp_path / team
+        folder.mkdir()
+        (folder / "common.proto").write_text(f'syntax = "proto3"; package {team}; message Id {{ {field} }}')
+        text = f'syntax = "proto3"; package {team}; import "common.proto"; message M {{ Id id = 1; }}'
+        (folder / f"{team}.proto").write_text(text)
+        sets[f"{team}.desc"] = compile_protos(folder, f"{team}.proto")
+    registry.publish(
+        {
+            **sets,
+            "sources.yaml": b"sources:\n  a: {topic: aaa, message: one.M}\n  b: {topic: bbb, message: two.M}",
+        }
+    )
+    assert [source.row_schema.fields[0].fields[0].type for source in registry.read().sources] == [
+        "INT64",
+        "STRING",
+    ]
+    (tmp_path / "two" / "two.proto").write_text('syntax = "proto3"; package one; message M { int64 x = 1; }')
+    registry.publish({"two.desc": compile_protos(tmp_path / "two", "two.proto")})
+    with pytest.raises(RegistryError) as caught:
+        registry.read()
+    assert "one.M is defined differently in one.desc and two.desc" in str(caught.value.details["errors"])
+
+
+def test_a_table_reference_that_is_no_table_is_a_fault(tmp_path, registry):
+    (tmp_path / "odd.proto").write_text(
+        """
+        syntax = "proto3";
+        import "refeed/options.proto";
+        message Odd { option (refeed.table_reference) = "../../etc/x"; int64 id = 1; }
+        """
+    )
+    odd = compile_protos(tmp_path, "odd.proto")
+    registry.publish({"odd.desc": odd, "sources.yaml": b"sources:\n  a: {topic: aaa, message: Odd}"})
+    with pytest.raises(RegistryError) as caught:
+        registry.read()
+    assert "is no dataset.table" in caught.value.details["errors"][0]["message"]
+    registry.publish({"sources.yaml": b"sources:\n  a: {topic: aaa, message: Odd, staging: s.t}"})
+    assert registry.read().sources[0].staging == "s.t"
+
+
+def test_a_sources_yaml_in_a_folder_below_is_somebody_s_copy(registry):
+    registry.publish({"old/sources.yaml": b"nonsense: ["})
+    assert len(registry.read().sources) == 3

@@ -1,0 +1,192 @@
+"""``sources.yaml``: what a person wrote of each source, and what is wrong with it."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from model.errors import RegistryError
+from pipeline.schema import Variant
+
+SOURCES_FILE: Final = "sources.yaml"
+DEFAULT_GROUP: Final = "default"
+_Model = TypeVar("_Model", bound=BaseModel)
+_KEPT_TAGS: Final = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenSource:
+    """A source whose entry, or whose schema, has faults; ``group`` is None where that can't be read either."""
+
+    name: str
+    group: str | None
+    error: RegistryError
+
+
+class FaultList:
+    """What is wrong, each with its place."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, str]] = []
+
+    def add(self, place: str, message: str) -> None:
+        """Note one fault."""
+        self.found.append({"pointer": place, "message": message, "code": RegistryError.code})
+
+    def error(self, url: str) -> RegistryError | None:
+        """Return the error that names every fault of the registry ``url``, None when there is none."""
+        if not self.found:
+            return None
+        count = "one fault" if len(self.found) == 1 else f"{len(self.found)} faults"
+        return RegistryError(f"The registry {url} has {count}.", errors=self.found)
+
+
+class Faults:
+    """What is wrong with the registry ``url``: with its files, and with each source."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.of_files = FaultList()
+        self._of_sources: dict[str, tuple[str | None, FaultList]] = {}
+
+    def of_source(self, name: str, group: str | None) -> FaultList:
+        """Return the list of one source's faults."""
+        return self._of_sources.setdefault(name, (group, FaultList()))[1]
+
+    def broken(self) -> tuple[BrokenSource, ...]:
+        """Return the sources that have faults."""
+        return tuple(
+            BrokenSource(name, group, RegistryError(f"{name}: {own.found[0]['message']}.", errors=own.found))
+            for name, (group, own) in self._of_sources.items()
+            if own.found
+        )
+
+    def raise_any(self) -> None:
+        """Raise what names every fault, when there is one.
+
+        Raises:
+            RegistryError: there is.
+        """
+        together = FaultList()
+        for faults in (self.of_files, *(own for _, own in self._of_sources.values())):
+            together.found += faults.found
+        error = together.error(self._url)
+        if error is not None:
+            raise error
+
+
+class Entry(BaseModel):
+    """One source as a person writes it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    subscription: str | None = None
+    message: str | None = None
+    schema_: Literal["protobuf", "inferred"] = Field(default="protobuf", alias="schema")
+    event_type_attribute: str | None = None
+    staging: str | None = None
+    reporting: str | None = None
+    key: str | list[str] = Field(default_factory=list)
+    event_time: str | None = None
+    partition: str | None = None
+    dedup_order: list[str] = Field(default_factory=list)
+    group: str = DEFAULT_GROUP
+    variant: Variant = "plain"
+    delete: Literal["hard", "soft"] = "hard"
+
+
+class _SourcesFile(BaseModel):
+    """The whole of ``sources.yaml``; its entries are read one by one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policy_tag_pattern: str = ""
+    sources: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What ``sources.yaml`` says: the entries that can be read."""
+
+    policy_tag_pattern: re.Pattern[str]
+    sources: dict[str, Entry]
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads every word as the text that it is, so that ``on``, ``no`` and ``2024-01-01`` are names like others.
+
+    A name that comes twice in one mapping is a fault: YAML's other readers take the last one and say nothing.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  as in its parent
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in _KEPT_TAGS]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Return the node of a mapping.
+
+        Raises:
+            ComposerError: a key comes twice.
+        """
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.composer.ComposerError(None, None, f"{key.value!r} comes twice", key.start_mark)
+            seen.add(key.value)
+        return node
+
+
+def read_entries(content: bytes | None, faults: Faults) -> Entries | None:
+    """Return what the file says, None when it can't be read; an entry with a fault is left out."""
+    if content is None:
+        faults.of_files.add(SOURCES_FILE, "is missing: it lists the sources")
+        return None
+    try:
+        # The loader makes plain values only, as its parent does.
+        found = yaml.load(content, Loader=_Loader)  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        mark = getattr(exc, "problem_mark", None)
+        where = SOURCES_FILE if mark is None else f"{SOURCES_FILE}, line {mark.line + 1}"
+        faults.of_files.add(where, f"is no YAML: {getattr(exc, 'problem', None) or exc}")
+        return None
+    whole = _validated(_SourcesFile, found, SOURCES_FILE, faults.of_files)
+    entries = {}
+    for name, raw in (_raw_sources(found) if whole is None else whole.sources or {}).items():
+        group = raw.get("group", DEFAULT_GROUP) if isinstance(raw, dict) else None
+        own = faults.of_source(name, group if isinstance(group, str) else None)
+        entry = _validated(Entry, raw, f"{SOURCES_FILE}.sources.{name}", own)
+        if entry is not None:
+            entries[name] = entry
+    if whole is None:
+        return None
+    return Entries(_pattern(whole.policy_tag_pattern, faults.of_files), entries)
+
+
+def _raw_sources(found: Any) -> dict[str, Any]:
+    """Return the entries of a file with other faults, so that theirs are named too."""
+    sources = found.get("sources") if isinstance(found, dict) else None
+    return (
+        {name: raw for name, raw in sources.items() if isinstance(name, str)} if isinstance(sources, dict) else {}
+    )
+
+
+def _validated(kind: type[_Model], found: Any, place: str, faults: FaultList) -> _Model | None:
+    try:
+        return kind.model_validate(found)
+    except ValidationError as exc:
+        for error in exc.errors():
+            faults.add(".".join((place, *map(str, error["loc"]))), error["msg"])
+        return None
+
+
+def _pattern(text: str, faults: FaultList) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as exc:
+        faults.add(f"{SOURCES_FILE}.policy_tag_pattern", f"{text!r} is no pattern: {exc}")
+        return re.compile("")
