@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from sql import literals
@@ -26,6 +26,7 @@ from sql.datatypes import (
 )  # fmt: skip
 from sql.functions.registry import PARTS
 from sql.names import Scope
+from sql.relation import Relation
 from sql.syntax import (
     ArrayLiteral,
     Case,
@@ -40,9 +41,6 @@ from sql.syntax import (
     TypeName,
 )  # fmt: skip
 from sql.values import BROKEN, MANY_ITEMS, NOT_CONSTANT, LakeGapError, Value, quote_name
-
-if TYPE_CHECKING:
-    from sql.query_binder import Relation
 
 
 class ConstructBinder(Binder, ABC):

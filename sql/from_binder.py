@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME
 from sql.amplification import ARRAY_ROWS
@@ -14,6 +14,7 @@ from sql.datatypes import ATTRIBUTES, DATE, INT64, SCALARS, TIMESTAMP, UNKNOWN
 from sql.expression_binder import ExpressionBinder
 from sql.names import AmbiguousNameError, Column, Item, Scope, find_path
 from sql.parameters import Parameter
+from sql.relation import Relation
 from sql.syntax import (
     Chain,
     Comparison,
@@ -31,9 +32,6 @@ from sql.syntax import (
 )  # fmt: skip
 from sql.tables import read_type
 from sql.values import MANY_ITEMS, Origin, Partition, Value, quote_name
-
-if TYPE_CHECKING:
-    from sql.query_binder import Relation
 
 LAKE_VIEW: Final = "refeed_archive"
 INGEST_TIME: Final = "ingest_time"

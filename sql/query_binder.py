@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from sql import amplification, literals
-from sql.binder import Scan
-from sql.datatypes import NULL, UNKNOWN, SqlType, common_type, settled
+from sql.datatypes import UNKNOWN, SqlType, common_type, settled
 from sql.expression_binder import ExpressionBinder
 from sql.from_binder import FromBinder
 from sql.names import Column, Item, Scope
+from sql.relation import Relation
 from sql.sorting import direction, order_item
 from sql.syntax import (
     Constant,
@@ -32,38 +32,6 @@ _RESERVED_PREFIXES: Final = ("_table_", "_file_", "_partition", "_row_timestamp"
 
 # Literals that may be grouped by, oddly.
 _TYPED_LITERALS: Final = {"DATE", "DATETIME", "TIME", "TIMESTAMP", "NUMERIC", "BIGNUMERIC", "INTERVAL", "JSON"}
-
-
-@dataclass(slots=True)
-class Relation:
-    """What a query gives back; ``sql`` names its columns as the columns' values do."""
-
-    columns: list[Column]
-    sql: str
-    is_value_table: bool = False
-    # The scope of a plain SELECT, to which columns can still be added; None for anything else.
-    scope: Scope | None = None
-    # What follows the select list of that SELECT.
-    rest: str = ""
-    # The scans whose rows it hands on one by one, so that filters around it are filters of theirs.
-    scans: tuple[Scan, ...] = ()
-    # The items of that select list, and which of them hold an aggregate.
-    selected: list[Value] = field(default_factory=list)
-    aggregated: list[bool] = field(default_factory=list)
-    has_open_star: bool = False
-    # How many rows it has at most; None for as many as the archive.
-    rows: int | None = None
-    factor: int = 1
-    # How often it reads tables, when it is a CTE.
-    readings: int = 0
-
-    def column_beside_others(self, index: int) -> Value:
-        """Return a column as a set operation sees it: a bare NULL takes the type of the parts beside it."""
-        if index < len(self.selected) and self.selected[index].type == NULL:
-            return replace(self.columns[index].value, type=NULL)
-        return self.columns[index].value
-
-
 MAX_HANDED_ON: Final = 50
 
 Ctes = Mapping[str, Relation]

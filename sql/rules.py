@@ -10,7 +10,8 @@ from model.window import Window
 from sql.binder import Policy
 from sql.bounds import BEGINNING, END, Span, prove
 from sql.datatypes import ATTRIBUTES, BYTES, NULL, STRING, TIMESTAMP, SqlType
-from sql.query_binder import QueryBinder, Relation
+from sql.query_binder import QueryBinder
+from sql.relation import Relation
 from sql.syntax import Query
 from sql.violation import Fault
 

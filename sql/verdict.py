@@ -14,7 +14,8 @@ from sql.grammar import GrammarError, read_statement
 from sql.lexer import Source, check_size, read_tokens
 from sql.literals import parameter_value
 from sql.parameters import Parameter
-from sql.query_binder import QueryBinder, Relation
+from sql.query_binder import QueryBinder
+from sql.relation import Relation
 from sql.syntax import Query
 from sql.values import map_code, quote_name, without_strings
 from sql.violation import Fault, QueryRefusedError, Violation
