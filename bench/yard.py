@@ -1,5 +1,6 @@
 """What the benchmarks run on: a local Pub/Sub server, topics, messages of one kind, an archive to watch."""
 
+import json
 import os
 import random
 import sys
@@ -28,7 +29,8 @@ _BACKUP = (
     "import os, sys; from backup.job import run_backup; from model.settings import read_settings; "
     "sys.exit(run_backup(read_settings(os.environ)))"
 )
-_DIFFERENT_BODIES = 500
+# A line of an order has this many bytes at least.
+_LINE_BYTES = 64
 
 
 def start_server(folder: Path, children: Children) -> tuple[Settings, dict[str, str], Child]:
@@ -93,21 +95,38 @@ def publish(settings: Settings, messages: int, *, topic: str = TOPIC, size_bytes
 
 @cache
 def make_messages(size_bytes: int = MESSAGE_BYTES) -> list[Message]:
-    """Return some thousand messages, fewer when they are large."""
+    """Return some thousand orders as JSON, fewer when they are large: all differ, zstd makes a sixth of them."""
     dice = random.Random(1)
-    words = [f'"{dice.choice("abcdefgh")}{dice.randrange(10**6)}"' for _ in range(5_000)]
-    bodies = [
-        ",".join(dice.choice(words) for _ in range(size_bytes // 6 + 1))[:size_bytes].encode()
-        for _ in range(_DIFFERENT_BODIES)
-    ]
-    count = max(100, min(10_000, 20_000_000 // size_bytes))
+    names = [f"{dice.choice('ABCDEFGH')}{dice.randrange(10**4)} Street" for _ in range(500)]
     return [
         Message(
-            data=bodies[n % _DIFFERENT_BODIES],
-            attributes={"event": "order", "source": "shop", "n": str(n), "v": "1"},
+            data=_order(dice, names, size_bytes),
+            attributes={"event": "order", "source": "shop", "n": str(number), "v": "1"},
         )
-        for n in range(count)
+        for number in range(max(100, min(10_000, 20_000_000 // size_bytes)))
     ]
+
+
+def _order(dice: random.Random, names: list[str], size_bytes: int) -> bytes:
+    """Return the first bytes of an order with as many lines as it takes."""
+    lines = [
+        {
+            "sku": f"{dice.randrange(10**8):08}",
+            "name": dice.choice(names),
+            "quantity": dice.randrange(1, 9),
+            "price": round(dice.random() * 100, 2),
+        }
+        for _ in range(size_bytes // _LINE_BYTES + 1)
+    ]
+    order = {
+        "event_id": f"{dice.getrandbits(128):032x}",
+        "type": "order.placed",
+        "version": 3,
+        "occurred_at_ms": 1_780_000_000_000 + dice.randrange(10**9),
+        "customer": {"id": dice.randrange(10**7), "address": dice.choice(names), "is_member": dice.random() < 0.5},
+        "lines": lines,
+    }
+    return json.dumps(order).encode()[:size_bytes]
 
 
 def count_rows(archive: LakeArchive) -> int:
