@@ -131,16 +131,20 @@ class BackfillLane(Lane):
         return backfill_id
 
     def _wait_until_archived(self, topics: list[str]) -> tuple[datetime, frozenset[Key]]:
-        """Return a time before which all messages of ``topics`` are archived, and these."""
+        """Return a time before which all messages of ``topics`` are archived, and these.
+
+        What a killed backup had leased comes a minute late: the time is before the first of those.
+        """
         deadline = time.monotonic() + _ARCHIVED_SECONDS
         while time.monotonic() < deadline and not self.over.is_set():
             until = datetime.now(UTC) - timedelta(seconds=2)
             taken = self._service.keep_trying(self.yard.ear.listen, grpc.RpcError, "the server says what it took")
-            known = select(taken, topics, until, smaller_than_bytes=_SIZE_BYTES)
-            while len(known) >= _ROWS and time.monotonic() < deadline and not self.over.is_set():
-                if known <= self.yard.archived_ids():
-                    return until, known
-                self.pause(0.5, 0.5)
+            wanted = select(taken, topics, until, smaller_than_bytes=_SIZE_BYTES)
+            late = wanted - self.yard.archived_ids()
+            until = min((taken[key].publish_time for key in late), default=until)
+            known = frozenset(key for key in wanted if taken[key].publish_time < until)
+            if len(known) >= _ROWS:
+                return until, known
             self.pause(0.5, 0.5)
         raise StuckError(f"backfill: {topics} are not archived; {self.yard.backup.last_words()}")
 

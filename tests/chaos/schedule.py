@@ -20,8 +20,7 @@ _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
 }
 _SKEWED: Final[dict[str, tuple[str, ...]]] = {
     "backup": ("clock:+5h", "clock:-5h"),
-    # The merge allows for clocks that differ by five minutes; see docs/chaos.md.
-    "pipeline": ("clock:+4m", "clock:-4m"),
+    "pipeline": ("clock:+5h", "clock:-5h"),
     "backfill": ("clock:+5h", "clock:-5h"),
 }
 _TABLE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
