@@ -9,6 +9,7 @@ import pyarrow as pa
 from connectors.lake.columns import arrow_schema
 from model.schema import Field, RowSchema
 from pipeline.decode import Refusal
+from pipeline.originals import read_originals
 
 DEAD_LETTER_SCHEMA: Final = RowSchema(
     (
@@ -20,12 +21,16 @@ DEAD_LETTER_SCHEMA: Final = RowSchema(
             "The message's attributes, untouched.",
             fields=(Field("key", "STRING"), Field("value", "STRING")),
         ),
-        Field("message_id", "STRING", description="Pub/Sub's id; unique within its topic only."),
-        Field("publish_time", "TIMESTAMP", description="When Pub/Sub took the message."),
-        Field("topic", "STRING", description="The topic it was published to."),
+        Field(
+            "message_id",
+            "STRING",
+            description="Pub/Sub's id, of a replay its original's; unique within its topic.",
+        ),
+        Field("publish_time", "TIMESTAMP", description="When Pub/Sub first took the message."),
+        Field("topic", "STRING", description="The topic it was first published to."),
         Field("ordering_key", "STRING", description="The message's ordering key; empty when it has none."),
         Field("source", "STRING", description="The data source whose row it should have been."),
-        Field("error_code", "STRING", description="not_json, wrong_type, too_large or row_refused."),
+        Field("error_code", "STRING", description="Such as not_json, wrong_type, too_large, row_refused."),
         Field("error_message", "STRING", description="What is wrong with it, and where."),
         Field("schema_version", "STRING", description="Hash of the schema that it does not fit."),
         Field("ingest_time", "TIMESTAMP", description="When the row was written."),
@@ -33,17 +38,29 @@ DEAD_LETTER_SCHEMA: Final = RowSchema(
     "Messages that no row could be made of.",
 )
 _COLUMNS: Final = arrow_schema(DEAD_LETTER_SCHEMA)
-_CARRIED: Final = ("data", "attributes", "message_id", "publish_time", "ordering_key")
+_CARRIED: Final = ("data", "attributes", "ordering_key")
 _MESSAGE_CHARACTERS: Final = 1000
 
 
 def dead_letter_rows(
-    messages: pa.RecordBatch, refused: Sequence[Refusal], *, topic: str, source: str, version: str | None
+    messages: pa.RecordBatch,
+    refused: Sequence[Refusal],
+    *,
+    topic: str,
+    token: str,
+    source: str,
+    version: str | None,
 ) -> pa.RecordBatch:
-    """Return a row for each of ``refused``, in its order; ``messages`` is the batch that they are places in."""
+    """Return a row for each of ``refused``, in its order; ``messages`` is the batch that they are places in.
+
+    A replay of ``topic``, told by ``token``, that fails again has its original's id and time, so that it is the
+    same message however often it is tried; its attributes are untouched, tags among them.
+    """
     taken = messages.take(pa.array([refusal.index for refusal in refused], pa.int32()))
-    constants = {"topic": topic, "source": source, "schema_version": version, "ingest_time": datetime.now(UTC)}
+    constants = {"source": source, "schema_version": version, "ingest_time": datetime.now(UTC)}
     found = {name: taken.column(name) for name in _CARRIED}
+    originals = read_originals(taken, topic=topic, token=token)
+    found |= {name: originals[f"_{name}"] for name in ("topic", "message_id", "publish_time")}
     found["error_code"] = pa.array([refusal.code for refusal in refused], pa.string())
     # A payload's broken text may be quoted in the message: what has no UTF-8 is written as escapes.
     texts = [refusal.message[:_MESSAGE_CHARACTERS].encode(errors="backslashreplace") for refusal in refused]

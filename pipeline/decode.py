@@ -1,24 +1,16 @@
 """A batch of messages to a batch of rows, and what became of those that are no row."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 
-from connectors.pubsub.replays import find_replays, split_tags
-from model.message import (
-    BACKFILL_ID_ATTRIBUTE,
-    MESSAGE_ID_ATTRIBUTE,
-    PUBLISH_TIME_ATTRIBUTE,
-    ROW_ATTRIBUTE,
-    TOPIC_ATTRIBUTE,
-)
 from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
 from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan
+from pipeline.originals import read_originals
 from pipeline.paths import counted_path
 from pipeline.schema import INGEST_TIME, Variant, row_columns
 from pipeline.values import name_of, parse_json, to_json, to_timestamp
@@ -227,42 +219,10 @@ class Decoder:
             return pa.repeat(pa.scalar(value, kind), count)
 
         found = {
-            "attributes": taken.column("attributes"),
-            "_topic": constant(self._topic, pa.string()),
-            "_message_id": taken.column("message_id"),
-            "_publish_time": taken.column("publish_time"),
-            "_backfill_id": pa.nulls(count, pa.string()),
-            "_backfill_row": pa.nulls(count, pa.int64()),
             "_schema_version": constant(self._version, pa.string()),
             INGEST_TIME: constant(datetime.now(UTC), pa.timestamp("us", tz="UTC")),
         }
-        is_replay = find_replays(taken, self._token) if count else None
-        if is_replay is None:
-            return found
-        return found | _original_columns(found, is_replay)
-
-
-def _original_columns(found: Mapping[str, pa.Array], is_replay: pa.BooleanArray) -> dict[str, pa.Array]:
-    """Return the columns in which replays have their original's values; a tag that is missing changes nothing."""
-    names = ("_topic", "_message_id", "_publish_time", "_backfill_id", "_backfill_row", "attributes")
-    values = {name: found[name].to_pylist() for name in names}
-    tags_of: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
-        ("_topic", TOPIC_ATTRIBUTE, str),
-        ("_message_id", MESSAGE_ID_ATTRIBUTE, str),
-        ("_publish_time", PUBLISH_TIME_ATTRIBUTE, to_timestamp),
-        ("_backfill_id", BACKFILL_ID_ATTRIBUTE, str),
-        ("_backfill_row", ROW_ATTRIBUTE, _row_number),
-    )
-    for at, flag in enumerate(is_replay.to_pylist()):
-        if not flag:
-            continue
-        values["attributes"][at], tags = split_tags(values["attributes"][at])
-        for name, tag, parse in tags_of:
-            # Tags are written by us; one that is damaged on its way must not end a stream.
-            with suppress(ValueError, OverflowError):
-                if tag in tags:
-                    values[name][at] = parse(tags[tag])
-    return {name: pa.array(values[name], found[name].type) for name in names}
+        return found | read_originals(taken, topic=self._topic, token=self._token)
 
 
 def _moment(published: Any) -> datetime:
@@ -271,13 +231,6 @@ def _moment(published: Any) -> datetime:
         seconds = published / 1000 if published > _LAST_SECOND else published
         return datetime.fromtimestamp(seconds, UTC)
     return to_timestamp(published)
-
-
-def _row_number(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < _INT64:
-        raise ValueError(f"{text} is no row's number")
-    return number
 
 
 def _has_utf8(text: str) -> bool:
@@ -292,4 +245,3 @@ def _has_utf8(text: str) -> bool:
 _ARROW_FAULTS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError)
 # Seconds beyond this are milliseconds: the year 5138.
 _LAST_SECOND: Final = 100_000_000_000
-_INT64: Final = 1 << 63

@@ -15,6 +15,7 @@ from connectors.pubsub.source import PullSource
 from jobs.stream.journal import TABLE_IDS_SCHEMA
 from model import failpoint
 from model.errors import WarehouseError
+from model.message import replay_token
 from pipeline.dead_letters import dead_letter_rows
 from pipeline.decode import DecodedBatch, Decoder, Refusal
 from pipeline.inferred import InferredDecoder, Variation
@@ -92,6 +93,7 @@ class OpenPlan:
     """A plan with its decoders, built once a worker and plan."""
 
     plan: GroupPlan
+    secret: str
     sources: dict[str, SourcePlan]
     decoders: dict[str, Decoder]
     inferred: dict[str, InferredDecoder]
@@ -226,7 +228,12 @@ class PlannedStaging:
         if not refused:
             return
         rows = dead_letter_rows(
-            batch.rows, refused, topic=source.topic, source=source.name, version=source.version or None
+            batch.rows,
+            refused,
+            topic=source.topic,
+            token=replay_token(self._opened.secret, source.topic),
+            source=source.name,
+            version=source.version or None,
         )
         plan = self._opened.plan
         places = [refusal.index for refusal in refused]
@@ -299,7 +306,7 @@ def _open_plan(text: str, secret: str) -> OpenPlan:
             if found.source.is_inferred
         }
         _OPENED.clear()
-        _OPENED[text, secret] = OpenPlan(plan, sources, decoders, inferred)
+        _OPENED[text, secret] = OpenPlan(plan, secret, sources, decoders, inferred)
     return _OPENED[text, secret]
 
 

@@ -407,7 +407,9 @@ def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(
         tables.create()
         tables.open(letters).evolve(DEAD_LETTER_SCHEMA)
         tables.leases().take_lease("l")
-        tables.append(letters, dead_letter_rows(pulled, refused, topic="orders", source="orders", version=None))
+        tables.append(
+            letters, dead_letter_rows(pulled, refused, topic="orders", token="", source="orders", version=None)
+        )
     # What is allowed without being named.
     service = open_service(query_tables=settings.query_tables)
     query = (

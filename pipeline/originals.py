@@ -1,0 +1,66 @@
+"""Which message a row, or a dead letter, comes from: of a replay it is the original, which its tags name."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connectors.pubsub.replays import find_replays, split_tags
+from model.message import (
+    BACKFILL_ID_ATTRIBUTE,
+    MESSAGE_ID_ATTRIBUTE,
+    PUBLISH_TIME_ATTRIBUTE,
+    ROW_ATTRIBUTE,
+    TOPIC_ATTRIBUTE,
+)
+from pipeline.values import to_timestamp
+
+_INT64: Final = 1 << 63
+
+
+def read_originals(messages: pa.RecordBatch, *, topic: str, token: str) -> dict[str, pa.Array]:
+    """Return the columns that say where ``messages`` come from, and ``attributes`` without the tags of replays.
+
+    A replay is told by the ``token`` of ``topic``, and by that alone; a tag that is missing or damaged changes
+    nothing.
+    """
+    count = messages.num_rows
+    found = {
+        "attributes": messages.column("attributes"),
+        "_topic": pa.repeat(pa.scalar(topic, pa.string()), count),
+        "_message_id": messages.column("message_id"),
+        "_publish_time": messages.column("publish_time"),
+        "_backfill_id": pa.nulls(count, pa.string()),
+        "_backfill_row": pa.nulls(count, pa.int64()),
+    }
+    is_replay = find_replays(messages, token) if count else None
+    if is_replay is None:
+        return found
+    values = {name: column.to_pylist() for name, column in found.items()}
+    for at, flag in enumerate(is_replay.to_pylist()):
+        if not flag:
+            continue
+        values["attributes"][at], tags = split_tags(values["attributes"][at])
+        for name, (tag, parse) in _TAGS.items():
+            # Tags are written by us; one that is damaged on its way must not end a stream.
+            with suppress(ValueError, OverflowError):
+                if tag in tags:
+                    values[name][at] = parse(tags[tag])
+    return {name: pa.array(values[name], column.type) for name, column in found.items()}
+
+
+def _row_number(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < _INT64:
+        raise ValueError(f"{text} is no row's number")
+    return number
+
+
+_TAGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "_topic": (TOPIC_ATTRIBUTE, str),
+    "_message_id": (MESSAGE_ID_ATTRIBUTE, str),
+    "_publish_time": (PUBLISH_TIME_ATTRIBUTE, to_timestamp),
+    "_backfill_id": (BACKFILL_ID_ATTRIBUTE, str),
+    "_backfill_row": (ROW_ATTRIBUTE, _row_number),
+}
