@@ -13,7 +13,7 @@ from model import failpoint
 from model.errors import PubSubError
 from tests.chaos.lanes import SUSPEND_SECONDS, Lane
 from tests.chaos.messages import ORDERS, TOPICS, Key
-from tests.chaos.oracle import Replay, select
+from tests.chaos.oracle import Replay, select, settled
 from tests.chaos.processes import Part, StuckError, descendants, find_faketime, kill_pid, skewed, suspend
 from tests.chaos.service import Service
 
@@ -131,18 +131,13 @@ class BackfillLane(Lane):
         return backfill_id
 
     def _wait_until_archived(self, topics: list[str]) -> tuple[datetime, frozenset[Key]]:
-        """Return a time before which all messages of ``topics`` are archived, and these.
-
-        What a killed backup had leased comes a minute late: the time is before the first of those.
-        """
+        """Return a time before which all messages of ``topics`` are archived, and these."""
         deadline = time.monotonic() + _ARCHIVED_SECONDS
         while time.monotonic() < deadline and not self.over.is_set():
             until = datetime.now(UTC) - timedelta(seconds=2)
             taken = self._service.keep_trying(self.yard.ear.listen, grpc.RpcError, "the server says what it took")
             wanted = select(taken, topics, until, smaller_than_bytes=_SIZE_BYTES)
-            late = wanted - self.yard.archived_ids()
-            until = min((taken[key].publish_time for key in late), default=until)
-            known = frozenset(key for key in wanted if taken[key].publish_time < until)
+            until, known = settled(taken, wanted, self.yard.archived_ids(), until)
             if len(known) >= _ROWS:
                 return until, known
             self.pause(0.5, 0.5)

@@ -1,7 +1,7 @@
 """What should be there, in plain Python, and where it differs from what is."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -79,6 +79,17 @@ def select(
         and one.publish_time < until
         and one.size_bytes < smaller_than_bytes
     )
+
+
+def settled(
+    taken: Mapping[Key, Taken], wanted: frozenset[Key], archived: Collection[Key], until: datetime
+) -> tuple[datetime, frozenset[Key]]:
+    """Return the latest time up to ``until`` before which all of ``wanted`` is archived, and what that is.
+
+    What a killed backup had leased is archived a minute late: the time is that of the first of those.
+    """
+    until = min((taken[key].publish_time for key in wanted if key not in archived), default=until)
+    return until, frozenset(key for key in wanted if taken[key].publish_time < until)
 
 
 def compare_replay(replay: Replay, taken: Mapping[Key, Taken], digests: Mapping[Key, bytes]) -> Difference:

@@ -14,6 +14,7 @@ from tests.chaos.oracle import (
     compare_reporting,
     compare_staging,
     select,
+    settled,
 )
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -98,6 +99,15 @@ def test_a_selection_is_half_open_and_of_its_topics_only():
     assert select(MESSAGES | replays(0), [ORDERS], START + timedelta(days=1), smaller_than_bytes=100) == set(
         MESSAGES
     )
+
+
+def test_what_is_archived_late_ends_what_is_known_to_be_archived():
+    until = START + timedelta(seconds=4)
+    wanted = select(MESSAGES, [ORDERS], until, smaller_than_bytes=100)
+    assert settled(MESSAGES, wanted, wanted, until) == (until, wanted)
+    second = (ORDERS, "2")
+    assert settled(MESSAGES, wanted, wanted - {second}, until) == (START + timedelta(seconds=2), {FIRST})
+    assert settled(MESSAGES, wanted, [], until) == (START + timedelta(seconds=1), set())
 
 
 def test_every_message_is_one_row_or_one_dead_letter():
