@@ -1,6 +1,6 @@
 """A backfill's query in BigQuery: tried dry, run once into a table of its own, read back as Arrow."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -76,19 +76,25 @@ class BigQueryQueries:
         """End the connections."""
         self._clients.close()
 
-    def measure(self, query: ValidatedQuery) -> int:
+    def measure(self, query: ValidatedQuery, *, behind: Collection[str] = ()) -> int:
         """Return how many bytes the query would read; it costs nothing.
+
+        ``behind`` are the full names of tables behind the views that it may read.
 
         Raises:
             QueryError: BigQuery refuses it.
             QueryDisagreesError: BigQuery understands it otherwise than the gate.
         """
         answer = self._jobs.dry_run(query.text, _typed(query.parameters))
-        check_agreement(query, parse_dry_run(answer.job), project=self._place.connection.project)
+        check_agreement(query, parse_dry_run(answer.job), project=self._place.connection.project, behind=behind)
         return answer.bytes_scanned
 
-    def answer(self, query: ValidatedQuery, *, max_rows: int, seconds: float) -> tuple[pa.Table, bool]:
+    def answer(
+        self, query: ValidatedQuery, *, max_rows: int, seconds: float, behind: Collection[str] = ()
+    ) -> tuple[pa.Table, bool]:
         """Return up to ``max_rows`` rows of the query, and whether there are more; it is billed and capped.
+
+        ``behind`` are the full names of tables behind the views that it may read.
 
         Raises:
             QueryError: BigQuery refuses it, or it takes too long.
@@ -98,7 +104,7 @@ class BigQueryQueries:
             self._clients,
             query.text,
             _typed(query.parameters),
-            maximum_bytes_billed=cap_of(self.measure(query), None),
+            maximum_bytes_billed=cap_of(self.measure(query, behind=behind), None),
             max_rows=max_rows,
             seconds=seconds,
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 from rich.table import Table
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from model.table import TableSchema
+    from reporting.bigquery_views import BigQueryViews
     from reporting.tables import LakeViews
     from sql.validate import Policy, ValidatedQuery
+
+    Views = LakeViews | BigQueryViews
 
 _MAX_CELL_CHARACTERS: Final = 80
 _BIGQUERY_SECONDS: Final = 600.0
@@ -64,7 +67,7 @@ def validate(
     parameters: dict[str, dict[str, Any]],
     *,
     replay: bool = False,
-    views: "LakeViews | None" = None,
+    views: "Views | None" = None,
 ) -> "ValidatedQuery":
     """Return the query as the gate judged it; only a replay needs a window and the three output columns.
 
@@ -78,7 +81,7 @@ def validate(
     return validate_query(sql, parse_parameters(parameters), policy)
 
 
-def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tuple[str, LakeViews | None]":
+def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tuple[str, Views | None]":
     """Return the query, and the union views that it may read when it looks as if it read one.
 
     Raises:
@@ -86,7 +89,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
     """
     if (sql is None) == (source is None):
         raise InputError("Give a SELECT, or --view SOURCE for all rows of its union view.")
-    if source is None and (sql is None or VIEW_SUFFIX not in sql.lower() or settings.warehouse != "lake"):
+    if source is None and (sql is None or VIEW_SUFFIX not in sql.lower()):
         return sql or "", None
     from pipeline.registry import Registry
     from reporting.sources import choose_sources
@@ -101,7 +104,13 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
         # It may well read no view; if it does, the gate knows no such table.
         return sql, None
     text = sql or f"SELECT * FROM {view_name(sources[0])}"  # noqa: S608 - the gate judges it
-    return text, LakeViews(settings.lake, sources)
+    # A view is named by its last part at least, in backticks or not.
+    read = [source for source in sources if view_name(source).rpartition(".")[2].lower() in text.lower()]
+    if settings.warehouse == "bigquery":
+        from reporting.bigquery_views import BigQueryViews
+
+        return text, BigQueryViews(settings.project, settings.bigquery, read)
+    return text, LakeViews(settings.lake, read)
 
 
 def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
@@ -139,15 +148,22 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
 
 
 def run(
-    settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "LakeViews | None" = None
+    settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "Views | None" = None
 ) -> tuple["pa.Table", bool]:
     """Return up to ``max_rows`` rows of the result, and whether there are more; in BigQuery they are billed.
 
     Raises:
         QueryError: the query failed while it ran.
     """
+    # The warehouse says which kind they are.
     if settings.warehouse == "bigquery":
-        return _run_in_bigquery(settings, validated, max_rows)
+        return _run_in_bigquery(settings, validated, max_rows, cast("BigQueryViews | None", views))
+    return _run_in_lake(settings, validated, max_rows, cast("LakeViews | None", views))
+
+
+def _run_in_lake(
+    settings: Settings, validated: "ValidatedQuery", max_rows: int, views: "LakeViews | None"
+) -> tuple["pa.Table", bool]:
     import pyarrow as pa
 
     from connectors.lake.query import QueryLimits, read_snapshot
@@ -180,13 +196,16 @@ def run(
     return pa.Table.from_batches(batches).slice(0, max_rows), count > max_rows
 
 
-def _run_in_bigquery(settings: Settings, validated: "ValidatedQuery", max_rows: int) -> tuple["pa.Table", bool]:
+def _run_in_bigquery(
+    settings: Settings, validated: "ValidatedQuery", max_rows: int, views: "BigQueryViews | None"
+) -> tuple["pa.Table", bool]:
     from backfill.bigquery import BigQueryPlace, BigQueryQueries
     from connectors.bigquery.client import Connection
 
     place = BigQueryPlace(Connection.of(settings.project, settings.bigquery), settings.archive_table)
     with closing(BigQueryQueries(place)) as queries:
-        return queries.answer(validated, max_rows=max_rows, seconds=_BIGQUERY_SECONDS)
+        behind = frozenset[str]() if views is None else views.tables_behind()
+        return queries.answer(validated, max_rows=max_rows, seconds=_BIGQUERY_SECONDS, behind=behind)
 
 
 def _print_rows(rows: "pa.Table") -> None:

@@ -1,6 +1,6 @@
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ import pytest
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.lake.archive import Attempt, LakeArchive
 from model.settings import read_settings
-from tests.standin.fixture import StandIn, session_standin, shared_standin
+from tests.reporting.shops import START, BigQueryShop, order
+from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -128,3 +129,52 @@ def test_bigquery_says_what_it_has_against_a_query(refeed: Callable[..., Any], b
     refused = refeed("query", f"SELECT message_id FROM {bigquery_archive}")
     assert refused.code != 0
     assert "filter" in refused.err
+
+
+@pytest.fixture
+def bigquery_shop(shared_standin: StandIn, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BigQueryShop]:
+    """A source in BigQuery with two orders, of which nothing is merged yet."""
+    dataset = f"d{uuid.uuid4().hex[:12]}"
+    for name, value in {
+        **shared_standin.environment,
+        "REFEED_WAREHOUSE": "bigquery",
+        "REFEED_PROJECT": PROJECT,
+        "REFEED_ARCHIVE_TABLE": f"{dataset}.messages",
+    }.items():
+        monkeypatch.setenv(name, value)
+    shop = BigQueryShop(dataset=dataset, standin=shared_standin)
+    (home / "registry").mkdir(parents=True)
+    (home / "registry" / "sources.yaml").write_text(
+        "sources: {orders: {topic: orders, schema: inferred, key: [shop, number], "
+        f"staging: {shop.source.staging}, reporting: {shop.source.reporting}}}}}"
+    )
+    shop.stage([order(1), order(2)], START)
+    yield shop
+    shop.warehouse.close()
+
+
+def test_bigquery_s_union_view_is_queried_like_the_lake_s(
+    refeed: Callable[..., Any], bigquery_shop: BigQueryShop
+) -> None:
+    early = refeed("query", "--view", "orders")
+    assert (early.code, "refeed merge --source orders" in early.err) == (1, True)
+    bigquery_shop.warehouse.create_view(bigquery_shop.source)
+
+    shown = refeed("query", "--view", "orders", "--json")
+    assert shown.code == 0, shown.err
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert {row["number"]: row["lines"] for row in rows} == {
+        number: [{"sku": f"sku-{number}", "count": 1}] for number in (1, 2)
+    }
+    view = f"{bigquery_shop.source.reporting}_view"
+    counted = refeed(
+        "query", f"SELECT COUNT(*) AS n FROM `{view}` WHERE number > @low", "-p", "low:INT64:1", "--json"
+    )
+    assert json.loads(counted.out) == {"n": 1}, counted.err
+    for refused in (
+        refeed("query", f"SELECT nothing FROM {view}"),
+        refeed(
+            "query", f"SELECT v.number FROM {view} AS v JOIN {bigquery_shop.source.staging} AS s USING (number)"
+        ),
+    ):
+        assert refused.code == 4, refused.err

@@ -85,6 +85,13 @@ def test_a_table_of_another_project_agrees_by_its_full_name_only() -> None:
         check_agreement(query, replace(answer, tables=("shop.ops.dead",)), project="shop")
 
 
+def test_the_tables_behind_a_view_agree_and_no_others() -> None:
+    both = replace(RUN, tables=(*RUN.tables, "shop.staging.orders"))
+    check_agreement(QUERY, both, project="shop", behind={"shop.staging.orders"})
+    with pytest.raises(QueryDisagreesError):
+        check_agreement(QUERY, both, project="shop", behind={"shop.reporting.orders"})
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,0 +1,46 @@
+"""The union views of BigQuery as tables that queries read; the merge makes them, here they are looked up."""
+
+from collections.abc import Iterable
+from contextlib import closing
+
+from connectors.bigquery.client import Clients, Connection
+from connectors.bigquery.tables import TableId, read_table
+from model.errors import TableNotFoundError
+from model.settings import BigQuerySettings
+from model.table import TableSchema
+from reporting.merge import MergeSource
+from reporting.tables import view_name
+from sql.agreement import column_types
+
+
+class BigQueryViews:
+    """The views of some sources in the project ``project``."""
+
+    def __init__(self, project: str, settings: BigQuerySettings, sources: Iterable[MergeSource]) -> None:
+        self._connection = Connection.of(project, settings)
+        self._sources = {view_name(source): source for source in sources}
+
+    def read_schemas(self) -> tuple[TableSchema, ...]:
+        """Return the columns of every view, as BigQuery says.
+
+        Raises:
+            TableNotFoundError: one is not there yet.
+            WarehouseError: BigQuery can't be asked.
+        """
+        found = []
+        with closing(Clients(self._connection)) as clients:
+            for name, source in self._sources.items():
+                view = read_table(clients, TableId.parse(name, self._connection.project))
+                if view is None:
+                    raise TableNotFoundError(
+                        f"BigQuery has no view {name} yet: the first merge makes it. "
+                        f"Run 'refeed merge --source {source.name}'.",
+                        table=name,
+                    )
+                found.append(TableSchema(name, column_types(field.to_api_repr() for field in view.schema)))
+        return tuple(found)
+
+    def tables_behind(self) -> frozenset[str]:
+        """Return the full names of the tables that the views read: BigQuery says these of a query over a view."""
+        names = (name for source in self._sources.values() for name in (source.reporting, source.staging))
+        return frozenset(str(TableId.parse(name, self._connection.project)) for name in names)
