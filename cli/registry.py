@@ -106,6 +106,8 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
             raise InputError(
                 f"{path} is neither {SOURCES_FILE} nor a descriptor set ({', '.join(DESCRIPTOR_SUFFIXES)})."
             )
+        if path.name in found:
+            raise InputError(f"Two files are called {path.name}, and a registry has one of that name.")
         try:
             found[path.name] = path.read_bytes()
         except OSError as exc:

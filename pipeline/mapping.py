@@ -142,8 +142,12 @@ class _Mapper:
     def map_fields(self, message: Descriptor, path: str, above: tuple[str, ...]) -> tuple[FieldPlan, ...]:
         plans = []
         for descriptor in message.fields:
-            options = read_field_options(descriptor)
             place = f"{path}.{descriptor.name}"
+            try:
+                options = read_field_options(descriptor)
+            except DescriptorError as exc:
+                self._fault(place, exc.message)
+                continue
             plan = self._map_field(descriptor, options, place, above)
             if plan is not None:
                 plans.append(plan)

@@ -8,7 +8,10 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+
+from model.errors import DescriptorError
 
 # What people import; its descriptor set lies beside it.
 OPTIONS_PROTO: Final = Path(__file__).parent / "proto" / "refeed" / "options.proto"
@@ -75,19 +78,34 @@ class FieldOptions:
 
 
 def read_message_options(message: Descriptor) -> MessageOptions:
-    """Return the options of ``message``."""
-    values = _VALUES["MessageOptions"].FromString(message.GetOptions().SerializeToString())
+    """Return the options of ``message``.
+
+    Raises:
+        DescriptorError: one is no text.
+    """
+    values = _parse("MessageOptions", message.GetOptions().SerializeToString(), message.full_name)
     return MessageOptions(**{name: getattr(values, name) for name in _MESSAGE_OPTIONS})
 
 
 def read_field_options(field: FieldDescriptor) -> FieldOptions:
-    """Return the options of ``field``; proto2's ``required`` and google.api.field_behavior's REQUIRED are one."""
+    """Return the options of ``field``; proto2's ``required`` and google.api.field_behavior's REQUIRED are one.
+
+    Raises:
+        DescriptorError: one is no text.
+    """
     serialized = field.GetOptions().SerializeToString()
     if not serialized:
         return FieldOptions(is_required=field.is_required)
-    values = _VALUES["FieldOptions"].FromString(serialized)
+    values = _parse("FieldOptions", serialized, field.full_name)
     is_required = field.is_required or _REQUIRED in values.field_behavior
     return FieldOptions(**{name: getattr(values, name) for name in _FIELD_OPTIONS}, is_required=is_required)
+
+
+def _parse(kind: str, serialized: bytes, name: str) -> Any:
+    try:
+        return _VALUES[kind].FromString(serialized)
+    except DecodeError as exc:
+        raise DescriptorError(f"{name} has an option with one of our numbers that is no text: {exc}") from exc
 
 
 def _build_values() -> dict[str, Any]:

@@ -7,6 +7,9 @@ from typing import Final
 _NOT_PLAIN: Final = re.compile(r"[.\[\]`\\]")
 _INDEX: Final = re.compile(r'\[(?:[0-9]+|"(?:[^"\\]|\\.)*")\]')
 _COUNTED_CHARACTERS: Final = 200
+# A producer that uses data as names has more of them than anybody reads: what is beyond is counted together.
+MAX_COUNTED: Final = 1000
+OTHERS: Final = "(others)"
 
 
 def field_name(name: str) -> str:

@@ -19,6 +19,7 @@ from model.message import replay_token
 from pipeline.dead_letters import dead_letter_rows
 from pipeline.decode import DecodedBatch, Decoder, Refusal
 from pipeline.inferred import InferredDecoder, Variation
+from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
 from pipeline.warehouse import Part, RowWriter
@@ -243,8 +244,10 @@ class PlannedStaging:
     def _count(self, source: Source, decoded: DecodedBatch) -> None:
         counts = self._counts[source.name]
         counts["rows"]["staged"] += decoded.rows.num_rows
-        counts["unknown"].update(decoded.unknown)
-        counts["missing"].update(decoded.missing)
+        for kind, found in (("unknown", decoded.unknown), ("missing", decoded.missing)):
+            own = counts[kind]
+            for path, count in found.items():
+                own[path if path in own or len(own) < MAX_COUNTED else OTHERS] += count
 
     def _add(
         self,

@@ -26,6 +26,7 @@ from model import failpoint
 from model.errors import CommitOutcomeUnknownError, RefeedError
 from pipeline.group import Committer
 from pipeline.inferred import Variation
+from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.source import StagedParts
 from pipeline.warehouse import Part, RowTables
 
@@ -34,8 +35,6 @@ _log = structlog.get_logger(__name__)
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.1
-# A field that is unknown in every message is named once; the status names this many.
-_MAX_COUNTED: Final = 1000
 
 
 class Stager:
@@ -304,11 +303,10 @@ class Stager:
 def _add(source: str, kind: str, found: Counter[str], counts: dict[str, int]) -> None:
     """Count what was found, and say so the first time: a person has to look at the schema or at the producer."""
     for path, count in counts.items():
-        if path not in found and len(found) >= _MAX_COUNTED:
-            continue
-        if path not in found and kind != "rows":
-            _log.warning(f"{kind}_found", source=source, path=path)
-        found[path] += count
+        counted = path if path in found or len(found) < MAX_COUNTED else OTHERS
+        if counted not in found and kind != "rows":
+            _log.warning(f"{kind}_found", source=source, path=counted)
+        found[counted] += count
 
 
 def _by_table(staged: Sequence[StagedParts]) -> dict[str, list[Part]]:

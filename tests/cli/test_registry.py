@@ -89,3 +89,12 @@ def test_a_file_that_is_neither_is_refused(refeed, tmp_path):
     result = refeed("registry", "check", str(tmp_path / "shop.proto"))
     assert result.code == 2
     assert "neither sources.yaml nor a descriptor set" in result.err
+
+
+def test_two_files_of_one_name_are_refused(refeed, files, tmp_path):
+    first, sources = files()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "shop.desc").write_bytes(b"another")
+    result = refeed("registry", "publish", first, sources, str(tmp_path / "other" / "shop.desc"))
+    assert result.code == 2
+    assert "Two files are called shop.desc" in result.err

@@ -1,4 +1,5 @@
 import pytest
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 from model.errors import DescriptorError
 from pipeline.descriptors import DescriptorSet, schema_version
@@ -114,3 +115,17 @@ def test_records_in_records_that_make_more_columns_than_a_table_has_are_refused_
     found = describe("\n".join([*records, "message M9 { int64 x = 1; }"]))
     (fault,) = faults_of(found, "M0")
     assert "more than 9,950 columns" in fault
+
+
+def test_an_option_with_one_of_our_numbers_that_is_no_text_is_a_fault():
+    file = FileDescriptorProto(name="odd.proto", syntax="proto3")
+    field = file.message_type.add(name="M").field.add(
+        name="a", number=1, type=FieldDescriptorProto.TYPE_STRING, label=FieldDescriptorProto.LABEL_OPTIONAL
+    )
+    # Field 66666670, length-delimited, two bytes that are no UTF-8.
+    tag = 66666670 << 3 | 2
+    encoded = bytes([tag & 0x7F | 0x80, tag >> 7 & 0x7F | 0x80, tag >> 14 & 0x7F | 0x80, tag >> 21 & 0x7F | 0x80])
+    field.options.MergeFromString(encoded + bytes([tag >> 28, 2, 0xFF, 0xFF]))
+    found = DescriptorSet([FileDescriptorSet(file=[file]).SerializeToString()])
+    (fault,) = faults_of(found, "M")
+    assert fault.startswith("M.a: M.a has an option with one of our numbers that is no text")

@@ -245,3 +245,13 @@ def test_an_error_of_a_task_ends_the_batch_before_its_commits_and_leaves_no_file
 def test_messages_of_a_source_that_was_taken_away_are_left_to_come_again(stream):
     stream.batch([pulled("elsewhere", b"{}"), pulled("orders", b"{}")])
     assert stream.hold.acked == ["orders-1"]
+
+
+def test_a_producer_that_uses_ids_as_names_fills_no_status(stream, monkeypatch):
+    for module in ("source", "stager"):
+        monkeypatch.setattr(f"pipeline.{module}.MAX_COUNTED", 2)
+    stream.batch([pulled("orders", *[json.dumps({f"key{n}": 1, "k" * 900: 1}).encode() for n in range(4)])])
+    stream.batch([pulled("orders", b'{"another": 1}', first=9)])
+    status = StatusFile.read(stream.folder / "status.json")
+    assert status is not None
+    assert status["sources"]["orders"]["unknown"] == {"key0": 1, "k" * 200: 4, "(others)": 4}
