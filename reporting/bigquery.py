@@ -28,10 +28,9 @@ from sql.merge import MergeQueries, MergeTables, PartitionType
 
 _log = structlog.get_logger(__name__)
 
-# BigQuery forgets a write stream that was not committed within a day, so no row comes in later than that after it
-# was written; clocks of two machines may differ by minutes. Rows that are read a second time change nothing.
-OVERLAP: Final = timedelta(hours=25, minutes=5)
-_SKEW: Final = timedelta(minutes=10)
+# A row's partition is when BigQuery got it, and BigQuery forgets a write stream that was not committed within a
+# day: no row is committed later than that behind its partition. Rows that are read a second time change nothing.
+OVERLAP: Final = timedelta(hours=25)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # A merge that died is taken up where it was; when that was long ago, staging has more by now and it begins anew.
 _TAKEN_UP: Final = timedelta(hours=1)
@@ -55,17 +54,17 @@ class BigQueryMerger:
         self._audits = BigQueryAudits(self._clients, audits, settings)
 
     def merge(
-        self, source: MergeSource, *, until: datetime, since: datetime | None, is_dry_run: bool
+        self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
-        """Merge one source; see :func:`reporting.merge.merge_source`."""
+        """Merge one source; see :func:`reporting.merge.merge_source`. The clock that counts is BigQuery's."""
         schema = self._staging_schema(source)
         if schema is None:
-            return MergeReport(source.name, since, until, is_dry_run=is_dry_run)
+            return MergeReport(source.name, since, now, is_dry_run=is_dry_run)
         reporting = self._reporting(source)
         if is_dry_run:
             with _tried(reporting, schema) as (table, state):
                 merge = self._merge(source, reporting, table, schema)
-                found = merge.compare(state, until, since)
+                found = merge.compare(state, since)
                 reporting.drop(found.changes)
                 return replace(found.report, is_dry_run=True)
         wanted = reporting.evolve(reporting_schema(schema), source.rules).schema
@@ -75,7 +74,7 @@ class BigQueryMerger:
         if state.until is None:
             # Before the first merge too: staging is to be seen.
             merge.create_view(None)
-        report = merge.run(state, until, since)
+        report = merge.run(state, since)
         merge.create_view(report.until)
         _log.info("merged", source=source.name, changed=report.changed, newer=report.newer)
         return report
@@ -175,14 +174,14 @@ class _Merge:
         columns = tuple(field.name for field in schema.fields if field.name != DELETED)
         self._queries = MergeQueries(tables, columns, source.rules, kind)
 
-    def run(self, state: MergeState, until: datetime, since: datetime | None) -> MergeReport:
+    def run(self, state: MergeState, since: datetime | None) -> MergeReport:
         """Merge all or nothing.
 
         Raises:
             MergeOvertakenError: another merge was first; nothing was changed.
             AuditFailedError: it does not add up; nothing was changed.
         """
-        found = self.compare(state, until, since)
+        found = self.compare(state, since)
         failpoint.hit("merge.compared")
         jobs = self._jobs(state)
         script = Step(
@@ -222,18 +221,18 @@ class _Merge:
             audits=tuple(_audit(row) for row in rows),
         )
 
-    def compare(self, state: MergeState, until: datetime, since: datetime | None) -> _Found:
+    def compare(self, state: MergeState, since: datetime | None) -> _Found:
         """Find out what changes and where, and count it; nothing of reporting is touched."""
-        merged = None if state.until is None else state.until - OVERLAP
+        # One that a Refeed of old wrote may be of a clock that was ahead.
+        merged = None if state.until is None else min(state.until, state.now)
         begin = merged if since is None else earlier(since, merged)
         jobs = self._jobs(state)
         changes = Step(
             "changes",
             self._queries.changes(),
             {
-                "since": QueryParameter("TIMESTAMP", begin or _EPOCH),
-                "partitions_from": QueryParameter("TIMESTAMP", _EPOCH if begin is None else _day(begin - _SKEW)),
-                "until": QueryParameter("TIMESTAMP", until),
+                "partitions_from": QueryParameter("TIMESTAMP", _EPOCH if begin is None else _day(begin - OVERLAP)),
+                "until": QueryParameter("TIMESTAMP", state.now),
             },
             moving=("until",),
         )
@@ -245,7 +244,7 @@ class _Merge:
             return self._reporting.create_passing(table_of(number), None, datetime.now(UTC) + _KEEP)
 
         def is_usable(run: Run) -> bool:
-            is_recent = abs(run.parameters["until"] - until) < _TAKEN_UP
+            is_recent = state.now - run.parameters["until"] < _TAKEN_UP
             return is_recent and self._reporting.rows_of(table_of(run.number)) is not None
 
         run = jobs.run(changes, is_usable=is_usable, prepare=prepare)
@@ -298,7 +297,7 @@ def view_of(reporting: TableId) -> TableId:
 @contextmanager
 def _tried(reporting: BigQueryEntityTable, staging: RowSchema) -> Iterator[tuple[TableId, MergeState]]:
     """Give the table that a dry run compares with, an empty one where there is none, and a state of its own."""
-    state = reporting.peek_state() or MergeState("", 0, None)
+    state = reporting.peek_state() or MergeState("", 0, None, reporting.read_clock())
     state = replace(state, id=f"dry-{uuid.uuid4().hex}")
     if reporting.schema() is not None:
         yield reporting.id, state

@@ -25,18 +25,18 @@ from connectors.lake.merging import (
     read_newest_us,
 )
 from connectors.lake.rows import RowTable
-from connectors.lake.tables import MAX_UNCOMMITTED_HOURS
+from connectors.lake.tables import DataFile
+from connectors.lake.taken_files import StagedRows, TakenLists
 from model import failpoint
 from model.audit import MergeCounts, check_audits
-from model.window import Window
 from reporting.merge import MergeReport, MergeSource, earlier, reporting_schema
 from reporting.work import MergeWork
 
 _log = structlog.get_logger(__name__)
 
-# A file is committed within an hour of its writing or never; clocks of two machines may differ by minutes. Rows
-# that are read a second time change nothing.
-OVERLAP: Final = timedelta(hours=MAX_UNCOMMITTED_HOURS, minutes=5)
+# Where a merge left no list of files, only times tell what it took, and clocks may be hours off. Rows that are
+# read a second time change nothing.
+_UNLISTED_OVERLAP: Final = timedelta(days=1)
 # What a merge that died left behind; none takes that long.
 _LEFTOVER_SECONDS: Final = 86_400.0
 
@@ -64,24 +64,24 @@ class LakeMerger:
         self._limits = limits
 
     def merge(
-        self, source: MergeSource, *, until: datetime, since: datetime | None, is_dry_run: bool
+        self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
         """Merge one source; see :func:`reporting.merge.merge_source`."""
         with _own_folder(self._folder) as folder:
             merge = _Merge(source, self._lake, folder, self._tasks, self._limits)
-            found = merge.compare(until, since, is_dry_run=is_dry_run)
+            found = merge.compare(now, since, is_dry_run=is_dry_run)
             if found is None:
-                return MergeReport(source.name, since, until, is_dry_run=is_dry_run)
+                return MergeReport(source.name, since, now, is_dry_run=is_dry_run)
             if is_dry_run:
                 return replace(found.report, is_dry_run=True)
             failpoint.hit("merge.compared")
             rewritten = self._tasks.rewrite(found.work, found.partitions)
             counts = merge.count(found, rewritten)
             audits = counts.audits()
-            self._audits.append(source.name, until, audits)
+            self._audits.append(source.name, now, audits)
             check_audits(source.name, audits)
             failpoint.hit("merge.rewritten")
-            merge.commit(found, rewritten, until)
+            merge.commit(found, rewritten)
         _log.info("merged", source=source.name, changed=counts.changed, newer=counts.newer)
         return replace(found.report, rows_before=counts.rows_before, rows_after=counts.rows_after, audits=audits)
 
@@ -95,10 +95,14 @@ class LakeMerger:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the first half of a merge found out: which keys are older, which rows go, which partitions change."""
+    """What the first half of a merge found out: which keys are older, which rows go, which partitions change.
+
+    ``staged`` are the files that staging had when the merge looked: what it takes, and what others took before.
+    """
 
     report: MergeReport
     snapshot: EntitySnapshot
+    staged: tuple[DataFile, ...]
     index: KeyIndex
     work: MergeWork
     older: int
@@ -118,7 +122,7 @@ class _Merge:
         self._changes = folder / "changes.parquet"
         self._winners = folder / "winners.parquet"
 
-    def compare(self, until: datetime, since: datetime | None, *, is_dry_run: bool) -> _Found | None:
+    def compare(self, now: datetime, since: datetime | None, *, is_dry_run: bool) -> _Found | None:
         """Return what changes and where, None when nothing was ever staged."""
         schema = self._staging.schema()
         if schema is None:
@@ -130,12 +134,11 @@ class _Merge:
             if not is_dry_run:
                 wanted = self._reporting.evolve(wanted).schema
             snapshot = self._reporting.snapshot()
-        merged = read_since(snapshot)
-        begin = merged if since is None else earlier(since, merged)
+        merged = merged_at(snapshot)
         statements = MergeStatements(wanted, self._source.rules)
-        window = None if begin is None else Window(begin, until + timedelta(microseconds=1))
-        rows = [file.path for file in self._staging.data_files(window)]
-        changed = statements.write_changes(rows, begin, until, self._changes, self._limits)
+        files = self._staging.data_files()
+        staged = select_staged(self._staging, files, self._reporting, snapshot, since=since, now=now)
+        changed = statements.write_changes(staged, self._changes, self._limits)
         index = self._open_index(statements, snapshot)
         pairs = statements.read_key_days(self._changes)
         may_lie = _days(index.find(pairs.hashes))
@@ -154,13 +157,14 @@ class _Merge:
         partitions = tuple(sorted(touched | moved, key=_partition_order))
         report = MergeReport(
             self._source.name,
-            begin,
-            until,
+            merged if since is None else earlier(since, merged),
+            now,
             changed=changed,
             newer=newer,
             partitions=tuple(None if p is None else p.isoformat() for p in partitions),
         )
-        return _Found(report, snapshot, index, work, len(older), sum(map(len, lost)), partitions)
+        replaced = sum(map(len, lost))
+        return _Found(report, snapshot, tuple(files), index, work, len(older), replaced, partitions)
 
     def count(self, found: _Found, rewritten: Sequence[Rewritten]) -> MergeCounts:
         """Return what was written, counted from the files."""
@@ -177,20 +181,24 @@ class _Merge:
             newest_merged_us=max((each.newest_us for each in rewritten), default=0),
         )
 
-    def commit(self, found: _Found, rewritten: Sequence[Rewritten], until: datetime) -> None:
-        """Put the written partitions in place and move the watermark, or change nothing."""
+    def commit(self, found: _Found, rewritten: Sequence[Rewritten]) -> None:
+        """Put the written partitions in place and say what of staging is in them, or change nothing."""
         pairs = found.work.statements.read_key_days(self._winners)
         following = found.index.add(pairs) if found.report.newer else found.index
+        lists = TakenLists(self._reporting.uri)
+        taken_number = lists.write(self._staging.as_taken(found.staged))
         failpoint.hit("merge.indexed")
         self._reporting.replace(
             found.snapshot,
             found.snapshot.of(set(found.partitions)),
             [file for each in rewritten for file in each.files],
-            watermark_us=microseconds(until),
+            watermark_us=microseconds(found.report.until),
             index_number=following.number,
+            taken_number=taken_number,
         )
         failpoint.hit("merge.committed")
         found.index.forget(following)
+        lists.forget(taken_number)
 
     def _open_index(self, statements: MergeStatements, snapshot: EntitySnapshot) -> KeyIndex:
         index = KeyIndex(self._reporting.uri, snapshot.index_number)
@@ -200,11 +208,35 @@ class _Merge:
         return index.rebuild(join([statements.read_table_key_days(f, self._limits) for f in snapshot.files]))
 
 
-def read_since(snapshot: EntitySnapshot) -> datetime | None:
-    """Return from when on staging has to be read; None is from its beginning."""
+def merged_at(snapshot: EntitySnapshot) -> datetime | None:
+    """Return when the last merge looked at staging, by its machine's clock; None where there was none."""
     if not snapshot.watermark_us:
         return None
-    return datetime.fromtimestamp(snapshot.watermark_us / 1_000_000, UTC) - OVERLAP
+    return datetime.fromtimestamp(snapshot.watermark_us / 1_000_000, UTC)
+
+
+def select_staged(
+    staging: RowTable,
+    files: Sequence[DataFile],
+    reporting: EntityTable,
+    snapshot: EntitySnapshot,
+    *,
+    since: datetime | None,
+    now: datetime,
+) -> StagedRows:
+    """Return what of ``files`` the last merge did not take, and what came in behind ``since``.
+
+    Where nobody can say what it took, that is everything.
+    """
+    merged = merged_at(snapshot)
+    if merged is not None and not snapshot.taken_number:
+        # Merged by a Refeed that kept no lists.
+        unlisted = min(merged, now) - _UNLISTED_OVERLAP
+        return staging.staged_rows(files, staging.as_taken(files), earlier(since or unlisted, unlisted))
+    taken = TakenLists(reporting.uri).read(snapshot.taken_number) if snapshot.taken_number else {}
+    if taken is None:
+        _log.warning("taken_files_lost", table=reporting.name)
+    return staging.staged_rows(files, taken or {}, since)
 
 
 def _days(pairs: KeyDays) -> set[date | None]:

@@ -26,10 +26,10 @@ class MergeSource:
 class MergeReport:
     """What a merge did, or with ``is_dry_run`` would do; times are aware UTC.
 
-    Staging was read from behind ``since`` (None: its beginning) up to ``until``. ``changed`` counts the keys that
-    it had, ``newer`` those of them that changed reporting. ``partitions`` are the days that changed, None being
-    that of entities without a day; rows are counted in these. A dry run, and a merge of what was never staged,
-    has no ``audits``.
+    It took what staging committed after the merge of ``since`` (None: ever) and before this one looked, which was
+    at ``until``: times by the clock of whoever looked, to be shown. ``changed`` counts the keys of that, ``newer``
+    those of them that changed reporting. ``partitions`` are the days that changed, None being that of entities
+    without a day; rows are counted in these. A dry run, and a merge of what was never staged, has no ``audits``.
     """
 
     source: str
@@ -48,9 +48,12 @@ class Merger(Protocol):
     """Reporting tables in one warehouse; :func:`reporting.warehouse.open_merger` gives the one of the settings."""
 
     def merge(
-        self, source: MergeSource, *, until: datetime, since: datetime | None, is_dry_run: bool
+        self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
-        """Merge what came to staging behind its watermark, or ``since`` where that is earlier, up to ``until``."""
+        """Merge what staging committed since the last merge, and again what came in behind ``since``.
+
+        ``now`` is this machine's clock, for a warehouse that has none of its own: to be shown, and no more.
+        """
 
     def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
         """Return the newest audits, of one source or all, as rows of ``AUDIT_SCHEMA``, the newest first."""
@@ -70,7 +73,7 @@ def merge_source(
     """Merge what ``source`` has in staging since its last merge into its reporting table, all or nothing.
 
     Run it twice, late, out of order or again after a kill at any point: the reporting table comes out the same.
-    Only partitions that change are read and written. ``since`` reads staging from an earlier moment on, which
+    Only partitions that change are read and written. ``since`` reads staging again from that moment on, which
     may take longer and changes nothing that was merged right.
 
     Raises:
@@ -79,8 +82,7 @@ def merge_source(
         EvolutionRefusedError: reporting can't be widened to what staging has become; nothing was changed.
         WarehouseError: the warehouse failed; the next merge does what this one did not.
     """
-    # Taken before staging is looked at: what comes in later is of the next merge.
-    return warehouse.merge(source, until=now(), since=since, is_dry_run=is_dry_run)
+    return warehouse.merge(source, now=now(), since=since, is_dry_run=is_dry_run)
 
 
 def reporting_schema(staging: RowSchema) -> RowSchema:

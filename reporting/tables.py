@@ -53,6 +53,6 @@ class LakeViews:
         if view is None:
             raise WarehouseError(f"The lake has no view {read.table}.", table=read.table)
         # Only its paths are asked for: nobody is told what reading a view comes to.
-        files = tuple(TableFile(path, 0) for path in (*view.reporting, *view.staging))
-        select = view.statements.union_sql(view.reporting, view.staging, view.since)
+        files = tuple(TableFile(path, 0) for path in (*view.reporting, *view.staging.paths))
+        select = view.statements.union_sql(view.reporting, view.staging)
         return TableSnapshot(read.view, describe_columns(view.statements.schema), (), files, None, select)

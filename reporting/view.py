@@ -8,8 +8,8 @@ from typing import Any, Final
 from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.merging import MergeLimits, MergeStatements, read_union
 from connectors.lake.rows import RowTable
-from model.window import Window
-from reporting.lake import read_since
+from connectors.lake.taken_files import StagedRows
+from reporting.lake import select_staged
 from reporting.merge import MergeSource, reporting_schema
 
 # So much of staging is always in the view, merged or not.
@@ -22,19 +22,18 @@ class UnionView:
 
     statements: MergeStatements
     reporting: tuple[str, ...]
-    staging: tuple[str, ...]
-    since: datetime | None
+    staging: StagedRows
 
     def read(self, folder: Path, memory: str = "1GB") -> Any:
         """Return all of its rows as an Arrow table; spills into ``folder``."""
-        return read_union(self.statements, self.reporting, self.staging, self.since, MergeLimits(memory, folder))
+        return read_union(self.statements, self.reporting, self.staging, MergeLimits(memory, folder))
 
 
 def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> UnionView | None:
     """Return the view of ``source`` as it is now, None while nothing was ever staged.
 
-    It holds all of staging since the last merge and two days at least, so that a row is in it from its commit
-    on, whether merges run or not.
+    It holds all that staging committed since the last merge, and two days at least, so that a row is in it from
+    its commit on, whether merges run or not.
     """
     staging = RowTable(lake, source.staging)
     schema = staging.schema()
@@ -44,12 +43,9 @@ def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> Un
     # Reporting first: what a merge moves over in between is in both then, and in neither the other way round.
     snapshot = reporting.snapshot() if reporting.exists() else EntitySnapshot(0, (), 0, 0)
     moment = now or datetime.now(UTC)
-    merged = read_since(snapshot)
-    since = None if merged is None else min(merged, moment - timedelta(days=_STAGING_DAYS))
-    window = None if since is None else Window(since, moment + timedelta(days=1))
+    since = moment - timedelta(days=_STAGING_DAYS)
     return UnionView(
         MergeStatements(reporting.schema() or reporting_schema(schema), source.rules),
         tuple(file.path for file in snapshot.files),
-        tuple(file.path for file in staging.data_files(window)),
-        since,
+        select_staged(staging, staging.data_files(), reporting, snapshot, since=since, now=moment),
     )

@@ -41,7 +41,7 @@ class MergeQueries:
     partition_type: PartitionType | None
 
     def changes(self) -> str:
-        """Return the query whose rows are the changes; parameters: partitions_from, since, until."""
+        """Return the query whose rows are the changes; parameters: partitions_from, until."""
         return self._fill("changes")
 
     def days(self) -> str:

@@ -12,15 +12,15 @@ from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
+from connectors.bigquery.evolving import evolve_table
 from connectors.bigquery.query_run import run_query
 from connectors.bigquery.row_schema import from_bigquery, to_bigquery
 from connectors.bigquery.tables import TableId, read_table
 from model.entity import EntityRules
 from model.errors import WarehouseError
-from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
+from model.schema import Evolution, RowSchema
 from model.settings import BigQuerySettings
 
-_TRIES: Final = 5
 _CHANGE_SECONDS: Final = 60.0
 # "Introduction to clustered tables": four columns at most, of these types.
 _CLUSTERED: Final = 4
@@ -37,12 +37,14 @@ _WATERMARK_COLUMNS: Final = (
 class MergeState:
     """Where the merges of a table are: how many there were, up to when staging is in.
 
-    ``id`` is the same as long as no merge is committed, and for no other table or state.
+    ``id`` is the same as long as no merge is committed, and for no other table or state. ``now`` is when this was
+    read; it is BigQuery's own clock, as ``until`` is, and as the one by which rows are committed.
     """
 
     id: str
     number: int
     until: datetime | None
+    now: datetime
 
 
 class BigQueryEntityTable:
@@ -66,23 +68,9 @@ class BigQueryEntityTable:
             EvolutionRefusedError: it can't hold rows of ``wanted``; nothing was changed.
             WarehouseError: BigQuery failed, or others changed the table all the time.
         """
-
-        def call() -> Evolution | None:
-            table = read_table(self._clients, self.id)
-            current = RowSchema((), wanted.description) if table is None else from_bigquery(table)
-            evolution = plan_evolution(current, wanted)
-            if evolution.refused:
-                raise evolution_error(str(self.id), evolution)
-            if table is None:
-                self._create(self._resource(evolution.schema, rules))
-            elif evolution.changes and not self._change(table, evolution.schema):
-                return None
-            return evolution
-
-        for _ in range(_TRIES):
-            if (done := retry_passing(call, seconds=_CHANGE_SECONDS)) is not None:
-                return done
-        raise WarehouseError(f"{self.id} is changed by others all the time.")
+        return evolve_table(
+            self._clients, self.id, wanted, lambda schema: self._create(self._resource(schema, rules))
+        )
 
     def read_state(self) -> MergeState:
         """Return where the merges are; the watermark is made when there is none.
@@ -110,6 +98,11 @@ class BigQueryEntityTable:
         """Return where the merges are, None where there was none; nothing is made."""
         table = read_table(self._clients, self.watermark)
         return None if table is None else self._read(f"{self.id} {table.created.isoformat()}")
+
+    def read_clock(self) -> datetime:
+        """Return what time it is for BigQuery, aware UTC."""
+        moment: datetime = self._query("SELECT CURRENT_TIMESTAMP() AS now")[0]["now"]
+        return moment.astimezone(UTC)
 
     def overtake(self) -> MergeState:
         """Make every merge that has begun fail when it commits, and return where the merges are then.
@@ -155,13 +148,14 @@ class BigQueryEntityTable:
         retry_passing(call, seconds=_CHANGE_SECONDS)
 
     def _read(self, text: str) -> MergeState | None:
-        sql = f"SELECT MAX(number) AS number, MAX(until) AS until FROM `{self.watermark}`"  # noqa: S608  a checked name
+        columns = "MAX(number) AS number, MAX(until) AS until, CURRENT_TIMESTAMP() AS now"
+        sql = f"SELECT {columns} FROM `{self.watermark}`"  # noqa: S608  a checked name
         row = self._query(sql)[0]
         if row["number"] is None:
             return None
         mark = hashlib.sha256(text.encode()).hexdigest()[:16]
         until = None if row["until"] is None else row["until"].astimezone(UTC)
-        return MergeState(f"{mark}-{row['number']}", int(row["number"]), until)
+        return MergeState(f"{mark}-{row['number']}", int(row["number"]), until, row["now"].astimezone(UTC))
 
     def _begin(self, text: str) -> None:
         """Write the first row; two merges that begin at once write it once, because the job has one id."""
@@ -198,15 +192,3 @@ class BigQueryEntityTable:
                 dataset.labels = table.labels
                 self._clients.rest().create_dataset(dataset, exists_ok=True, **ONCE)
                 self._clients.rest().create_table(table, exists_ok=True, **ONCE)
-
-    def _change(self, table: Any, schema: RowSchema) -> bool:
-        """Change the very version that was read; False when somebody else changed it meanwhile."""
-        table.schema = to_bigquery(schema)
-        table.description = schema.description
-        with our_errors(f"changing {self.id}"):
-            try:
-                # The table's ETag goes along as If-Match.
-                self._clients.rest().update_table(table, ["schema", "description"], **ONCE)
-            except api.PreconditionFailed:
-                return False
-        return True

@@ -8,7 +8,7 @@ from typing import Any, Final
 from google.api_core import exceptions as api
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.entity_table import BigQueryEntityTable
+from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
 from connectors.bigquery.errors import our_errors, retry_passing
 from connectors.bigquery.query_run import run_query
 from connectors.bigquery.selection import QueryParameter
@@ -17,8 +17,10 @@ from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseErr
 from model.job import created_at
 
 _ROW: Final = "_backfill_row"
-# Clocks of two machines may differ by minutes.
-_SKEW: Final = timedelta(minutes=10)
+# What made the backfill has a clock of its own, and partitions are of BigQuery's.
+_SKEW: Final = timedelta(days=1)
+# "Data retention with time travel": a dataset keeps two days of its past, or more.
+_PAST: Final = timedelta(hours=47)
 _QUERY_SECONDS: Final = 600.0
 
 
@@ -35,7 +37,8 @@ class StagingTexts:
 class BigQueryStaging:
     """What of a backfill is in the staging tables of one source, and in its reporting table.
 
-    A backfill's rows are younger than the backfill, so only those partitions are read, and the write buffer.
+    A backfill's rows are younger than the backfill, so only those partitions are read, and the write buffer. A row
+    is merged when staging had it at the moment that the last merge looked at: BigQuery keeps its tables' past.
     """
 
     def __init__(self, clients: Clients, texts: Sequence[StagingTexts], reporting: BigQueryEntityTable) -> None:
@@ -49,21 +52,32 @@ class BigQueryStaging:
         Raises:
             WarehouseError: BigQuery failed.
         """
-        for text in self._existing():
+        for text, _ in self._existing():
             for batch in self._query(text.landed, _parameters(backfill_id)).to_arrow_iterable():
                 yield batch.column("landed").to_numpy()
 
     def merged_rows(self, backfill_id: str) -> int:
-        """Return how many different rows a merge has taken: those that were written up to its watermark.
+        """Return how many different rows a merge has taken.
+
+        They are rather too few than too many: none where the last merge was longer ago than BigQuery remembers.
 
         Raises:
             WarehouseError: BigQuery failed.
         """
-        state = self._reporting.peek_state()
+        merged, is_exact = self._merged(self._reporting.peek_state(), backfill_id)
+        return merged if is_exact else 0
+
+    def _merged(self, state: MergeState | None, backfill_id: str) -> tuple[int, bool]:
+        """Return how many rows are merged, and whether that is exact or only the most that may be."""
         if state is None or state.until is None:
-            return 0
-        parameters = {**_parameters(backfill_id), "merged_until": QueryParameter("TIMESTAMP", state.until)}
-        return sum(int(row["merged"]) for text in self._existing() for row in self._query(text.merged, parameters))
+            return 0, True
+        until = min(state.until, state.now)
+        remembered = max(until, state.now - _PAST)
+        parameters = {**_parameters(backfill_id), "merged_until": QueryParameter("TIMESTAMP", remembered)}
+        # A table that was made anew has nothing that was merged, and no past to ask.
+        texts = [text for text, created in self._existing() if created <= until]
+        found = [int(row["merged"]) for text in texts for row in self._query(text.merged, parameters)]
+        return sum(found), remembered == until
 
     def delete_rows(self, backfill_id: str) -> int:
         """Delete the backfill's rows and return how many there were; a merge under way fails and begins again.
@@ -77,10 +91,14 @@ class BigQueryStaging:
                 nothing was deleted.
         """
         before = self._reporting.peek_state()
-        if self.merged_rows(backfill_id):
-            raise AlreadyMergedError(f"Rows of {backfill_id} are in the reporting table already.", id=backfill_id)
+        merged, is_exact = self._merged(before, backfill_id)
+        if merged:
+            are = "are" if is_exact else "may be"
+            raise AlreadyMergedError(
+                f"Rows of {backfill_id} {are} in the reporting table already.", id=backfill_id
+            )
         deleted, failure = 0, None
-        left = self._existing()
+        left = [text for text, _ in self._existing()]
         try:
             while left:
                 answer = self._query(left[0].revert, _parameters(backfill_id))
@@ -111,8 +129,10 @@ class BigQueryStaging:
             ) from failure
         return deleted
 
-    def _existing(self) -> list[StagingTexts]:
-        return [text for text in self._texts if _has_backfills(read_table(self._clients, text.table))]
+    def _existing(self) -> list[tuple[StagingTexts, datetime]]:
+        """Return the tables that there are, and when each was made."""
+        found = [(text, read_table(self._clients, text.table)) for text in self._texts]
+        return [(text, table.created) for text, table in found if _has_backfills(table)]
 
     def _query(self, sql: str, parameters: Mapping[str, QueryParameter]) -> Any:
         what = "asking staging about a backfill"

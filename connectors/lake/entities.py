@@ -28,6 +28,7 @@ from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 _PARTITION: Final = pa.field(PARTITION_DATE, pa.date32())
 _WATERMARK: Final = "merge"
 _INDEX: Final = "index"
+_TAKEN: Final = "taken"
 # A merge adds and removes a few files a night; the log stays short.
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.enableExpiredLogCleanup": "true"}
 _FILE_BYTES: Final = 256 * 1024 * 1024
@@ -58,12 +59,18 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class EntitySnapshot:
-    """The table at one moment; ``watermark_us`` is up to when staging is in it, microseconds since 1970."""
+    """The table at one moment.
+
+    ``watermark_us`` is when its last merge looked at staging, microseconds since 1970 by the clock of the machine
+    that merged: to be shown, nothing else relies on it. ``taken_number`` is the list of the files that it took
+    (:mod:`connectors.lake.taken_files`), 0 where there was no merge, or one of a Refeed that kept no lists.
+    """
 
     version: int
     files: tuple[EntityFile, ...]
     watermark_us: int
     index_number: int
+    taken_number: int = 0
 
     def of(self, partitions: set[date | None]) -> list[EntityFile]:
         """Return the files of some partitions."""
@@ -127,6 +134,7 @@ class EntityTable:
             actions = pa.table(table.get_add_actions(flatten=True))
             watermark = table.transaction_version(_WATERMARK) or 0
             index = table.transaction_version(_INDEX) or 0
+            taken = table.transaction_version(_TAKEN) or 0
         columns = [actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")]
         partitions = (
             actions.column(f"partition.{PARTITION_DATE}").to_pylist()
@@ -137,7 +145,8 @@ class EntityTable:
             EntityFile(f"{self.uri}/{unquote(path)}", path, partition, rows, size)
             for path, size, rows, partition in zip(*columns, partitions, strict=True)
         ]
-        return EntitySnapshot(int(table.version()), tuple(sorted(files, key=_by_partition)), watermark, index)
+        ordered = tuple(sorted(files, key=_by_partition))
+        return EntitySnapshot(int(table.version()), ordered, watermark, index, taken)
 
     def replace(
         self,
@@ -147,6 +156,7 @@ class EntityTable:
         *,
         watermark_us: int,
         index_number: int,
+        taken_number: int,
     ) -> None:
         """Put ``added`` in the place of ``removed`` and move the watermark on, in one commit.
 
@@ -179,7 +189,11 @@ class EntityTable:
             )
             for file in added
         ]
-        marks = [Transaction(_WATERMARK, watermark_us), Transaction(_INDEX, index_number)]
+        marks = [
+            Transaction(_WATERMARK, watermark_us),
+            Transaction(_INDEX, index_number),
+            Transaction(_TAKEN, taken_number),
+        ]
         try:
             with our_errors(f"committing to {self.name}", but=CommitFailedError):
                 table.create_write_transaction(
@@ -198,7 +212,7 @@ class EntityTable:
             sync_file(str(log))
 
     def overtake(self) -> int:
-        """Make every merge that has begun fail when it commits; return the watermark, microseconds since 1970.
+        """Make every merge that has begun fail when it commits; return the last one's ``taken_number``.
 
         Raises:
             WarehouseError: the lake failed, or merges commit all the time.
@@ -219,7 +233,7 @@ class EntityTable:
                     )
             except CommitFailedError:
                 continue
-            return watermark
+            return table.transaction_version(_TAKEN) or 0
         raise WarehouseError(f"Merges commit to {self.name} all the time; try again.")
 
     def _table(self) -> DeltaTable:

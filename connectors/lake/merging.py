@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from connectors.lake.columns import arrow_schema
 from connectors.lake.entities import EntityFile, NewFile, write_partition
 from connectors.lake.key_index import NO_DAY, KeyDays
+from connectors.lake.taken_files import StagedRows
 from model.entity import DELETED, OPERATION, PARTITION_DATE, REMOVE, EntityRules
 from model.errors import QueryTooLargeError, WarehouseError
 from model.schema import Field, RowSchema
@@ -73,12 +74,8 @@ class MergeStatements:
     schema: RowSchema
     rules: EntityRules
 
-    def write_changes(
-        self, staging: Sequence[str], since: datetime | None, until: datetime, target: Path, limits: MergeLimits
-    ) -> int:
-        """Write each key's newest version among staging's rows of (since, until]; return how many there are."""
-        after = "TRUE" if since is None else f"ingest_time > {_timestamp(since)}"
-        wanted = f"{after} AND ingest_time <= {_timestamp(until)}"
+    def write_changes(self, staging: StagedRows, target: Path, limits: MergeLimits) -> int:
+        """Write each key's newest version among rows of staging; return how many there are."""
         columns = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
         rank = f"row_number() OVER (PARTITION BY {self._keys('s')} ORDER BY {self._newest_first('s')})"
         with _connection(limits) as run:
@@ -86,7 +83,7 @@ class MergeStatements:
                 f"COPY (SELECT {columns}, {self._is_removed('s')} AS {DELETED}, {self._partition('s')} AS "
                 f"{PARTITION_DATE}, md5({self._key_text('s')}) AS {_KEY}, "
                 f"md5_number_upper({self._key_text('s')}) AS {_HASH} "
-                f"FROM (SELECT *, {rank} AS {_RANK} FROM ({self._rows(staging)}) s WHERE {wanted}) s "
+                f"FROM (SELECT *, {rank} AS {_RANK} FROM ({self._staged(staging)}) s) s "
                 f"WHERE {_RANK} = 1) TO {_quote(str(target))} (FORMAT parquet, COMPRESSION zstd)"
             )
         return int(pq.ParquetFile(target).metadata.num_rows)
@@ -159,9 +156,8 @@ class MergeStatements:
         rows = sum(file.rows for file in files)
         return Rewritten(tuple(files), before, rows, added, keys, 0 if newest is None else microseconds(newest))
 
-    def union_sql(self, reporting: Sequence[str], staging: Sequence[str], since: datetime | None) -> str:
+    def union_sql(self, reporting: Sequence[str], staging: StagedRows) -> str:
         """Return DuckDB SQL of the view of both: each key once, its newest version, removed ones left out."""
-        wanted = "TRUE" if since is None else f"ingest_time > {_timestamp(since)}"
         columns = ", ".join(_name(field.name) for field in self.schema.fields)
         changed = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
         order = f"{self._newest_first('u')}, u.{_RANK}"
@@ -169,7 +165,7 @@ class MergeStatements:
         return (
             f"SELECT {columns} FROM (SELECT {columns}, 0 AS {_RANK} FROM ({self._rows(reporting)}) "
             f"UNION ALL BY NAME SELECT {changed}, {self._is_removed('s')} AS {DELETED}, 1 AS {_RANK} "
-            f"FROM ({self._rows(staging)}) s WHERE {wanted}) u "
+            f"FROM ({self._staged(staging)}) s) u "
             f"QUALIFY row_number() OVER (PARTITION BY {self._keys('u')} ORDER BY {order}) = 1 AND NOT {hidden}"
         )
 
@@ -184,6 +180,13 @@ class MergeStatements:
         files = ", ".join(map(_quote, paths))
         read = f"SELECT * FROM read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
         return f"{empty} UNION ALL BY NAME {read}"
+
+    def _staged(self, staging: StagedRows) -> str:
+        """Return a query over rows of staging."""
+        if not staging.again or staging.since is None:
+            return self._rows(staging.new)
+        again = f"SELECT * FROM ({self._rows(staging.again)}) WHERE ingest_time > {_timestamp(staging.since)}"
+        return f"{self._rows(staging.new)} UNION ALL BY NAME {again}"
 
     def _change_column(self, field: Field) -> str:
         name = _name(field.name)
@@ -348,10 +351,9 @@ def _timestamp(moment: datetime) -> str:
 def read_union(
     statements: MergeStatements,
     reporting: Sequence[str],
-    staging: Sequence[str],
-    since: datetime | None,
+    staging: StagedRows,
     limits: MergeLimits,
 ) -> pa.Table:
-    """Return the rows of the union view over files of both tables, staging's since ``since``."""
+    """Return the rows of the union view over files of reporting and rows of staging."""
     with _connection(limits) as run:
-        return run(statements.union_sql(reporting, staging, since)).to_arrow_table()
+        return run(statements.union_sql(reporting, staging)).to_arrow_table()

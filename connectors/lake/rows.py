@@ -16,7 +16,8 @@ from deltalake.transaction import Transaction
 
 from connectors.lake.columns import arrow_schema
 from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
-from connectors.lake.tables import CONFIGURATION, LakeTable, our_errors
+from connectors.lake.tables import CONFIGURATION, DataFile, LakeTable, our_errors
+from connectors.lake.taken_files import StagedRows, TakenFiles
 from model.errors import WarehouseError
 from model.schema import Evolution, Field, RowSchema, evolution_error, plan_evolution
 from model.table import Partitioning
@@ -67,6 +68,7 @@ class RowTable(LakeTable):
     def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
         super().__init__(root, table, partitioning)
         self._root = root
+        self._folder = f"{root.rstrip('/')}/"
         self.name = table
 
     def another(self) -> "RowTable":
@@ -96,6 +98,26 @@ class RowTable(LakeTable):
         with our_errors(f"reading {self.name}"):
             rows: list[dict[str, Any]] = self._table().to_pyarrow_table().to_pylist()
         return rows
+
+    def as_taken(self, files: Sequence[DataFile]) -> TakenFiles:
+        """Return files of this table as the list of a merge has them."""
+        return {file.path.removeprefix(self._folder): file.partition for file in files}
+
+    def staged_rows(
+        self, files: Sequence[DataFile], taken: TakenFiles, since: datetime | None = None
+    ) -> StagedRows:
+        """Return what of ``files``, a snapshot of this table, is not ``taken``, and what came in behind ``since``.
+
+        Which files are new is a question of their names: no clock has a say in it. A file that compaction wrote
+        anew is a new one.
+        """
+        old = {f"{self._folder}{name}" for name in taken}
+        new = tuple(file.path for file in files if file.path not in old)
+        if since is None:
+            return StagedRows(new)
+        step = self.partition_step
+        again = [file.path for file in files if file.path in old and since < file.partition + step]
+        return StagedRows(new, tuple(again), since)
 
     def plan(self, wanted: RowSchema) -> Evolution:
         """Return how the table comes to hold rows of ``wanted``; nothing is touched."""

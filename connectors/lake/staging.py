@@ -1,6 +1,6 @@
 """The rows that one backfill brought into staging tables of a lake: counted, and taken out again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -10,24 +10,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from connectors.lake.entities import EntityTable
+from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.rows import RowTable
 from connectors.lake.tables import our_errors
+from connectors.lake.taken_files import TakenFiles, TakenLists
 from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
 from model.job import created_at
 from model.window import Window
 
 _ID: Final = "_backfill_id"
 _ROW: Final = "_backfill_row"
-# Clocks of two machines may differ by minutes.
-_SKEW: Final = timedelta(minutes=10)
+_SCHEMA: Final = pa.schema([(_ID, pa.string()), (_ROW, pa.int64()), ("ingest_time", pa.timestamp("us", "UTC"))])
+# What made the backfill and what wrote its rows have clocks of their own, which may be hours apart.
+_SKEW: Final = timedelta(days=1)
 _DELETE_TRIES: Final = 3
 
 
 class LakeStaging:
     """What of a backfill is in the staging tables ``tables`` of one source, and in its reporting table.
 
-    A backfill's rows are younger than the backfill, so only those partitions are read.
+    A backfill's rows are younger than the backfill, so only those partitions are read. A row is merged when a
+    merge took the file that it was in, which compaction may have written anew since: no clock says so.
     """
 
     def __init__(self, root: str, tables: Sequence[str], reporting: str) -> None:
@@ -37,17 +40,16 @@ class LakeStaging:
 
     def landed_rows(self, backfill_id: str) -> Iterator[Any]:
         """Yield arrays of the ``refeed_row`` of every row that landed, in any order, repeats included."""
-        for rows, _ in self._rows(backfill_id):
-            yield rows
+        for path in self._present(backfill_id):
+            yield _read(path, backfill_id)[0]
 
     def merged_rows(self, backfill_id: str) -> int:
-        """Return how many different rows a merge has taken: those that were written before its watermark."""
-        reporting = EntityTable(self._root, self._reporting)
-        watermark_us = reporting.snapshot().watermark_us if reporting.exists() else 0
-        if not watermark_us:
-            return 0
-        merged = [rows[times <= watermark_us] for rows, times in self._rows(backfill_id)]
-        return len(np.unique(np.concatenate(merged))) if merged else 0
+        """Return how many different rows a merge has taken.
+
+        They are rather too few than too many: those of files that compaction replaced and vacuum deleted before
+        the next merge has seen the new ones are not known to have been taken.
+        """
+        return self._merged(backfill_id)[0]
 
     def delete_rows(self, backfill_id: str) -> int:
         """Delete the backfill's rows and return how many there were; a merge under way fails and begins again.
@@ -60,9 +62,16 @@ class LakeStaging:
             WarehouseError: the lake failed, and nothing was deleted.
         """
         reporting = EntityTable(self._root, self._reporting)
-        before = reporting.snapshot().watermark_us if reporting.exists() else 0
-        if self.merged_rows(backfill_id):
+        before = reporting.snapshot().taken_number if reporting.exists() else 0
+        merged, left_over = self._merged(backfill_id)
+        if merged:
             raise AlreadyMergedError(f"Rows of {backfill_id} are in the reporting table already.", id=backfill_id)
+        if left_over:
+            raise AlreadyMergedError(
+                f"Rows of {backfill_id} may be in the reporting table already: files that the last merge took are "
+                "gone. Merge, and look again.",
+                id=backfill_id,
+            )
         deleted, failure = 0, None
         left = list(self._tables)
         try:
@@ -101,19 +110,63 @@ class LakeStaging:
                 return table.delete_where(_ID, backfill_id, since=created_at(backfill_id) - _SKEW)
         return table.delete_where(_ID, backfill_id, since=created_at(backfill_id) - _SKEW)
 
-    def _rows(self, backfill_id: str) -> Iterator[tuple[Any, Any]]:
-        """Yield (row numbers, ingest times in microseconds) of the backfill, a file at a time."""
-        window = Window(created_at(backfill_id) - _SKEW, datetime.now(UTC) + timedelta(days=1))
-        for name in self._tables:
-            table = RowTable(self._root, name)
-            if not table.exists():
-                continue
-            for file in table.data_files(window):
-                with our_errors(f"reading {file.path}"):
-                    found = pq.read_table(
-                        file.path, columns=[_ROW, "ingest_time"], filters=pc.field(_ID) == backfill_id
-                    )
-                found = found.filter(found.column(_ROW).is_valid())
-                if found.num_rows:
-                    times = found.column("ingest_time").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-                    yield found.column(_ROW).to_numpy(), times.to_numpy()
+    def _merged(self, backfill_id: str) -> tuple[int, bool]:
+        """Return how many different rows are merged for sure, and whether more of them may be."""
+        reporting = EntityTable(self._root, self._reporting)
+        snapshot = reporting.snapshot() if reporting.exists() else EntitySnapshot(0, (), 0, 0)
+        if not snapshot.watermark_us:
+            return 0, False
+        present = self._present(backfill_id)
+        if not snapshot.taken_number:
+            # Merged by a Refeed that kept no lists: the times of rows are all that there is.
+            found = [_read(path, backfill_id) for path in present]
+            return _count(rows[times <= snapshot.watermark_us] for rows, times in found), False
+        taken = TakenLists(reporting.uri).read(snapshot.taken_number)
+        if taken is None:
+            return 0, any(len(_read(path, backfill_id)[0]) for path in present)
+        wanted = self._taken_paths(backfill_id, taken)
+        read = {path: rows for path in wanted if (rows := _read_if_there(path, backfill_id)) is not None}
+        others = () if len(read) == len(wanted) else present - read.keys()
+        return _count(read.values()), any(len(_read(path, backfill_id)[0]) for path in others)
+
+    def _present(self, backfill_id: str) -> frozenset[str]:
+        """Return the files that staging has now and that may have rows of the backfill."""
+        window = Window(created_at(backfill_id) - _SKEW, datetime.max.replace(tzinfo=UTC))
+        tables = [table for name in self._tables if (table := RowTable(self._root, name)).exists()]
+        return frozenset(file.path for table in tables for file in table.data_files(window))
+
+    def _taken_paths(self, backfill_id: str, taken: TakenFiles) -> list[str]:
+        """Return the files that the last merge took, as they were then."""
+        first = created_at(backfill_id) - _SKEW
+        root = self._root.rstrip("/")
+        folders = tuple(f"{RowTable(self._root, name).uri}/" for name in self._tables)
+        paths = [f"{root}/{name}" for name, partition in taken.items() if first < partition + timedelta(days=1)]
+        return [path for path in paths if path.startswith(folders)]
+
+
+def _read_if_there(path: str, backfill_id: str) -> Any | None:
+    """Return the row numbers of the backfill in a file, None when vacuum has taken it."""
+    with our_errors(f"reading {path}"):
+        try:
+            return _select(path, backfill_id)[0]
+        except FileNotFoundError:
+            return None
+
+
+def _read(path: str, backfill_id: str) -> tuple[Any, Any]:
+    """Return (row numbers, ingest times in microseconds) of the backfill in a file."""
+    with our_errors(f"reading {path}"):
+        return _select(path, backfill_id)
+
+
+def _select(path: str, backfill_id: str) -> tuple[Any, Any]:
+    # Files that a revert has written anew say of their texts that they are of a type that can't be compared.
+    found = pq.read_table(path, columns=_SCHEMA.names[1:], schema=_SCHEMA, filters=pc.field(_ID) == backfill_id)
+    found = found.filter(found.column(_ROW).is_valid())
+    return found.column(_ROW).to_numpy(), found.column("ingest_time").cast(pa.int64()).to_numpy()
+
+
+def _count(parts: Iterable[Any]) -> int:
+    """Return how many different numbers there are in arrays."""
+    found = [part for part in parts if len(part)]
+    return len(np.unique(np.concatenate(found))) if found else 0

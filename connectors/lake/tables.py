@@ -75,6 +75,11 @@ class LakeTable:
         """Return the table's folder as tasks open it."""
         return self.uri if "://" in self.uri else Path(self.uri).absolute().as_uri()
 
+    @property
+    def partition_step(self) -> timedelta:
+        """How long a partition is."""
+        return timedelta(days=1) if self.partitioning == "day" else timedelta(hours=1)
+
     def version(self) -> int:
         """Return the number of the newest commit."""
         return int(self._table().version())
@@ -99,7 +104,7 @@ class LakeTable:
             )
         ]
         if window is not None:
-            step = timedelta(days=1) if self.partitioning == "day" else timedelta(hours=1)
+            step = self.partition_step
             files = [f for f in files if f.partition < window.end and window.start < f.partition + step]
         return sorted(files, key=lambda f: (f.partition, f.path))
 

@@ -9,11 +9,8 @@ FROM (
   SELECT __changed_columns__, __is_removed__ AS _deleted, 1 AS _refeed_rank
   FROM __staging__ AS s
   WHERE
-    (
-      s._PARTITIONTIME >= TIMESTAMP_TRUNC(LEAST(__since__, TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 2 DAY)), DAY)
-      OR s._PARTITIONTIME IS NULL
-    )
-    AND s.ingest_time > LEAST(__since__, TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 2 DAY))
+    s._PARTITIONTIME >= TIMESTAMP_TRUNC(LEAST(__since__, TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 2 DAY)), DAY)
+    OR s._PARTITIONTIME IS NULL
 ) AS b
 WHERE TRUE
 QUALIFY ROW_NUMBER() OVER (PARTITION BY __key_of_both__ ORDER BY __newest_of_both_first__, b._refeed_rank) = 1

@@ -1,6 +1,6 @@
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,66 @@ def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[...
     assert staged(settings).merged_rows(mine) == 2
 
 
-def merge_with(settings: Settings, tmp_path: Path, tasks: LocalTasks) -> None:
+def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(
+    settings: Settings, stage: Callable[..., None], tmp_path: Path
+) -> None:
+    merged, later = new_job_id("bf"), new_job_id("bf")
+    stage(merged, 0, 1)
+    merge_with(settings, tmp_path, LocalTasks())
+    stage(later, 2)
+    table = RowTable(settings.lake, "staging.orders")
+    assert table.compact() == 1
+    assert (staged(settings).merged_rows(merged), staged(settings).merged_rows(later)) == (2, 0)
+    with pytest.raises(AlreadyMergedError, match="are in the reporting table"):
+        staged(settings).delete_rows(merged)
+    assert staged(settings).delete_rows(later) == 1
+    assert landed(staged(settings), merged) == [0, 1]
+
+
+def test_what_nobody_knows_to_be_merged_is_not_counted_and_not_taken_out(
+    settings: Settings, stage: Callable[..., None], tmp_path: Path
+) -> None:
+    mine, other = new_job_id("bf"), new_job_id("bf")
+    stage(mine, 0, 1)
+    stage(mine, 2)
+    merge_with(settings, tmp_path, LocalTasks())
+    table = RowTable(settings.lake, "staging.orders")
+    table.compact()
+    (left,) = (file.path for file in table.data_files())
+    for path in Path(table.uri).rglob("*.parquet"):
+        if path != Path(left) and "_delta_log" not in path.parts:
+            path.unlink()
+    assert staged(settings).merged_rows(mine) == 0
+    with pytest.raises(AlreadyMergedError, match="may be in the reporting table"):
+        staged(settings).delete_rows(mine)
+    assert staged(settings).delete_rows(other) == 0
+    merge_with(settings, tmp_path, LocalTasks())
+    assert staged(settings).merged_rows(mine) == 3
+
+
+def test_the_rows_of_a_worker_whose_clock_is_behind_have_landed_and_are_known_when_they_are_merged(
+    settings: Settings, stage: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = new_job_id("bf")
+    stage(None, 7)
+    merge_with(settings, tmp_path, LocalTasks())
+
+    class Behind(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) - timedelta(hours=5)
+
+    monkeypatch.setattr("connectors.lake.rows.datetime", Behind)
+    stage(mine, 0)
+    assert landed(staged(settings), mine) == [0]
+    assert staged(settings).merged_rows(mine) == 0
+    merge_with(settings, tmp_path, LocalTasks())
+    assert staged(settings).merged_rows(mine) == 1
+
+
+def merge_with(
+    settings: Settings, tmp_path: Path, tasks: LocalTasks, ahead: timedelta = timedelta(milliseconds=1)
+) -> None:
     merge_source(
         MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
         warehouse=LakeMerger(
@@ -145,7 +204,7 @@ def merge_with(settings: Settings, tmp_path: Path, tasks: LocalTasks) -> None:
             tasks=tasks,
             limits=MergeLimits("500MB", tmp_path / "spill"),
         ),
-        now=lambda: datetime.now(UTC) + timedelta(milliseconds=1),
+        now=lambda: datetime.now(UTC) + ahead,
     )
 
 
@@ -198,13 +257,14 @@ def test_what_is_counted_as_merged_is_what_the_merge_took(
 ) -> None:
     mine = new_job_id("bf")
     stage(mine, 0)
-    until = datetime.now(UTC)
-    stage(mine, 1)
-    merge_source(
-        MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
-        warehouse=open_merger(settings),
-        now=lambda: until,
-    )
+
+    class Late(LocalTasks):
+        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
+            # By its time it is of this merge, whose clock is ahead; it was committed after the merge had looked.
+            stage(mine, 1)
+            return super().rewrite(work, partitions)
+
+    merge_with(settings, tmp_path, Late(), ahead=timedelta(hours=5))
 
     merged = [pq.read_table(f.path) for f in EntityTable(settings.lake, "reporting.orders").snapshot().files]
     assert sum(table.num_rows for table in merged) == staged(settings).merged_rows(mine) == 1

@@ -1,6 +1,7 @@
 """A source with its tables in either warehouse, and the oracle that knows what must come out."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -9,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from google.cloud import bigquery
 
 from connectors.bigquery.row_table import BigQueryRowTable
 from connectors.lake.columns import arrow_schema
 from connectors.lake.entities import EntityTable
+from connectors.lake.files import WrittenFile
 from connectors.lake.merging import MergeLimits
 from connectors.lake.rows import RowTable
 from model.archive import Attempt
@@ -90,6 +93,9 @@ class Shop:
     def write(self, rows: Sequence[Row]) -> None:
         raise AssertionError("a subclass writes")
 
+    def drop_staging(self) -> None:
+        raise AssertionError("a subclass drops")
+
     def read(self) -> list[Row]:
         raise AssertionError("a subclass reads")
 
@@ -161,14 +167,22 @@ class LakeShop(Shop):
         return LakeMerger(str(self.lake), AUDITS, folder=self.lake / "merges", tasks=self.tasks, limits=limits)
 
     def write(self, rows: Sequence[Row]) -> None:
-        table = RowTable(str(self.lake), self.source.staging)
-        table.evolve(self.schema)
+        self.staging().evolve(self.schema)
+        self.commit(self.write_file(rows))
+
+    def write_file(self, rows: Sequence[Row]) -> WrittenFile:
+        """As write_rows does, but at a moment of the test's own."""
+        batch = pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(self.schema))
+        return self.staging().writer()._write(pa.Table.from_batches([batch]), rows[0]["ingest_time"])
+
+    def commit(self, file: WrittenFile) -> None:
+        table = self.staging()
         epoch = table.lease_epoch("l") or table.take_lease("l")
         self.commits += 1
-        batch = pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(self.schema))
-        # As write_rows does, but at a moment of the test's own.
-        file = table.writer()._write(pa.Table.from_batches([batch]), rows[0]["ingest_time"])
         table.commit([file], Attempt("s", self.commits, "l", epoch))
+
+    def drop_staging(self) -> None:
+        shutil.rmtree(self.staging().uri)
 
     def read(self) -> list[Row]:
         found = []
@@ -185,6 +199,9 @@ class LakeShop(Shop):
 
     def table(self) -> EntityTable:
         return EntityTable(str(self.lake), self.source.reporting)
+
+    def staging(self) -> RowTable:
+        return RowTable(str(self.lake), self.source.staging)
 
 
 @dataclass
@@ -221,6 +238,20 @@ class BigQueryShop(Shop):
         names = set(self.schema.names())
         ready = [{k: _json(v) for k, v in row.items() if k in names and v is not None} for row in rows]
         assert self.client.insert_rows_json(self.source.staging, ready) == []
+
+    def drop_staging(self) -> None:
+        self.client.delete_table(self.source.staging)
+
+    def age(self) -> None:
+        """Let all that is staged have come in long ago."""
+        staging = self.source.staging
+        old = bigquery.QueryJobConfig(
+            destination=f"{PROJECT}.{staging}$20260301", write_disposition="WRITE_APPEND"
+        )
+        recent = "WHERE _PARTITIONTIME > '2026-03-02'"
+        columns = ", ".join(self.schema.names())
+        self.client.query(f"SELECT {columns} FROM {staging} {recent}", job_config=old).result()
+        self.client.query(f"DELETE FROM {staging} {recent}").result()
 
     def read(self) -> list[Row]:
         return self.rows(f"SELECT * FROM {self.source.reporting}")

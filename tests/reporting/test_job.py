@@ -42,12 +42,12 @@ class Warehouse:
         self.is_closed = False
 
     def merge(
-        self, source: MergeSource, *, until: datetime, since: datetime | None, is_dry_run: bool
+        self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
         self.calls.append((source.name, since, is_dry_run))
         if self.faults.get(source.name):
             raise self.faults[source.name].pop(0)
-        return MergeReport(source.name, since, until, 3, 2, ("2026-03-01", None), 5, 7, is_dry_run, (AUDIT,))
+        return MergeReport(source.name, since, now, 3, 2, ("2026-03-01", None), 5, 7, is_dry_run, (AUDIT,))
 
     def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
         raise AssertionError("not asked for")

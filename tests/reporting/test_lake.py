@@ -1,5 +1,6 @@
 """What only a lake's merge does: partitions as tasks, an index of keys, files that nobody else sees."""
 
+import os
 import shutil
 from datetime import date, timedelta
 from pathlib import Path
@@ -7,13 +8,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
+from connectors.lake import taken_files
 from connectors.lake.key_index import FOLDER
+from connectors.lake.merging import microseconds
 from model.errors import AuditFailedError, MergeOvertakenError
 from reporting.work import LocalTasks, MergeWork
 from tests.reporting.shops import START, LakeShop, order
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 @pytest.fixture
@@ -51,8 +56,108 @@ def test_a_merge_of_nothing_new_writes_no_file(shop: LakeShop) -> None:
     shop.merge(START + HOUR)
     before = files(shop)
     report = shop.merge(START + 2 * HOUR)
-    assert (report.changed, report.newer, report.partitions) == (1, 0, ())
+    assert (report.changed, report.newer, report.partitions) == (0, 0, ())
     assert files(shop) == before
+
+
+def test_a_merge_takes_what_was_committed_after_the_one_before_it_and_no_more(shop: LakeShop) -> None:
+    shop.stage([order(1)], START)
+    row = {**dict.fromkeys(shop.schema.names()), **order(2), "ingest_time": START}
+    late = shop.write_file([row])
+    assert shop.merge(START + HOUR).changed == 1
+    shop.commit(late)
+    shop.staged.append(row)
+    assert shop.view(START + 9 * HOUR) == shop.visible()
+    report = shop.merge(START + 9 * HOUR)
+    assert (report.since, report.changed, report.newer) == (START + HOUR, 1, 1)
+    assert shop.reporting() == shop.oracle()
+    assert shop.merge(START + 10 * HOUR).changed == 0
+
+
+def test_only_rows_behind_since_are_taken_again(shop: LakeShop) -> None:
+    for number in range(4):
+        shop.stage([order(number)], START + number * DAY)
+    shop.merge(START + 5 * DAY)
+    assert shop.merge(START + 6 * DAY, since=START + DAY).changed == 2
+    assert shop.merge(START + 6 * DAY, since=START + DAY - HOUR).changed == 3
+
+
+def test_what_compaction_writes_anew_between_two_merges_is_not_lost(shop: LakeShop) -> None:
+    shop.stage([order(1), order(2)], START)
+    shop.merge(START + HOUR)
+    shop.stage([order(3), order(1, minute=1)], START - 9 * HOUR)
+    shop.stage([order(4)], START + HOUR)
+    shop.stage([order(5)], START - 9 * HOUR)
+    assert shop.staging().compact() == 2
+    assert shop.view(START + 2 * HOUR) == shop.visible()
+    shop.merge(START + 2 * HOUR)
+    assert shop.reporting() == shop.oracle()
+    assert shop.merge(START + 3 * HOUR).changed == 0
+
+
+def test_compaction_of_what_is_merged_brings_it_again_once_which_changes_nothing(shop: LakeShop) -> None:
+    shop.stage([order(1)], START)
+    shop.stage([order(2)], START + DAY)
+    shop.stage([order(3)], START + DAY)
+    shop.merge(START + 2 * DAY)
+    shop.staging().compact()
+    before = files(shop)
+    report = shop.merge(START + 3 * DAY)
+    assert (report.changed, report.newer) == (2, 0)
+    assert files(shop) == before
+    assert shop.merge(START + 4 * DAY).changed == 0
+
+
+def test_a_log_that_is_cleaned_up_takes_nothing_from_the_next_merge(shop: LakeShop) -> None:
+    shop.stage([order(1)], START)
+    shop.merge(START + HOUR)
+    shop.stage([order(2)], START - 9 * HOUR)
+    table = DeltaTable(shop.staging().uri)
+    table.create_checkpoint()
+    for entry in Path(shop.staging().uri, "_delta_log").glob("*.json"):
+        entry.unlink()
+    assert shop.merge(START + 2 * HOUR).changed == 1
+    assert shop.reporting() == shop.oracle()
+
+
+def test_everything_is_taken_again_where_nobody_knows_what_was_taken(shop: LakeShop) -> None:
+    shop.stage([order(1)], START)
+    shop.merge(START + DAY)
+    shop.stage([order(2)], START - 9 * DAY)
+    shutil.rmtree(f"{shop.table().uri}/{taken_files.FOLDER}")
+    assert shop.view(START + DAY) == shop.visible()
+    assert shop.merge(START + 2 * DAY).changed == 2
+    assert shop.reporting() == shop.oracle()
+    assert shop.merge(START + 3 * DAY).changed == 0
+
+
+def test_lists_of_what_was_taken_are_kept_for_a_day(shop: LakeShop) -> None:
+    shop.stage([order(1)], START)
+    for hour in range(3):
+        shop.merge(START + hour * HOUR)
+    folder = Path(shop.table().uri, taken_files.FOLDER)
+    assert len(list(folder.iterdir())) == 3
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    shop.merge(START + 4 * HOUR)
+    assert [path.stem for path in folder.iterdir()] == [str(shop.table().snapshot().taken_number)]
+
+
+def test_a_table_that_was_merged_without_lists_is_read_from_a_day_before_its_last_merge_once(
+    shop: LakeShop,
+) -> None:
+    shop.stage([order(1)], START)
+    shop.stage([order(2)], START + 9 * DAY)
+    # As a Refeed of old left it, on a machine whose clock was hours ahead.
+    shop.merge(START + 9 * DAY)
+    snapshot = shop.table().snapshot()
+    ahead = microseconds(START + 9 * DAY + 5 * HOUR)
+    shop.table().replace(snapshot, [], [], watermark_us=ahead, index_number=snapshot.index_number, taken_number=0)
+    shop.stage([order(3)], START + 9 * DAY + HOUR)
+    assert shop.view(START + 9 * DAY + 2 * HOUR) == shop.visible()
+    assert shop.merge(START + 9 * DAY + 2 * HOUR).changed == 2
+    assert shop.reporting() == shop.oracle()
+    assert shop.merge(START + 9 * DAY + 3 * HOUR).changed == 0
 
 
 def test_an_index_that_is_lost_is_made_anew(shop: LakeShop) -> None:

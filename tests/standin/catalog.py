@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS datasets (project TEXT, dataset TEXT, body TEXT, PRIM
 CREATE TABLE IF NOT EXISTS tables (id INTEGER PRIMARY KEY AUTOINCREMENT, project TEXT, dataset TEXT, name TEXT,
   body TEXT, UNIQUE (project, dataset, name));
 CREATE TABLE IF NOT EXISTS parts (id INTEGER PRIMARY KEY AUTOINCREMENT, table_id INTEGER, path TEXT,
-  first_row INTEGER, last_row INTEGER, arrival_us INTEGER, partition_us INTEGER);
+  first_row INTEGER, last_row INTEGER, arrival_us INTEGER, partition_us INTEGER, shown_us INTEGER,
+  dropped_us INTEGER);
 CREATE INDEX IF NOT EXISTS parts_of_table ON parts (table_id);
 CREATE TABLE IF NOT EXISTS streams (name TEXT PRIMARY KEY, table_id INTEGER, type TEXT, path TEXT,
   created_us INTEGER, finalised INTEGER DEFAULT 0, committed_us INTEGER);
@@ -142,6 +143,7 @@ class Catalog:
         self._lock = threading.RLock()
         self._logs: dict[str, FrameLog] = {}
         self._change_locks: dict[int, threading.Lock] = {}
+        self._moment_us = 0
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -151,6 +153,8 @@ class Catalog:
                 yield self._db
                 return
             self._db.execute("BEGIN IMMEDIATE")
+            # What a transaction shows and what it takes away change at one moment of the table's past.
+            self._moment_us = now_us()
             try:
                 yield self._db
             except BaseException:
@@ -241,6 +245,11 @@ class Catalog:
             self._logs.pop(row["path"], None)
             (self.folder / row["path"]).unlink(missing_ok=True)
 
+    @property
+    def moment_us(self) -> int:
+        """The moment of the transaction that is open, in microseconds since 1970."""
+        return self._moment_us
+
     # Rows
 
     def new_path(self, entry: TableEntry) -> str:
@@ -254,10 +263,13 @@ class Catalog:
                 self._logs[path] = FrameLog(self.folder / path)
             return self._logs[path]
 
-    def snapshot(self, entry: TableEntry) -> Snapshot:
-        """Return the rows that a reader sees now; expired partitions are gone."""
+    def snapshot(self, entry: TableEntry, at_us: int | None = None) -> Snapshot:
+        """Return the rows that a reader sees now, or saw at a moment; expired partitions are gone."""
+        visible = "dropped_us IS NULL"
+        if at_us is not None:
+            visible = f"coalesce(shown_us, 0) <= {at_us} AND coalesce(dropped_us, {at_us} + 1) > {at_us}"
         with self._lock:
-            parts = self.query("SELECT * FROM parts WHERE table_id = ? ORDER BY id", entry.id)
+            parts = self.query(f"SELECT * FROM parts WHERE table_id = ? AND {visible} ORDER BY id", entry.id)
             holds = self.query("SELECT since_us FROM holds WHERE table_id = ?", entry.id)
         held_since = holds[0]["since_us"] if holds else None
         step = entry.ingestion_step_us
@@ -267,6 +279,8 @@ class Catalog:
         ends: dict[int, int] = {}
         for part in parts:
             frames = _frames_within(self.log(part["path"]), part["first_row"], part["last_row"])
+            if at_us is not None and part["arrival_us"] is None:
+                frames = [frame for frame in frames if frame.arrival_us <= at_us]
             if not frames:
                 continue
             ends[part["id"]] = frames[-1].first_row + frames[-1].rows
@@ -322,17 +336,33 @@ class Catalog:
             return
         with self.transaction() as db:
             db.execute(
-                "INSERT INTO parts (table_id, path, first_row, last_row, arrival_us, partition_us) "
-                "VALUES (?, ?, 0, ?, ?, ?)",
-                (entry.id, part["path"], part["last_row"], part["arrival_us"], part["partition_us"]),
+                "INSERT INTO parts (table_id, path, first_row, last_row, arrival_us, partition_us, shown_us) "
+                "VALUES (?, ?, 0, ?, ?, ?, ?)",
+                (
+                    entry.id,
+                    part["path"],
+                    part["last_row"],
+                    part["arrival_us"],
+                    part["partition_us"],
+                    self._moment_us,
+                ),
             )
 
     def drop_parts(self, snapshot: Snapshot) -> None:
-        """Take the rows of a snapshot away; what a stream has appended since stays."""
+        """Take the rows of a snapshot away, but from the past; what a stream has appended since stays."""
         with self.transaction() as db:
+            moment = self._moment_us
             for part_id, end in snapshot.ends.items():
+                db.execute(
+                    "INSERT INTO parts (table_id, path, first_row, last_row, arrival_us, partition_us, shown_us, "
+                    "dropped_us) SELECT table_id, path, first_row, ?, arrival_us, partition_us, shown_us, ? "
+                    "FROM parts WHERE id = ? AND last_row IS NULL",
+                    (end, moment, part_id),
+                )
                 db.execute("UPDATE parts SET first_row = ? WHERE id = ? AND last_row IS NULL", (end, part_id))
-                db.execute("DELETE FROM parts WHERE id = ? AND last_row IS NOT NULL", (part_id,))
+                db.execute(
+                    "UPDATE parts SET dropped_us = ? WHERE id = ? AND last_row IS NOT NULL", (moment, part_id)
+                )
 
 
 def _frames_within(log: FrameLog, first: int, last: int | None) -> list[Frame]:

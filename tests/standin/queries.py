@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -45,7 +45,10 @@ _MACROS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a text would do. ``bytes`` is what it reads, by the documentation's sizes; ``fields`` are its rows'."""
+    """What a text would do. ``bytes`` is what it reads, by the documentation's sizes; ``fields`` are its rows'.
+
+    ``past`` are the moments at which tables are read that are not read as they are, in microseconds since 1970.
+    """
 
     query: QueryText
     statement: Statement
@@ -53,6 +56,7 @@ class Analysis:
     partitions: Mapping[TableKey, frozenset[int | None] | None]
     bytes: int
     fields: list[dict[str, Any]] | None
+    past: Mapping[TableKey, int] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -131,9 +135,13 @@ class Queries:
         entries: dict[TableKey, TableEntry] = {}
         keys = [*statement.tables, *([statement.target] if statement.kind in _CHANGES else [])]
         partitions: dict[TableKey, frozenset[int | None] | None] = {}
+        past: dict[TableKey, int] = {}
         for key in keys:
             assert key is not None
             entry = self._catalog.find_table(key)
+            at_us = self._scans.past(query, statement, entry)
+            if at_us is not None:
+                past[key] = at_us
             if entry.is_view:
                 # A condition around a view reaches what is behind it; which one it is can't be told from here.
                 is_bare = statement.tree.find(exp.Where) is None
@@ -147,20 +155,20 @@ class Queries:
                 _add(
                     partitions,
                     key,
-                    self._scans.prune(query, statement, entry, needs_filter=needs_filter and is_read),
+                    self._scans.prune(query, statement, entry, needs_filter=needs_filter and is_read, at_us=at_us),
                 )
             entries[key] = entry
         size = sum(
-            self._scans.size(entry, partitions.get(key), used_columns(statement))
+            self._scans.size(entry, partitions.get(key), used_columns(statement), past.get(key))
             for key, entry in entries.items()
             if not entry.is_view
         )
-        analysis = Analysis(query, statement, entries, partitions, size, None)
+        analysis = Analysis(query, statement, entries, partitions, size, None, past)
         if statement.query is None:
             return analysis
         with self._session([analysis], empty=True) as connection:
             fields = self._describe(analysis, connection)
-        return Analysis(query, statement, entries, partitions, size, fields)
+        return replace(analysis, fields=fields)
 
     def view_text(self, entry: TableEntry) -> QueryText:
         """Return a view's text; names in it are always full or of its own project."""
@@ -313,7 +321,8 @@ class Queries:
                     continue
                 # Statements of one transaction may read different partitions.
                 wanted = analyses[0].needed(key) if len(analyses) == 1 else None
-                rows = self._catalog.read_table(self._catalog.snapshot(entry), frozenset() if empty else wanted)
+                snapshot = self._catalog.snapshot(entry, analyses[0].past.get(key))
+                rows = self._catalog.read_table(snapshot, frozenset() if empty else wanted)
                 connection.register(_name(entry), rows)
             for entry in entries.values():
                 if entry.is_view:

@@ -216,9 +216,17 @@ def replace_with_pieces(catalog: Catalog, entry: TableEntry, snapshot: Any, kept
         catalog.drop_parts(snapshot)
         for piece in kept:
             db.execute(
-                "INSERT INTO parts (table_id, path, first_row, last_row, arrival_us, partition_us) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (entry.id, piece.path, piece.first_row, piece.last_row, piece.arrival_us, piece.partition_us),
+                "INSERT INTO parts (table_id, path, first_row, last_row, arrival_us, partition_us, shown_us) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    entry.id,
+                    piece.path,
+                    piece.first_row,
+                    piece.last_row,
+                    piece.arrival_us,
+                    piece.partition_us,
+                    catalog.moment_us,
+                ),
             )
 
 

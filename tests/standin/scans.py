@@ -1,16 +1,18 @@
 """What a statement reads of a table: which partitions it can't need, and how many bytes the others are."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
 
-from tests.standin.catalog import PARTITION_TIME, Catalog, TableEntry
+from tests.standin.catalog import PARTITION_TIME, Catalog, TableEntry, now_us
 from tests.standin.problems import Problem
 from tests.standin.query_text import QueryText, engine_errors
 from tests.standin.schemas import column_bytes
-from tests.standin.statements import Statement, conditions, render_condition
+from tests.standin.statements import Statement, conditions, render_condition, render_moment
+
+_PAST_US: Final = 7 * 86_400_000_000
 
 
 class Scans:
@@ -20,7 +22,13 @@ class Scans:
         self._catalog = catalog
 
     def prune(
-        self, query: QueryText, statement: Statement, entry: TableEntry, *, needs_filter: bool
+        self,
+        query: QueryText,
+        statement: Statement,
+        entry: TableEntry,
+        *,
+        needs_filter: bool,
+        at_us: int | None = None,
     ) -> frozenset[int | None] | None:
         """Return the partitions that a statement can read, None for all.
 
@@ -43,7 +51,7 @@ class Scans:
         if day_column is not None:
             known = set(self._days(entry, day_column))
         elif entry.ingestion_step_us:
-            known = {piece.partition_us for piece in self._catalog.snapshot(entry).pieces}
+            known = {piece.partition_us for piece in self._catalog.snapshot(entry, at_us).pieces}
         else:
             return None
         with duckdb.connect(":memory:") as connection, engine_errors(None):
@@ -65,12 +73,30 @@ class Scans:
         )
         return {row[0] for row in connection.execute(sql, query.bound(sql)).fetchall()}
 
-    def size(self, entry: TableEntry, partitions: Any, columns: set[str] | None) -> int:
+    def past(self, query: QueryText, statement: Statement, entry: TableEntry) -> int | None:
+        """Return the moment at which a statement reads a table, in microseconds since 1970, None for now.
+
+        Raises:
+            Problem: ``invalidQuery``; it is of the future, or a past that is no longer kept or never was.
+        """
+        if entry.key not in statement.moments:
+            return None
+        sql = f"SELECT epoch_us({render_moment(statement.moments[entry.key])})"
+        with duckdb.connect(":memory:") as connection, engine_errors(None):
+            connection.execute("SET TimeZone = 'UTC'")
+            [moment] = connection.execute(sql, query.bound(sql)).fetchone() or (0,)
+        # "Access historical data": no future, and a window of seven days; a table has no past before it was made.
+        least = max(now_us() - _PAST_US, int(entry.body["creationTime"]) * 1000)
+        if not least <= int(moment) <= now_us():
+            raise Problem("invalidQuery", f"Invalid snapshot time {moment} for table {entry.key}.")
+        return int(moment)
+
+    def size(self, entry: TableEntry, partitions: Any, columns: set[str] | None, at_us: int | None = None) -> int:
         """Return the bytes of ``columns`` (None: all) in ``partitions`` (None: all)."""
         day_column = None if partitions is None else _day_column(entry)
         pieces = [
             piece
-            for piece in self._catalog.snapshot(entry).pieces
+            for piece in self._catalog.snapshot(entry, at_us).pieces
             if partitions is None or day_column is not None or piece.partition_us in partitions
         ]
         total = 0

@@ -32,12 +32,16 @@ _KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement; ``target`` is what it changes or creates, ``tables`` what it reads, each once."""
+    """A statement; ``target`` is what it changes or creates, ``tables`` what it reads, each once.
+
+    ``moments`` are the expressions of FOR SYSTEM_TIME AS OF.
+    """
 
     tree: exp.Expr
     kind: str
     target: TableKey | None
     tables: tuple[TableKey, ...]
+    moments: Mapping[TableKey, exp.Expr]
 
     @property
     def query(self) -> exp.Query | None:
@@ -73,6 +77,8 @@ def parse_transaction(text: str, project: str, default_dataset: str | None) -> l
     # "Multi-statement transactions", supported statements: no DDL on what stays.
     if unfit := [s.kind for s in found if s.kind not in {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}]:
         raise Problem("invalidQuery", f"{unfit[0]} in a transaction is not among what is kept here")
+    if any(statement.moments for statement in found):
+        raise Problem("invalidQuery", "FOR SYSTEM_TIME AS OF in a transaction is not among what is kept here")
     return found
 
 
@@ -93,12 +99,27 @@ def _statement(tree: exp.Expr, project: str, default_dataset: str | None) -> Sta
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     target_node = _target(tree, kind)
     target = None if target_node is None else table_key(target_node, project, default_dataset)
-    tables: dict[TableKey, None] = {}
+    tables: dict[TableKey, exp.Expr | None] = {}
     for node in list(tree.find_all(exp.Table)):
         if node is target_node or (not node.db and node.name.lower() in ctes) or _as_array(node):
             continue
-        tables[table_key(node, project, default_dataset)] = None
-    return Statement(tree, kind, target, tuple(tables))
+        key, moment = table_key(node, project, default_dataset), _moment(node)
+        if tables.setdefault(key, moment) != moment:
+            raise Problem("invalidQuery", f"Two moments of {key} in one statement are not among what is kept here")
+    moments = {key: moment for key, moment in tables.items() if moment is not None}
+    if moments and kind != "SELECT":
+        raise Problem("invalidQuery", "FOR SYSTEM_TIME AS OF is kept here for SELECT alone")
+    return Statement(tree, kind, target, tuple(tables), moments)
+
+
+def _moment(node: exp.Table) -> exp.Expr | None:
+    """Return the expression of FOR SYSTEM_TIME AS OF."""
+    version = node.args.get("version")
+    if version is None:
+        return None
+    if version.name != "TIMESTAMP" or version.args["kind"] != "AS OF":
+        raise Problem("invalidQuery", f"{node.sql('bigquery')} is not among what is kept here")
+    return version.expression
 
 
 def _reason(error: Exception) -> str:
@@ -113,7 +134,7 @@ def table_key(node: exp.Table, project: str, default_dataset: str | None) -> Tab
     Raises:
         Problem: ``invalidQuery``; it has no dataset, or is no plain table.
     """
-    extra = {name for name, value in node.args.items() if value} - {"this", "db", "catalog", "alias"}
+    extra = {name for name, value in node.args.items() if value} - {"this", "db", "catalog", "alias", "version"}
     if extra:
         raise Problem("invalidQuery", f"{node.sql('bigquery')}: {', '.join(sorted(extra))} is not kept here")
     dataset = node.db or default_dataset
@@ -228,6 +249,11 @@ def render_condition(part: exp.Expr) -> str:
     """Return a condition of :func:`conditions` for a table that has just those columns."""
     plain = part.transform(lambda node: exp.column(node.name) if isinstance(node, exp.Column) else node)
     return _render(plain)
+
+
+def render_moment(moment: exp.Expr) -> str:
+    """Return a moment of FOR SYSTEM_TIME AS OF for the engine."""
+    return _render(moment)
 
 
 def used_columns(statement: Statement) -> set[str] | None:

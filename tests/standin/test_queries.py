@@ -278,7 +278,8 @@ def test_types_and_values_are_those_of_googlesql(archive, dataset):
         "SELECT * FROM messages",
         "SELECT a, a FROM (SELECT 1 AS a)",
         "GRANT x TO y",
-        "SELECT * FROM {t} FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP()",
+        "SELECT a.topic FROM {t} AS a FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP() CROSS JOIN {t} AS b",
+        "CREATE VIEW {t}_old AS SELECT topic FROM {t} FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP()",
         "SELECT * FROM {t} TABLESAMPLE SYSTEM (10 PERCENT)",
         "SELECT * FROM `region-us`.INFORMATION_SCHEMA.JOBS",
         "SELECT * FROM read_csv('/etc/passwd')",
@@ -309,3 +310,25 @@ def test_an_insert_may_name_the_partition_of_its_rows(archive):
     rows = archive.query("SELECT message_id, _PARTITIONTIME AS pt FROM {t} ORDER BY 1")
     assert rows[0] == ("a", datetime(2026, 1, 2, tzinfo=UTC))
     assert rows[1][1] in {today(), today() - timedelta(days=1)}
+
+
+def test_a_table_has_its_past_for_a_week(archive):
+    """ "Access historical data": FOR SYSTEM_TIME AS OF reads rows as they were, streamed, loaded or deleted."""
+    archive.add(0, 2)
+    [(first,)] = archive.query("SELECT CURRENT_TIMESTAMP()")
+    archive.add(2, 1)
+    archive.load(3, 1, "20260102")
+    [(second,)] = archive.query("SELECT CURRENT_TIMESTAMP()")
+    archive.run("DELETE FROM {t} WHERE message_id IN ('m0', 'm3')")
+    count = "SELECT COUNT(*) FROM {t} AS t FOR SYSTEM_TIME AS OF @at"
+
+    def count_at(moment):
+        [(found,)] = archive.query(count, bigquery.ScalarQueryParameter("at", "TIMESTAMP", moment))
+        return found
+
+    assert (count_at(first), count_at(second)) == (2, 4)
+    [(now,)] = archive.query("SELECT COUNT(*) FROM {t}")
+    assert now == 2
+    for moment in (first - timedelta(days=8), first - timedelta(hours=1), first + timedelta(days=1)):
+        with pytest.raises(exceptions.BadRequest, match="Invalid snapshot time"):
+            count_at(moment)

@@ -64,6 +64,27 @@ def test_the_rows_of_one_backfill_are_counted_and_known_when_they_are_merged(sho
     assert staged(shop).merged_rows(mine) == 3
     with pytest.raises(AlreadyMergedError):
         staged(shop).delete_rows(mine)
+    # By their time they are of the merge; they were committed after it had looked.
+    late = new_job_id("bf")
+    shop.stage([order(8, _backfill_id=late, _backfill_row=8)], datetime.now(UTC) - timedelta(hours=5))
+    assert staged(shop).merged_rows(late) == 0
+    assert staged(shop).delete_rows(late) == 1
+    assert staged(shop).merged_rows(mine) == 3
+
+
+def test_a_merge_of_longer_ago_than_bigquery_remembers_is_not_counted_and_nothing_is_taken_out(
+    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, late = new_job_id("bf"), new_job_id("bf")
+    stage(shop, mine, 0)
+    shop.merge(datetime.now(UTC))
+    monkeypatch.setattr("connectors.bigquery.staging._PAST", timedelta(0))
+    assert staged(shop).merged_rows(mine) == 0
+    with pytest.raises(AlreadyMergedError, match="may be in the reporting table"):
+        staged(shop).delete_rows(mine)
+    shop.drop_staging()
+    stage(shop, late, 1)
+    assert staged(shop).delete_rows(late) == 1
 
 
 def test_a_backfill_is_taken_out_and_a_merge_that_has_read_it_does_not_bring_it_back(

@@ -1,0 +1,91 @@
+"""Which files of staging are in a reporting table: a list beside it, which each merge's commit names anew."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from connectors.lake.files import sync_file
+from connectors.lake.tables import our_errors
+
+FOLDER: Final = "_refeed_taken"
+_SCHEMA: Final = pa.schema([("name", pa.string()), ("partition", pa.timestamp("us", "UTC"))])
+# Readers may still have the list of the merge before; it and those of merges that died go after so long.
+_KEEP_SECONDS: Final = 86_400.0
+
+# Paths of files within the lake, each with the start of its partition. A file's name has a UUID: it is never that
+# of another one, whatever becomes of the table.
+TakenFiles = Mapping[str, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows of staging: those of the files ``new``, and those of ``again`` that came in behind ``since``."""
+
+    new: tuple[str, ...]
+    again: tuple[str, ...] = ()
+    since: datetime | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every file that has to be read."""
+        return (*self.new, *self.again)
+
+
+class TakenLists:
+    """The lists beside the reporting table at ``table_uri``; the number of the one that counts is in its log.
+
+    A list is never changed. A merge writes its own and names it in its commit, so that one that is overtaken or
+    dies leaves nothing behind that counts.
+    """
+
+    def __init__(self, table_uri: str) -> None:
+        uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
+        self._files, root = pafs.FileSystem.from_uri(uri)
+        self._folder = f"{root}/{FOLDER}"
+
+    def read(self, number: int) -> TakenFiles | None:
+        """Return a list, None when it is lost; then nobody can say which files were taken."""
+        path = self._path(number)
+        with our_errors("reading which files of staging are merged"):
+            if self._files.get_file_info(path).type is not pafs.FileType.File:
+                return None
+            try:
+                found = pq.read_table(path, filesystem=self._files, schema=_SCHEMA)
+            except FileNotFoundError:
+                return None
+        starts = (moment.astimezone(UTC) for moment in found.column("partition").to_pylist())
+        return dict(zip(found.column("name").to_pylist(), starts, strict=True))
+
+    def write(self, files: TakenFiles) -> int:
+        """Write a list, durably, and return the number that no other list has."""
+        number = uuid.uuid4().int >> 66
+        columns = [pa.array(files.keys(), _SCHEMA.types[0]), pa.array(files.values(), _SCHEMA.types[1])]
+        path = self._path(number)
+        with our_errors("writing which files of staging are merged"):
+            self._files.create_dir(self._folder)
+            pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), path, filesystem=self._files)
+            if isinstance(self._files, pafs.LocalFileSystem):
+                sync_file(path)
+                sync_file(self._folder)
+        return number
+
+    def forget(self, number: int) -> None:
+        """Delete the lists of a day before that of ``number``, whose commit is in."""
+        with our_errors("cleaning the lists of merged files"):
+            found = self._files.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True))
+            # By the clock of the storage alone.
+            moments = {file.path: file.mtime.timestamp() for file in found if file.mtime is not None}
+            newest = moments.get(self._path(number), 0.0)
+            for path, moment in moments.items():
+                if newest - moment > _KEEP_SECONDS:
+                    self._files.delete_file(path)
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number}.parquet"
