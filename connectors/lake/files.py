@@ -159,7 +159,7 @@ class ArchiveWriter:
                 if isinstance(filesystem, pafs.LocalFileSystem):
                     sync_file(path)
                     sync_file(folder)
-                size_bytes = filesystem.get_file_info(path).size
+                info = filesystem.get_file_info(path)
         except WarehouseError:
             with _our_errors(f"deleting {name}"):
                 if filesystem.get_file_info(path).type is pafs.FileType.File:
@@ -167,10 +167,11 @@ class ArchiveWriter:
             raise
         return WrittenFile(
             path=name,
-            size_bytes=size_bytes,
+            size_bytes=info.size,
             rows=table.num_rows,
             partition=partition_value(ingest_time, self.partitioning),
-            modified_at_ms=int(time.time() * 1000),
+            # The storage's clock, by which vacuum goes as well, and not this worker's.
+            modified_at_ms=info.mtime_ns // 1_000_000 if info.mtime_ns else int(time.time() * 1000),
             stats=_stats(table, self.bounded_columns),
         )
 

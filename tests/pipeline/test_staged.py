@@ -1,7 +1,9 @@
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -185,6 +187,8 @@ def test_the_rows_of_a_worker_whose_clock_is_behind_have_landed_and_are_known_wh
             return datetime.now(tz) - timedelta(hours=5)
 
     monkeypatch.setattr("connectors.lake.rows.datetime", Behind)
+    behind = SimpleNamespace(time=lambda: time.time() - 5 * 3600)
+    monkeypatch.setattr("connectors.lake.files.time", behind)
     stage(mine, 0)
     assert landed(staged(settings), mine) == [0]
     assert staged(settings).merged_rows(mine) == 0
