@@ -1,6 +1,7 @@
 """Pulling from many subscriptions at once, response bytes straight to Arrow."""
 
 import queue
+import random
 import threading
 import time
 from collections import defaultdict, deque
@@ -208,7 +209,8 @@ class BatchPull:
         self.received_bytes = 0
         self._puller = puller
         self._lanes = frozenset(lanes)
-        self._waiting = deque(lanes)
+        # Not always the same first: a process that does not live for long would never come to the last ones.
+        self._waiting = deque(random.sample(lanes, len(lanes)))
         self._ack_ids: dict[PullTarget, list[pa.Array]] = defaultdict(list)
         self._shortest_seconds = 0
         self._extended_at = 0.0

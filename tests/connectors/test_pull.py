@@ -208,3 +208,20 @@ def test_every_subscription_has_its_turn_where_there_are_more_than_pulls_in_flig
     batches = list(puller.start_batch(targets).pull(PullLimits(20, 0.1, 0.1, 10**9), lambda: False))
     puller.give_back()
     assert [batch.target.subscription for batch in batches] == ["held-4"]
+
+
+def test_processes_that_die_young_come_to_every_subscription_in_the_end(pubsub, monkeypatch):
+    monkeypatch.setattr("connectors.pubsub.pull.MAX_IN_FLIGHT", 1)
+    targets = make_targets(pubsub, 4)[:3]
+    publish(pubsub, Message(b"1", {}), topic="quiet")
+    served = set()
+    for _ in range(100):
+        # Its first answer is all that it lives for.
+        puller = Puller(lambda: pubsub.channel)
+        (batch,) = puller.start_batch(targets).pull(PullLimits(20, 0.1, 0.1, 1), lambda: False)
+        puller.give_back()
+        extend_leases(pubsub.channel, batch.target.path, batch.rows.column("ack_id"), 0)
+        served.add(batch.target)
+        if served == set(targets):
+            return
+    assert served == set(targets)
