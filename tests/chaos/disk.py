@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import subprocess
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -42,9 +43,13 @@ class SmallDisk:
             _limit(pid, None)
 
     def close(self) -> None:
-        """Unmount it; what was on it is gone."""
+        """Unmount it and keep its files in the folder."""
         if self.is_mounted:
-            subprocess.run(["umount", "-l", str(self._folder)], check=True)
+            with tempfile.TemporaryDirectory() as kept:
+                shutil.copytree(self._folder, kept, dirs_exist_ok=True)
+                subprocess.run(["umount", "-l", str(self._folder)], check=True)
+                shutil.copytree(kept, self._folder, dirs_exist_ok=True)
+            self.is_mounted = False
 
 
 def _limit(pid: int, size_bytes: int | None) -> None:
