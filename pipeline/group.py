@@ -11,6 +11,7 @@ import structlog
 from connectors.pubsub.client import PubSub
 from jobs.stream.status import StatusFile
 from model.errors import (
+    DescriptorError,
     EvolutionRefusedError,
     RefeedError,
     RegistryError,
@@ -88,10 +89,20 @@ class Group:
         self._dead_letters.evolve(DEAD_LETTER_SCHEMA)
         plan = self._plan_file.read()
         if plan is not None:
-            self._accepted = {found.source.name: found for found in plan.sources}
+            self._accepted = {found.source.name: found for found in plan.sources if self._is_usable(found)}
         self._write_plan()
         tables = [found.source.staging for found in self._accepted.values()]
         return [self._dead_letters.name, *(name for name in tables if self._tables.open(name).exists())]
+
+    def _is_usable(self, plan: SourcePlan) -> bool:
+        """Say whether tasks can use a plan of the last run, which another version of ours may have made."""
+        try:
+            if not plan.source.is_inferred:
+                plan.open_decoder("", self._max_bytes)
+        except DescriptorError as exc:
+            self._alert(plan.source.name, exc)
+            return False
+        return True
 
     def follow(self, committer: Committer) -> None:
         """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it."""

@@ -325,6 +325,8 @@ def _check_columns(entry: Entry, schema: RowSchema, place: str, faults: FaultLis
             faults.add(f"{place}.key", f"{name!r} is {field.type}, which tells no entities apart")
         elif what in ("event_time", "partition") and field.type not in _EVENT_TIME_TYPES:
             faults.add(f"{place}.{what}", f"{name!r} is {field.type}, not {', '.join(_EVENT_TIME_TYPES)}")
+    for name in {name for _, name in named if named.count(("key", name)) > 1}:
+        faults.add(f"{place}.key", f"{name!r} is named twice")
     if entry.variant == "change_data" and not keys:
         faults.add(f"{place}.key", "is missing: an image without a key is none")
 

@@ -72,7 +72,7 @@ class StagedTopics:
         fingerprint = registry.fingerprint()
         if fingerprint != self._fingerprint:
             files = registry.read_files()
-            self._by_topic = {source.topic: source for source in registry.read().sources} if files else {}
+            self._by_topic = {source.topic: source for source in registry.read_valid().sources} if files else {}
             self._fingerprint = fingerprint
         return self._by_topic
 

@@ -183,6 +183,18 @@ def test_an_alert_about_a_source_that_is_not_listed_any_more_is_over(deployment)
     assert deployment.alerts() == {}
 
 
+def test_a_plan_that_this_version_can_t_use_stops_its_own_source_alone(deployment, monkeypatch):
+    fields = "int64 id = 1; Part part = 2; message Part { int64 x = 1; }"
+    deployment.publish(fields, f"{SOURCES}  hooks: {{topic: hooks, schema: inferred}}\n")
+    deployment.start()
+    monkeypatch.setattr("pipeline.mapping.MAX_COLUMNS", 0)
+    deployment.start()
+    assert deployment.alerts() == {"orders": "registry_invalid"}
+    plan = deployment.plan_file.read()
+    assert plan is not None
+    assert [found.source.name for found in plan.sources] == ["hooks"]
+
+
 def test_a_damaged_plan_says_what_to_do(deployment):
     deployment.publish("int64 id = 1;")
     deployment.start()

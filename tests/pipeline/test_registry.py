@@ -118,6 +118,7 @@ sources:
   d: {topic: ddd}
   e: {topic: eee, schema: inferred, message: shop.Order, variant: change_data}
   f: {topic: fff, message: shop.Order, variant: change_data}
+  fk: {topic: ffk, message: shop.Order, key: [id, id]}
   g: {topic: ggg, message: shop.Order, subscription: same-one}
   h: {topic: hhh, message: shop.Order, subscription: same-one, staging: staging.G}
   "1x": {topic: iii, message: shop.Order}
@@ -139,6 +140,7 @@ sources:
         "sources.e.message",
         "sources.e.variant",
         "sources.f.key",
+        "sources.fk.key",
         "sources.g.staging",
         "sources.g.subscription",
         "sources.h.staging",
