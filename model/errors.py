@@ -425,6 +425,8 @@ class InputError(RefeedError):
 class LineError(InputError):
     """A line of the input is not what this command reads."""
 
+    code = "line_invalid"
+
 
 class ProcessEndedError(RefeedError):
     """A process that Refeed started has ended, or is not ready in time."""
