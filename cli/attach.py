@@ -16,7 +16,7 @@ from model.settings import Settings
 if TYPE_CHECKING:
     from connectors.pubsub.client import Difference, SubscriptionInfo
 
-TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Ids of topics.")]
+TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Ids of topics.")]
 LabelOption = Annotated[
     str | None, typer.Option("--label", metavar="KEY=VALUE", help="All topics that carry this label.")
 ]

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -11,24 +11,32 @@ import typer
 from cli.backfill_view import print_backfill, print_plan, watch_live
 from cli.client import RefeedApi
 from cli.invocation import HomeGroup
+from cli.jobs import (
+    DEFAULT_TAIL_BYTES,
+    EXIT_CODES,
+    AfterOption,
+    FollowOption,
+    JsonOption,
+    PageSizeOption,
+    PageTokenOption,
+    TailOption,
+    WatchOption,
+    print_events,
+    print_log,
+    print_more,
+)
 from cli.parameters import ParameterOption, parse_pairs, parse_parameters
-from cli.terminal import ExitCode, err, print_json, print_log, print_table
+from cli.terminal import ExitCode, print_json, print_table
 from model.errors import InputError
 from model.job import JobState
-
-_EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
-    "not answer; 4 the API refused; 130 interrupted."
-)
 
 app = typer.Typer(
     cls=HomeGroup,
     help="Replay messages with SQL (through the API at REFEED_API_URL, with the key REFEED_API_KEY).",
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES,
     no_args_is_help=True,
 )
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A backfill's id, bf_...", show_default=False)]
 QueryArgument = Annotated[
     str, typer.Argument(metavar="SQL", help="GoogleSQL, @FILE or - (stdin).", show_default=False)
@@ -44,12 +52,9 @@ LabelOption = Annotated[
 TargetOption = Annotated[
     str | None, typer.Option(metavar="SUBSCRIPTION", help="Mean one subscription only; see docs/api.md.")
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Stay until it has ended.")]
-PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="How many.")]
-PageTokenOption = Annotated[str | None, typer.Option(help="next_page_token of the page before.")]
 
 
-@app.command("plan", epilog=_EXIT_CODES)
+@app.command("plan", epilog=EXIT_CODES)
 def plan(
     query: QueryArgument,
     *,
@@ -78,7 +83,7 @@ def plan(
         print_plan(api.plan_backfill(request, exact=exact), as_json=as_json)
 
 
-@app.command("create", epilog=_EXIT_CODES)
+@app.command("create", epilog=EXIT_CODES)
 def create(
     query: QueryArgument,
     *,
@@ -132,7 +137,7 @@ def create(
         _finish(api, backfill, watch=watch, as_json=as_json)
 
 
-@app.command("list", epilog=_EXIT_CODES)
+@app.command("list", epilog=EXIT_CODES)
 def list_(
     filter_text: Annotated[
         str | None,
@@ -165,17 +170,17 @@ def list_(
             ]
         )
     print_table(["id", "state", "topic", "published / selected", "created"], rows)
-    _print_more(page)
+    print_more(page)
 
 
-@app.command("show", epilog=_EXIT_CODES)
+@app.command("show", epilog=EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one backfill."""
     with RefeedApi.from_environment() as api:
         print_backfill(api.read_backfill(backfill_id), as_json=as_json)
 
 
-@app.command("watch", epilog=_EXIT_CODES)
+@app.command("watch", epilog=EXIT_CODES)
 def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a backfill until it has ended; exit 0 only if it SUCCEEDED."""
     with RefeedApi.from_environment() as api:
@@ -184,7 +189,7 @@ def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     _exit_by_state(backfill)
 
 
-@app.command("change", epilog=_EXIT_CODES)
+@app.command("change", epilog=EXIT_CODES)
 def change(
     backfill_id: IdArgument,
     *,
@@ -207,25 +212,25 @@ def change(
         print_backfill(api.change_backfill(backfill_id, changes), as_json=as_json)
 
 
-@app.command("pause", epilog=_EXIT_CODES)
+@app.command("pause", epilog=EXIT_CODES)
 def pause(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Let nothing new go out until it is resumed; says what still may."""
     _act(backfill_id, "pause", as_json=as_json)
 
 
-@app.command("resume", epilog=_EXIT_CODES)
+@app.command("resume", epilog=EXIT_CODES)
 def resume(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
     """Let a paused backfill go on, also behind its canary."""
     _act(backfill_id, "resume", watch=watch, as_json=as_json)
 
 
-@app.command("cancel", epilog=_EXIT_CODES)
+@app.command("cancel", epilog=EXIT_CODES)
 def cancel(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Cancel a backfill; what is published stays published."""
     _act(backfill_id, "cancel", as_json=as_json)
 
 
-@app.command("retry", epilog=_EXIT_CODES)
+@app.command("retry", epilog=EXIT_CODES)
 def retry(
     backfill_id: IdArgument,
     only: Annotated[
@@ -238,23 +243,23 @@ def retry(
     _act(backfill_id, "retry", body={"only": only}, watch=watch, as_json=as_json)
 
 
-@app.command("approve", epilog=_EXIT_CODES)
+@app.command("approve", epilog=EXIT_CODES)
 def approve(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
     """Let somebody else's backfill with many rows go on."""
     _act(backfill_id, "approve", watch=watch, as_json=as_json)
 
 
-@app.command("revert", epilog=_EXIT_CODES)
+@app.command("revert", epilog=EXIT_CODES)
 def revert(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Delete what it brought into the target's staging table, as long as no merge has taken it."""
     _act(backfill_id, "revert", as_json=as_json)
 
 
-@app.command("logs", epilog=_EXIT_CODES)
+@app.command("logs", epilog=EXIT_CODES)
 def logs(
     backfill_id: IdArgument,
-    tail: Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")] = 100_000,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
+    tail: TailOption = DEFAULT_TAIL_BYTES,
+    follow: FollowOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the driver's log; with --json as a list of lines."""
@@ -262,23 +267,18 @@ def logs(
         print_log(api.read_log(backfill_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
 
-@app.command("events", epilog=_EXIT_CODES)
+@app.command("events", epilog=EXIT_CODES)
 def events(
     backfill_id: IdArgument,
-    after: Annotated[int, typer.Option(min=0, help="Only those behind this number.")] = 0,
+    after: AfterOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Show what happened to it, who did it and why."""
     with RefeedApi.from_environment() as api:
-        found = api.list_of_backfill(backfill_id, "events", after=str(after))
-    if as_json:
-        print_json(found)
-        return
-    rows = [[str(e["number"]), e["at"], e["actor"], e["what"], e["why"] or ""] for e in found["events"]]
-    print_table(["number", "at", "who", "what", "why"], rows)
+        print_events(api.list_of_backfill(backfill_id, "events", after=str(after)), as_json=as_json)
 
 
-@app.command("dead-letters", epilog=_EXIT_CODES)
+@app.command("dead-letters", epilog=EXIT_CODES)
 def dead_letters(
     backfill_id: IdArgument,
     page_size: PageSizeOption = 50,
@@ -292,10 +292,10 @@ def dead_letters(
         return
     rows = [[str(d["row"]), d["message_id"] or "", d["code"], d["reason"]] for d in page["dead_letters"]]
     print_table(["row", "message_id", "code", "reason"], rows)
-    _print_more(page)
+    print_more(page)
 
 
-@app.command("missing", epilog=_EXIT_CODES)
+@app.command("missing", epilog=EXIT_CODES)
 def missing(
     backfill_id: IdArgument,
     page_size: PageSizeOption = 50,
@@ -311,7 +311,7 @@ def missing(
         [str(m["row"]), m["message_id"] or "", m["topic"] or "", m["publish_time"] or ""] for m in page["messages"]
     ]
     print_table(["row", "message_id", "topic", "published"], rows)
-    _print_more(page)
+    print_more(page)
 
 
 def read_query(text: str) -> str:
@@ -384,8 +384,3 @@ def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -
     params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
     with RefeedApi.from_environment() as api:
         return api.list_of_backfill(backfill_id, what, **params)
-
-
-def _print_more(page: Mapping[str, Any]) -> None:
-    if page.get("next_page_token"):
-        err.print(f"more: --page-token {page['next_page_token']}", markup=False)

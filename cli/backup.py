@@ -27,7 +27,7 @@ app = typer.Typer(
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 NameArgument = Annotated[
-    str, typer.Argument(help="Up to 40 lower-case letters, digits and -.", show_default=False)
+    str, typer.Argument(metavar="NAME", help="Up to 40 lower-case letters, digits and -.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 

@@ -76,9 +76,7 @@ class RefeedApi:
         order_by: str | None = None,
     ) -> dict[str, Any]:
         """Return a page of backfills, the newest first unless an order is asked for."""
-        wanted = {"page_token": page_token, "filter": filter_text, "order_by": order_by}
-        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
-        return self._call("GET", "/backfills", params=params)
+        return self._list("/backfills", page_size, page_token=page_token, filter=filter_text, order_by=order_by)
 
     def change_backfill(self, backfill_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change a backfill's rate limit, description or labels, and return it."""
@@ -115,19 +113,24 @@ class RefeedApi:
         """Return one merge."""
         return self._call("GET", f"/merges/{merge_id}")
 
-    def list_merges(self, *, page_size: int, page_token: str | None, filter_text: str | None) -> dict[str, Any]:
-        """Return a page of merges, the newest first."""
-        wanted = {"page_token": page_token, "filter": filter_text}
-        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
-        return self._call("GET", "/merges", params=params)
+    def list_merges(
+        self,
+        *,
+        page_size: int,
+        page_token: str | None = None,
+        filter_text: str | None = None,
+        order_by: str | None = None,
+    ) -> dict[str, Any]:
+        """Return a page of merges, the newest first unless an order is asked for."""
+        return self._list("/merges", page_size, page_token=page_token, filter=filter_text, order_by=order_by)
 
     def act_on_merge(self, merge_id: str, verb: str) -> dict[str, Any]:
         """Cancel or retry a merge, and return it."""
         return self._call("POST", f"/merges/{merge_id}:{verb}")
 
-    def list_merge_events(self, merge_id: str) -> dict[str, Any]:
-        """Return a merge's history."""
-        return self._call("GET", f"/merges/{merge_id}/events")
+    def list_merge_events(self, merge_id: str, *, after: int = 0) -> dict[str, Any]:
+        """Return a merge's history behind line number ``after``."""
+        return self._call("GET", f"/merges/{merge_id}/events", params={"after": str(after)})
 
     def read_merge_log(self, merge_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
         """Yield the end of a merge's log and, to follow it, what is written from now on until it ends."""
@@ -136,6 +139,10 @@ class RefeedApi:
     def watch_merge(self, merge_id: str) -> Iterator[dict[str, Any]]:
         """Yield the merge whenever something of it has changed, and at last at its end; as backfills are."""
         return self._watch(f"/merges/{merge_id}")
+
+    def _list(self, path: str, page_size: int, **wanted: str | None) -> dict[str, Any]:
+        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
+        return self._call("GET", path, params=params)
 
     def _watch(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the job at ``path`` as it changes, until it has ended."""

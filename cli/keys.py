@@ -29,7 +29,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 @app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(help="Whose it is; histories and the audit log show it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is; histories and the audit log show it.")],
     *,
     scope: Annotated[list[str], typer.Option(help=_SCOPE_HELP, show_default=False)],
     topic: Annotated[

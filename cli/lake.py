@@ -54,7 +54,9 @@ def vacuum(
 
 @app.command("expire")
 def expire(
-    before: Annotated[datetime, typer.Option(formats=["%Y-%m-%d"], help="First day to keep (UTC).")],
+    before: Annotated[
+        datetime, typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="First day to keep (UTC).")
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     table: TableOption = None,
     as_json: JsonOption = False,

@@ -10,8 +10,22 @@ import typer
 
 from cli.client import RefeedApi
 from cli.invocation import HomeGroup, command_settings
+from cli.jobs import (
+    DEFAULT_TAIL_BYTES,
+    EXIT_CODES,
+    AfterOption,
+    FollowOption,
+    JsonOption,
+    PageSizeOption,
+    PageTokenOption,
+    TailOption,
+    WatchOption,
+    print_events,
+    print_log,
+    print_more,
+)
 from cli.services import configure_logging
-from cli.terminal import ExitCode, err, out, print_json, print_log, print_table
+from cli.terminal import ExitCode, err, out, print_json, print_table
 from model.errors import InputError
 from model.job import JobState
 from model.moment import render_moment
@@ -19,17 +33,13 @@ from model.moment import render_moment
 if TYPE_CHECKING:
     from reporting.merge import MergeReport
 
-_EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
-    "not answer; 4 the API refused; 130 interrupted."
-)
 _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
     help="Merge staging into reporting: here and now without a command, or as a job of the service at "
     "REFEED_API_URL.",
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES,
     invoke_without_command=True,
 )
 
@@ -41,8 +51,6 @@ DateOption = Annotated[
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be merged.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A merge's id, mg_...", show_default=False)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Stay until it has ended.")]
 
 
 @app.callback()
@@ -87,7 +95,7 @@ def merge(
         out.print("nothing was changed")
 
 
-@app.command("create", epilog=_EXIT_CODES)
+@app.command("create", epilog=EXIT_CODES)
 def create(
     *,
     source: Annotated[str | None, typer.Option(help="A source of the registry. Default: all.")] = None,
@@ -105,16 +113,19 @@ def create(
         _finish(api, api.create_merge(request, idempotency_key=idempotency_key or str(uuid4())), watch, as_json)
 
 
-@app.command("list", epilog=_EXIT_CODES)
+@app.command("list", epilog=EXIT_CODES)
 def list_(
     filter_text: Annotated[str | None, typer.Option("--filter", help="Such as: state = FAILED")] = None,
-    page_size: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 50,
-    page_token: Annotated[str | None, typer.Option(help="next_page_token of the page before.")] = None,
+    order_by: Annotated[str | None, typer.Option(help="Such as: state, created_at desc")] = None,
+    page_size: PageSizeOption = 50,
+    page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List merges, the newest first."""
     with RefeedApi.from_environment() as api:
-        page = api.list_merges(page_size=page_size, page_token=page_token, filter_text=filter_text)
+        page = api.list_merges(
+            page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
+        )
     if as_json:
         print_json(page)
         return
@@ -130,55 +141,49 @@ def list_(
         for found in page["merges"]
     ]
     print_table(["id", "state", "source", "merged / sources", "by", "created"], rows)
-    if page.get("next_page_token"):
-        err.print(f"more with --page-token {page['next_page_token']}", markup=False)
+    print_more(page)
 
 
-@app.command("show", epilog=_EXIT_CODES)
+@app.command("show", epilog=EXIT_CODES)
 def show(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one merge, source by source."""
     with RefeedApi.from_environment() as api:
         _print_merge(api.read_merge(merge_id), as_json=as_json)
 
 
-@app.command("watch", epilog=_EXIT_CODES)
+@app.command("watch", epilog=EXIT_CODES)
 def watch(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a merge until it has ended; exit 0 only if it SUCCEEDED."""
     with RefeedApi.from_environment() as api:
         _finish(api, api.read_merge(merge_id), True, as_json)
 
 
-@app.command("cancel", epilog=_EXIT_CODES)
+@app.command("cancel", epilog=EXIT_CODES)
 def cancel(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Cancel a merge; sources that are merged stay merged."""
     with RefeedApi.from_environment() as api:
         _print_merge(api.act_on_merge(merge_id, "cancel"), as_json=as_json)
 
 
-@app.command("retry", epilog=_EXIT_CODES)
+@app.command("retry", epilog=EXIT_CODES)
 def retry(merge_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
     """Let a merge that failed or was cancelled go on with the sources that are not merged."""
     with RefeedApi.from_environment() as api:
         _finish(api, api.act_on_merge(merge_id, "retry"), watch, as_json)
 
 
-@app.command("events", epilog=_EXIT_CODES)
-def events(merge_id: IdArgument, as_json: JsonOption = False) -> None:
+@app.command("events", epilog=EXIT_CODES)
+def events(merge_id: IdArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
     """Show what happened to it, who did it and why."""
     with RefeedApi.from_environment() as api:
-        found = api.list_merge_events(merge_id)
-    if as_json:
-        print_json(found)
-        return
-    rows = [[str(e["number"]), e["at"], e["actor"], e["what"], e["why"] or ""] for e in found["events"]]
-    print_table(["number", "at", "who", "what", "why"], rows)
+        print_events(api.list_merge_events(merge_id, after=after), as_json=as_json)
 
 
-@app.command("logs", epilog=_EXIT_CODES)
+@app.command("logs", epilog=EXIT_CODES)
 def logs(
     merge_id: IdArgument,
-    tail: Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")] = 100_000,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")] = False,
+    tail: TailOption = DEFAULT_TAIL_BYTES,
+    follow: FollowOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the driver's log; with --json as a list of lines."""

@@ -21,6 +21,7 @@ def publish(
     file: Annotated[
         Path,
         typer.Argument(
+            metavar="FILE",
             help="ndjson, may be gzipped; - is stdin.",
             show_default=False,
             exists=True,

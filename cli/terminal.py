@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -24,7 +24,7 @@ from model.errors import (
 
 
 class ExitCode(IntEnum):
-    """How a command ended; README.md says the same."""
+    """How a command ended; README.md and ``refeed --help`` say the same."""
 
     OK = 0
     FAILED = 1
@@ -71,16 +71,6 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print one JSON value on one line of stdout."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
-
-
-def print_log(texts: Iterable[str], *, as_json: bool) -> None:
-    """Print a log as it comes or, when it has ended, as one list of lines."""
-    if as_json:
-        print_json({"lines": "".join(texts).splitlines()})
-        return
-    for text in texts:
-        sys.stdout.write(text)
-        sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

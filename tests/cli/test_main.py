@@ -9,28 +9,38 @@ from typing import Any
 import pytest
 
 from cli import attach
+from cli.terminal import ExitCode
 from model.errors import SettingsError, TopicNotFoundError
 
 COMMANDS = (
     "demo",
     "up",
     "doctor",
+    "init",
     "attach",
+    "detach",
     "publish",
     "query",
-    "backfill",
     "pubsub",
-    "backup",
     "api",
+    "backfill",
+    "backup",
+    "keys",
+    "merge",
     "lake",
+    "pipeline",
+    "registry",
+    "spark",
     "sql",
 )
 
 
-def test_help_names_every_command(refeed: Callable[..., Any]) -> None:
+def test_help_names_every_command_and_every_exit_code(refeed: Callable[..., Any]) -> None:
     result = refeed("--help")
     assert result.code == 0
     assert [name for name in COMMANDS if name not in result.out] == []
+    said = result.out.partition("Exit codes:")[2]
+    assert [code for code in ExitCode if f" {code.value} " not in said] == []
 
 
 def test_help_is_there_at_once() -> None:

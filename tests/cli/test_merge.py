@@ -84,7 +84,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
 
     def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        calls.append((method, path, arguments.get("json")))
+        calls.append((method, path, arguments.get("json", arguments.get("params"))))
         if path == "/merges" and method == "GET":
             return {"merges": [MERGE], "next_page_token": "next"}
         return MERGE
@@ -118,7 +118,8 @@ def test_whoever_watches_a_merge_learns_of_its_end_by_the_exit_code(
 
 
 def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any]) -> None:
-    listed = refeed("merge", "list", "--filter", "state = FAILED")
+    listed = refeed("merge", "list", "--filter", "state = FAILED", "--order-by", "created_at")
+    assert calls == [("GET", "/merges", {"page_size": "50", "filter": "state = FAILED", "order_by": "created_at"})]
     assert "1 / 2" in listed.out
     assert "--page-token next" in listed.err
     assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE

@@ -1,0 +1,48 @@
+"""What the commands for backfills and merges share: options, exit codes, how a history and a log are shown."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.terminal import err, print_json, print_table
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
+    "not answer; 4 the API refused; 130 interrupted."
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Stay until it has ended.")]
+PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="How many.")]
+PageTokenOption = Annotated[str | None, typer.Option(help="next_page_token of the page before.")]
+AfterOption = Annotated[int, typer.Option(min=0, help="Only those behind this number.")]
+TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")]
+DEFAULT_TAIL_BYTES: Final = 100_000
+
+
+def print_events(found: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print a job's history, oldest line first."""
+    if as_json:
+        print_json(found)
+        return
+    rows = [[str(e["number"]), e["at"], e["actor"], e["what"], e["why"] or ""] for e in found["events"]]
+    print_table(["number", "at", "who", "what", "why"], rows)
+
+
+def print_log(texts: Iterable[str], *, as_json: bool) -> None:
+    """Print a log as it comes or, when it has ended, as one list of lines."""
+    if as_json:
+        print_json({"lines": "".join(texts).splitlines()})
+        return
+    for text in texts:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def print_more(page: Mapping[str, Any]) -> None:
+    """Say on stderr how the next page is asked for, when there is one."""
+    if page.get("next_page_token"):
+        err.print(f"more: --page-token {page['next_page_token']}", markup=False)
