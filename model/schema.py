@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 from model.errors import EvolutionRefusedError
 
@@ -22,8 +22,6 @@ FieldType = Literal[
     "RECORD",
 ]
 FieldMode = Literal["NULLABLE", "REQUIRED", "REPEATED"]
-
-KEY_VALUE_NAMES: Final = ("key", "value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from jobs.store import Job, JobError
 from model.job import JobState
 from model.moment import render_moment
 from reporting.merge import MergeReport
 
-SourceState = Literal["waiting", "merging", "merged", "failed"]
 _TIMES: Final = ("created_at", "started_at", "finished_at", "since")
 
 

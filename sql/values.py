@@ -49,11 +49,6 @@ class Value:
     is_literal: bool = False
     items: int | None = None
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether its value is known before the query runs."""
-        return self.constant is not NOT_CONSTANT
-
 
 # How many elements an array has that holds something of every row of a table; and one that is still to be told how
 # many rows its aggregate is over.

@@ -55,12 +55,6 @@ class Job:
         labels: dict[str, str] = self.options.get("labels", self.request.get("labels") or {})
         return labels
 
-    @property
-    def needs_approval(self) -> bool:
-        """Whether it waits for somebody's approval."""
-        approval = self.approval or {}
-        return bool(approval.get("required")) and not approval.get("by")
-
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:

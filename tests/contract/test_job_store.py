@@ -184,7 +184,7 @@ def test_what_was_asked_for_comes_back_as_it_was(store: JobStore, insert: Insert
     job = store.get(insert(request, options=options, plan_id="pl_1", approval=approval))
 
     assert (job.request, job.options, job.labels) == (request, options, {"env": "prod"})
-    assert (job.plan_id, job.approval, job.needs_approval) == ("pl_1", approval, True)
+    assert (job.plan_id, job.approval) == ("pl_1", approval)
     assert (job.restarts, job.verification, job.notified_at, job.lease_owner) == (0, None, None, None)
 
 
@@ -241,7 +241,6 @@ def test_an_approval_and_a_verification_replace_what_was_there(store: JobStore, 
     store.change(job_id, actor="bob", what="approved", approval={"required": True, "rows": 9, "by": "bob"})
     job = store.change(job_id, actor="bob", what="reverted", verification={"state": "complete"})
 
-    assert not job.needs_approval
     assert (job.approval, job.verification) == (
         {"required": True, "rows": 9, "by": "bob"},
         {"state": "complete"},
