@@ -4,13 +4,16 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from cli.main import app
 from model.settings import read_settings
 
 ROOT = Path(__file__).parents[1]
-CODE = ("api", "backfill", "backup", "cli", "connectors", "jobs", "local", "model", "pipeline", "sql")
+CODE = ("api", "backfill", "backup", "cli", "connectors", "jobs", "local", "model", "pipeline", "reporting", "sql")
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 # What Refeed reads and no person sets: tests arm failpoints; the others belong to the shell, Google or Spark.
 NOT_SETTINGS = {
@@ -103,12 +106,47 @@ def test_every_make_target_says_what_it_does() -> None:
     assert {"demo", "test", "lint", "fmt", "types", "bench", "up", "clean"} <= documented
 
 
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them of its headings."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
 def test_links_between_pages_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    broken = [
-        f"{page.name}: {target}"
-        for page in pages
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
-        if "://" not in target and not (page.parent / target).exists()
-    ]
+    broken = []
+    for page in pages():
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
+            place = page.parent / target if target else page
+            if "://" not in target and (not place.exists() or (anchor and anchor not in headings(place))):
+                broken.append(f"{page.name}: {target}#{anchor}")
     assert broken == []
+
+
+def options_by_command(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], set[str]]:
+    """The options of every command of ``refeed``, by the words that name it."""
+    own = {option for parameter in command.params for option in parameter.opts} | {"--home", "--help"}
+    found = {path: own}
+    for name, inner in getattr(command, "commands", {}).items():
+        found |= options_by_command(inner, (*path, name))
+    return found
+
+
+def test_every_command_that_a_page_tells_to_run_is_there_with_its_options() -> None:
+    known = options_by_command(typer.main.get_command(app))
+    wrong, count = [], 0
+    for page in [*pages(), ROOT / ".env.example"]:
+        for line in page.read_text().splitlines():
+            for words, rest in re.findall(r"(?:\$ |'|`|^\s*)refeed ((?:[a-z-]+ ?)+)([^'`]*)", line):
+                named, path = words.split(), ()
+                while named and (*path, named[0]) in known:
+                    path = (*path, named.pop(0))
+                count += 1
+                options = set(re.findall(r"(?<![\w-])--[a-z-]+", rest.split("  #")[0]))
+                if not path or not options <= known[path]:
+                    wrong.append(f"{page.name}: {line.strip()}")
+    assert wrong == []
+    assert count > 100
