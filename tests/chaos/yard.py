@@ -128,7 +128,7 @@ class ChaosYard:
     def archived(self) -> Iterator[tuple[Key, bytes]]:
         """Yield every message of the archive with its digest."""
         columns = ["topic", "message_id", "data", "attributes", "ordering_key"]
-        for row in self._rows(self.settings.archive_table, columns):
+        for row in self._rows(self.settings.archive_table, columns, is_large=True):
             attributes = {pair["key"]: pair["value"] for pair in row["attributes"]}
             yield (row["topic"], row["message_id"]), digest(row["data"], attributes, row["ordering_key"] or "")
 
@@ -156,16 +156,23 @@ class ChaosYard:
         """Yield the entities of the reporting table."""
         yield from map(_entity, self._rows("reporting.orders", list(_ENTITY)))
 
-    def _rows(self, table: str, columns: list[str]) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a table, as its warehouse's own engine reads them; none when there is no table."""
+    def _rows(self, table: str, columns: list[str], *, is_large: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a table, as its warehouse's own engine reads them; none when there is no table.
+
+        Large ones come from BigQuery as Arrow, which is far quicker, and which nothing may break meanwhile.
+        """
         if self.standin is not None:
             client = self.standin.client(self.settings.project)
             with suppress(NotFound):
                 sql = f"SELECT {', '.join(columns)} FROM `{table}`"
                 if client.get_table(f"{self.settings.project}.{table}").require_partition_filter:
                     sql += " WHERE _PARTITIONTIME IS NULL OR _PARTITIONTIME IS NOT NULL"
-                for row in client.query_and_wait(sql):
-                    yield dict(row.items())
+                found = client.query_and_wait(sql)
+                if is_large:
+                    for batch in found.to_arrow_iterable(bqstorage_client=self.standin.read_client()):
+                        yield from batch.to_pylist()
+                else:
+                    yield from (dict(row.items()) for row in found)
             return
         path = f"{self.settings.lake}/{'/'.join(table.split('.')[-2:])}"
         if DeltaTable.is_deltatable(path):
