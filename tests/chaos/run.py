@@ -284,6 +284,7 @@ def _run_one(
     if problem or differences:
         say(f"its home is {home}")
         return False
+    say(f"clean: {run.kills} kills, {published} messages, {replayed} of them replays")
     shutil.rmtree(home, ignore_errors=True)
     return True
 
