@@ -84,6 +84,10 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
                 findings.unknown[prefix + field_name(key)] = value
                 continue
             place, as_it_is, read, is_told, twin, label, plan = slot
+            # What most values are comes first.
+            if type(value) is as_it_is and (twin is None or twin not in source):
+                values[place] = value
+                continue
             if value is None and not plan.holds_null:
                 continue
             if place is None:
@@ -92,9 +96,6 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
                 continue
             if twin is not None and twin in source:
                 raise WrongTypeError(f"{prefix}{label}: comes as {twin} too")
-            if type(value) is as_it_is:
-                values[place] = value
-                continue
             try:
                 values[place] = read(value, prefix + label, findings) if is_told else read(value)  # type: ignore[call-arg]
             except UnknownValueError:
@@ -122,7 +123,8 @@ def _slots(plans: Sequence[FieldPlan], places: Mapping[int, int | str]) -> dict[
         read = nested or (to_json if place is None else _value(plan))
         for name in plan.names:
             twin = next((other for other in plan.names if other != name), None)
-            slots[name] = (place, _taken_as_it_is(plan), read, nested is not None, twin, field_name(name), plan)
+            as_it_is = None if place is None else _taken_as_it_is(plan)
+            slots[name] = (place, as_it_is, read, nested is not None, twin, field_name(name), plan)
     return slots
 
 
