@@ -90,8 +90,15 @@ def test_the_view_reads_staging_since_the_last_merge_and_two_days_at_least() -> 
         "TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL '2' DAY))"
     )
     assert f"s._PARTITIONTIME >= TIMESTAMP_TRUNC({since}, DAY) OR s._PARTITIONTIME IS NULL" in text
-    assert f"s.ingest_time > {since}" in text
     assert "NOT COALESCE(b.`_deleted`, FALSE)" in text
+
+
+def test_what_is_new_in_staging_is_asked_of_bigquerys_clock_and_not_of_what_workers_wrote() -> None:
+    changes = QUERIES.changes()
+    assert "AS s FOR SYSTEM_TIME AS OF @until" in changes
+    assert "s._PARTITIONTIME >= @partitions_from OR s._PARTITIONTIME IS NULL" in changes
+    for text in (changes, QUERIES.view(datetime(2026, 3, 1, 12, tzinfo=UTC))):
+        assert "ingest_time" not in text.split("WHERE")[1].split("QUALIFY")[0]
 
 
 def test_a_name_that_is_not_given_is_a_fault_and_no_text() -> None:
