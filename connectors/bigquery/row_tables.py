@@ -17,6 +17,7 @@ from connectors.bigquery.row_table import BigQueryRowTable
 from connectors.bigquery.row_writer import RowPart
 from connectors.bigquery.staged import drop_staged
 from connectors.bigquery.tables import ATTEMPTS, TableId, apply, attempts_spec
+from model import failpoint
 from model.archive import Attempt
 from model.errors import (
     RefeedError,
@@ -57,6 +58,8 @@ class RowCommitter:
         table = TableId.parse(name, "")
         if not self._committer.commit_streams(table, entry["streams"], ends_at):
             return self._has_rows(table, entry["ingest_times"])
+        # Other tables may be committed already, or not yet.
+        failpoint.hit("bigquery.committed")
         self._committer.insert_large(note, table, entry["staged"], ends_at)
         return True
 

@@ -109,7 +109,9 @@ def test_only_tables_with_rows_cost_a_stream(stream, shared_standin):
     assert shared_standin.counts()["BatchCommitWriteStreams"] == 1
 
 
-@pytest.mark.parametrize("place", ["before the note", "after the note", "before the acks"])
+@pytest.mark.parametrize(
+    "place", ["before the note", "after the note", "after one table's commit", "before the acks"]
+)
 def test_a_crash_leaves_each_message_in_its_table_once(stream, monkeypatch, place):
     batch = [pulled("orders", b"{}", b"nope"), pulled("members", b"{}")]
     attempts = stream.stager._tables._attempts
@@ -118,6 +120,8 @@ def test_a_crash_leaves_each_message_in_its_table_once(stream, monkeypatch, plac
             patched.setattr(attempts, "_add_note", crash)
         elif place == "after the note":
             patched.setattr(attempts._driver, "drive", crash)
+        elif place == "after one table's commit":
+            patched.setattr("model.failpoint.hit", lambda name: name == "bigquery.committed" and crash())
         else:
             stream.hold.is_crashing = True
         with pytest.raises(KeyboardInterrupt):
