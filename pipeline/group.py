@@ -268,7 +268,8 @@ class Group:
             committer.take(source.staging)
         except RefeedError as exc:
             self._alert(source.name, exc)
-            return before
+            # What it had may be another's by now: then it waits for its own.
+            return None if before is None or _neighbour(before.source, accepted) else before
         self._mend(source.name)
         if evolution.changes:
             changes = [f"{change.path} {change.text}" for change in evolution.changes]
@@ -315,8 +316,14 @@ class Group:
 
 def _check_apart(source: Source, accepted: Mapping[str, SourcePlan]) -> None:
     """Raise when another source, which goes on with what it had, has the source's subscription or table still."""
+    other = _neighbour(source, accepted)
+    if other is not None:
+        raise RegistryError(f"{source.name} waits: {other}, which has a fault, uses its subscription or table.")
+
+
+def _neighbour(source: Source, accepted: Mapping[str, SourcePlan]) -> str | None:
+    """Return the name of another source with the subscription or the table of ``source``, None without one."""
     for other in (plan.source for plan in accepted.values()):
         if source.subscription == other.subscription or source.staging.lower() == other.staging.lower():
-            raise RegistryError(
-                f"{source.name} waits: {other.name}, which has a fault, uses its subscription or table."
-            )
+            return other.name
+    return None

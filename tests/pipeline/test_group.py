@@ -173,6 +173,19 @@ def test_a_new_source_waits_while_a_broken_one_uses_its_subscription(deployment)
     assert deployment.planned() == ["id"]
 
 
+def test_a_refused_source_does_not_go_on_with_a_subscription_that_is_another_s_now(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    first = "sources:\n  first: {topic: orders, message: shop.Order, staging: staging.first}\n"
+    moved = f"{first}  orders: {{topic: elsewhere, message: shop.Order, staging: backup.dead_letters}}\n"
+    deployment.publish("int64 id = 1;", moved)
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {"orders": "evolution_refused"}
+    plan = deployment.plan_file.read()
+    assert plan is not None
+    assert [found.source.name for found in plan.sources] == ["first"]
+
+
 def test_an_alert_about_a_source_that_is_not_listed_any_more_is_over(deployment):
     broken = f"{SOURCES}  taken: {{topic: taken, message: shop.Order, staging: backup.dead_letters}}\n"
     deployment.publish("int64 id = 1;", broken)
