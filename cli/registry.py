@@ -98,7 +98,8 @@ def _open(settings: Settings) -> "Registry":
 
 def _read_files(files: list[Path] | None) -> dict[str, bytes]:
     """Return what FILES hold, by the name that they have in a registry."""
-    from pipeline.registry import DESCRIPTOR_SUFFIXES, SOURCES_FILE
+    from pipeline.entries import SOURCES_FILE
+    from pipeline.registry import DESCRIPTOR_SUFFIXES
 
     found: dict[str, bytes] = {}
     for path in files or []:
