@@ -103,13 +103,13 @@ def create_app(
 
 
 def _read_sources(registry: str) -> Sequence[Source]:
-    """Return the sources of the registry as it is now; of one that nobody has filled, none.
+    """Return the sources of the registry as it is now that have no fault; of one that nobody has filled, none.
 
     Raises:
-        RegistryError: it can't be read, or has faults.
+        RegistryError: it, or its ``sources.yaml``, can't be read.
     """
     files = Registry(registry).read_files()
-    return read_snapshot(files, registry).sources if files else ()
+    return read_snapshot(files, registry, is_partial=True).valid_sources() if files else ()
 
 
 def _open_doors(app: FastAPI, settings: Settings, stack: ExitStack) -> None:

@@ -84,7 +84,7 @@ def merge(
     settings = command_settings()
     configure_logging()
     begin = MergeRequest.parse(since=since, day=date).since
-    sources = choose_sources(source, Registry(settings.registry).read().sources)
+    sources = choose_sources(source, Registry(settings.registry).read_valid().valid_sources())
     with closing(open_merger(settings)) as warehouse:
         reports = [merge_source(found, warehouse=warehouse, is_dry_run=dry_run, since=begin) for found in sources]
     if as_json:

@@ -97,7 +97,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
 
     names = None if source is None else [source]
     try:
-        sources = choose_sources(names, Registry(settings.registry).read().sources)
+        sources = choose_sources(names, Registry(settings.registry).read_valid().valid_sources())
     except RegistryError:
         if sql is None:
             raise

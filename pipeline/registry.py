@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import fsspec
+import structlog
 from google.protobuf.descriptor import Descriptor
 
 from model.errors import DescriptorError, InvalidNameError, RegistryError
@@ -19,6 +20,8 @@ from pipeline.descriptors import DescriptorSet, schema_version
 from pipeline.entries import SOURCES_FILE, BrokenSource, Entry, FaultList, Faults, read_entries
 from pipeline.options import read_message_options
 from pipeline.schema import Variant, message_schema
+
+_log = structlog.get_logger(__name__)
 
 DESCRIPTOR_SUFFIXES: Final = (".desc", ".pb", ".binpb", ".protoset", ".fds")
 SUBSCRIPTION_PREFIX: Final = "refeed-pipeline."
@@ -87,6 +90,12 @@ class Snapshot:
     def of_group(self, group: str) -> tuple[Source, ...]:
         """Return the sources of one group that have no fault."""
         return tuple(source for source in self.sources if source.group == group)
+
+    def valid_sources(self) -> tuple[Source, ...]:
+        """Return the sources that have no fault, and log the others, for whoever does what can be done."""
+        for broken in self.broken:
+            _log.warning("source_broken", source=broken.name, error=broken.error.message)
+        return self.sources
 
     def groups(self) -> list[str]:
         """Return the names of all groups that have a source without a fault, sorted."""

@@ -77,7 +77,7 @@ def choose_sources(
     errors: list[dict[str, Any]] = []
     for name in wanted:
         if name not in known:
-            message = f"The registry has no source {name[:100]!r}."
+            message = f"The registry has no valid source {name[:100]!r}; 'refeed registry check' says what it has."
             errors.append({"code": "source_unknown", "message": message, "pointer": pointer})
         elif not mergeable([known[name]]):
             message = f"{name} has no key in sources.yaml, so nothing tells its entities apart."

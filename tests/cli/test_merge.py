@@ -34,7 +34,18 @@ def test_a_merge_makes_reporting_what_staging_says(refeed: Callable[..., Any], o
 
 def test_a_source_that_can_not_be_merged_is_named(refeed: Callable[..., Any], orders: Orders) -> None:
     assert "logs has no key in sources.yaml" in refeed("merge", "--source", "logs").err
-    assert "has no source 'none'" in refeed("merge", "--source", "none").err
+    assert "has no valid source 'none'" in refeed("merge", "--source", "none").err
+
+
+def test_a_source_with_a_fault_keeps_no_other_from_being_merged(
+    refeed: Callable[..., Any], orders: Orders, home: Path
+) -> None:
+    orders.stage((1, 0))
+    path = home / "registry" / "sources.yaml"
+    path.write_text(f"{path.read_text()}  broken: {{topic: bbb, message: shop.Nope}}\n")
+    merged = json.loads(refeed("merge", "--json").out)
+    assert [(one["source"], one["newer"]) for one in merged] == [("orders", 1), ("returns", 0)]
+    assert "has no valid source 'broken'" in refeed("merge", "--source", "broken").err
 
 
 def test_an_earlier_beginning_is_a_time_or_a_day(refeed: Callable[..., Any], orders: Orders) -> None:
@@ -162,5 +173,5 @@ def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(
 
 def test_a_view_that_is_not_there_is_named(refeed: Callable[..., Any], orders: Orders) -> None:
     assert "reporting.orders_view" in refeed("query", "SELECT id FROM reporting.orders_view").err
-    assert "has no source 'none'" in refeed("query", "--view", "none").err
+    assert "has no valid source 'none'" in refeed("query", "--view", "none").err
     assert "--view SOURCE" in refeed("query").err
