@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
+from bench.comparison import Goal
 from connectors.lake.columns import arrow_schema
 from connectors.lake.merging import MergeLimits
 from connectors.lake.rows import RowTable
@@ -67,7 +68,7 @@ def run() -> list[dict[str, Any]]:
             "refeed": found[growth][place],
             "limit": found[1][place],
             "ratio": found[growth][place] / found[1][place],
-            "goal_ratio": GOAL,
+            "goals": [Goal("cost / cost at 1x", GOAL, is_most=True).judge(found[growth][place] / found[1][place])],
         }
         for place, unit in enumerate(("s", "CPU s"))
         for growth in GROWTH
