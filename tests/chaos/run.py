@@ -248,6 +248,8 @@ def run_chaos(
 
             if not _run_one(schedule, warehouse, tally, say_so, folder):
                 say(str(schedule))
+            # A call that is ended before its last run has said what it came to.
+            say_so(f"so far {json.dumps(tally.as_json())}")
     return tally
 
 
