@@ -148,7 +148,7 @@ def read_entries(content: bytes | None, faults: Faults) -> Entries | None:
         return None
     try:
         # The loader makes plain values only, as its parent does.
-        found = yaml.load(content, Loader=_Loader)  # noqa: S506
+        found = yaml.load(content, Loader=_Loader)  # noqa: S506  # nosec B506
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
         mark = getattr(exc, "problem_mark", None)
         where = SOURCES_FILE if mark is None else f"{SOURCES_FILE}, line {mark.line + 1}"
