@@ -14,7 +14,22 @@ from model.errors import InputError, InvalidNameError, LineError
 from model.message import Message, parse_resource_id
 
 _KEYS: Final = {"topic", "attributes", "data", "data_base64", "ordering_key"}
+_STDIN: Final = "-"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+def check_input(path: Path) -> None:
+    """Say that there is no such file before anything is done; ``-``, which is stdin, always is there.
+
+    Raises:
+        InputError: there is none, or it is a folder.
+    """
+    if str(path) == _STDIN:
+        return
+    if not path.exists():
+        raise InputError(f"{path} does not exist.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, not a file.")
 
 
 def read_messages(path: Path, *, topic: str | None = None) -> Iterator[tuple[str, Message]]:
@@ -39,7 +54,7 @@ def read_messages(path: Path, *, topic: str | None = None) -> Iterator[tuple[str
 
 @contextmanager
 def _open(path: Path) -> Iterator[Iterable[bytes]]:
-    if str(path) == "-":
+    if str(path) == _STDIN:
         yield from _unzipped(sys.stdin.buffer)
         return
     try:

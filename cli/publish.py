@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.invocation import command_settings
-from cli.lines import read_messages
+from cli.lines import check_input, read_messages
 from cli.terminal import err, print_json
 from model.errors import LineError
 from model.message import Message, parse_resource_id
@@ -20,14 +20,7 @@ _BATCH_MESSAGES: Final = 1000
 def publish(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            help="ndjson, may be gzipped; - is stdin.",
-            show_default=False,
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
-        ),
+        typer.Argument(metavar="FILE", help="ndjson, may be gzipped; - is stdin.", show_default=False),
     ],
     topic: Annotated[str | None, typer.Option(help="Publish all to this topic, whatever the lines say.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -39,6 +32,7 @@ def publish(
     """
     if topic is not None:
         parse_resource_id(topic)
+    check_input(file)
     published: dict[str, int] = {}
     try:
         for batch in publish_all(command_settings(), read_messages(file, topic=topic)):

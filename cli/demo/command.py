@@ -27,13 +27,7 @@ def demo(
     *,
     input_file: Annotated[
         Path | None,
-        typer.Option(
-            "--input",
-            help="Publish these lines, as 'refeed publish' reads them.",
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
-        ),
+        typer.Option("--input", help="Publish these lines, as 'refeed publish' reads them."),
     ] = None,
     messages: Annotated[int, typer.Option(min=1, help="How many messages to make up.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same messages.")] = 1,

@@ -1,3 +1,4 @@
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,20 @@ def test_a_file_that_is_not_there_is_a_wrong_command_line(refeed: Callable[..., 
     result = refeed("publish", str(tmp_path / "not there"))
     assert result.code == 2
     assert "does not exist" in result.err
+
+
+def test_a_folder_is_a_wrong_command_line(refeed: Callable[..., Any], tmp_path: Path) -> None:
+    result = refeed("publish", str(tmp_path))
+    assert result.code == 2
+    assert "is a folder" in result.err
+
+
+def test_a_dash_is_what_comes_through_a_pipe(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b'{"topic": "orders", "data": 1}\n')))  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdin", piped)
+    assert json.loads(refeed("publish", "-", "--json").out) == {"published": 1, "topics": {"orders": 1}}
 
 
 def test_nobody_there_is_unavailable(
