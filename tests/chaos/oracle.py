@@ -130,20 +130,18 @@ def compare_staging(
     topic: str,
     taken: Mapping[Key, Taken],
     rows: Iterable[tuple[Identity, Entity | None]],
-    dead: Iterable[Key],
+    dead: Iterable[Identity],
 ) -> Difference:
     """Compare: every message of ``topic`` is one row or one dead letter, and an entity is a row as it was sent.
 
-    ``dead`` are the dead letters' ids as Pub/Sub gave them.
+    ``dead`` are the dead letters as their untouched tags have them; those that a producer made up say nothing.
     """
     wanted: Counter[Identity] = Counter()
     entities: dict[Identity, Entity] = {}
-    by_id: dict[Key, Identity] = {}
     for key, one in taken.items():
         if key[0] == topic:
             identity = (one.original or key, one.backfill_id, one.row)
             wanted[identity] += 1
-            by_id[key] = identity
             if one.entity is not None:
                 entities[identity] = one.entity
     found: Counter[Identity] = Counter()
@@ -152,8 +150,8 @@ def compare_staging(
         found[identity] += 1
         if entities.get(identity, entity) != entity:
             changed.add(identity)
-    for key in dead:
-        identity = by_id.get(key, (key, None, None))
+    for letter in dead:
+        identity = letter if letter in wanted else (letter[0], None, None)
         found[identity] += 1
         if identity in entities:
             changed.add(identity)

@@ -114,11 +114,15 @@ def test_every_message_is_one_row_or_one_dead_letter():
     rows = [((key, None, None), one.entity) for key, one in MESSAGES.items()]
     plain = {**MESSAGES, FIRST: taken(1, entity=None)}
     assert not compare_staging(ORDERS, MESSAGES, rows, [])
-    assert not compare_staging(ORDERS, plain, rows[1:], [FIRST])
+    letter = (FIRST, None, None)
+    assert not compare_staging(ORDERS, plain, rows[1:], [letter])
+    assert not compare_staging(ORDERS, plain, rows[1:], [(FIRST, "made up", 7)]), (
+        "a producer's own tags say nothing"
+    )
     assert compare_staging(ORDERS, MESSAGES, rows[1:], []).lost == ((FIRST, None, None),)
     assert compare_staging(ORDERS, MESSAGES, [*rows, rows[0]], []).duplicated == ((FIRST, None, None),)
-    assert compare_staging(ORDERS, plain, rows, [FIRST]).duplicated == ((FIRST, None, None),)
-    assert compare_staging(ORDERS, MESSAGES, rows[1:], [FIRST]).changed, "an entity is no dead letter"
+    assert compare_staging(ORDERS, plain, rows, [letter]).duplicated == (letter,)
+    assert compare_staging(ORDERS, MESSAGES, rows[1:], [letter]).changed, "an entity is no dead letter"
     assert compare_staging(ORDERS, MESSAGES, [(rows[0][0], (1, 1, "x")), *rows[1:]], []).changed
 
 
@@ -128,6 +132,8 @@ def test_a_replay_is_a_row_of_its_own():
     replayed = (((FIRST, "bf_1", 0), everything[ORDERS, "100"].entity),)
     assert not compare_staging(ORDERS, everything, [*rows, *replayed], [])
     assert compare_staging(ORDERS, everything, rows, []).lost == ((FIRST, "bf_1", 0),)
+    refused = everything | {(ORDERS, "100"): replace(everything[ORDERS, "100"], entity=None)}
+    assert not compare_staging(ORDERS, refused, rows, [(FIRST, "bf_1", 0)])
 
 
 def test_reporting_has_every_entity_once_in_its_newest_version():

@@ -19,7 +19,7 @@ from cli.processes import Children, free_port, is_listening
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
 from jobs.store import JobStore
-from model.message import replay_token
+from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE, replay_token
 from model.settings import read_settings
 from pipeline.registry import Registry
 from tests.chaos.disk import SmallDisk
@@ -146,11 +146,16 @@ class ChaosYard:
             entity = _entity(row) if is_entity and row["id"] else None
             yield ((row["_topic"], row["_message_id"]), row["_backfill_id"], row["_backfill_row"]), entity
 
-    def dead_letters(self, topic: str) -> Iterator[Key]:
-        """Yield the messages of a topic that the pipeline could make no row of."""
-        for row in self._rows(self.settings.dead_letter_table, ["topic", "message_id"]):
-            if row["topic"] == topic:
-                yield row["topic"], row["message_id"]
+    def dead_letters(self, topic: str) -> Iterator[Identity]:
+        """Yield the messages of a topic that the pipeline could make no row of, as their tags have them."""
+        source = "orders" if topic == ORDERS else "events"
+        columns = ["source", "topic", "message_id", "attributes"]
+        for row in self._rows(self.settings.dead_letter_table, columns, is_large=True):
+            if row["source"] == source:
+                tags = {pair["key"]: pair["value"] for pair in row["attributes"]}
+                number = tags.get(ROW_ATTRIBUTE, "")
+                at = int(number) if number.isdecimal() else None
+                yield (row["topic"], row["message_id"]), tags.get(BACKFILL_ID_ATTRIBUTE), at
 
     def reported(self) -> Iterator[Entity]:
         """Yield the entities of the reporting table."""
