@@ -205,8 +205,10 @@ def _times(archive: LakeArchive) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, 
     committed = {}
     for log in (Path(archive.uri) / "_delta_log").glob("*.json"):
         for line in log.read_text().splitlines():
-            if path := json.loads(line).get("add", {}).get("path"):
-                committed[path] = log.stat().st_mtime
+            added = json.loads(line).get("add", {})
+            # What compaction wrote anew has been durable before.
+            if added.get("dataChange"):
+                committed[added["path"]] = log.stat().st_mtime
     published, at = [], []
     for path, commit in committed.items():
         times = pq.ParquetFile(Path(archive.uri) / path).read(columns=["publish_time"]).column(0)
