@@ -74,6 +74,20 @@ def test_a_merge_takes_what_was_committed_after_the_one_before_it_and_no_more(sh
     assert shop.merge(START + 10 * HOUR).changed == 0
 
 
+def test_what_is_committed_while_a_merge_writes_is_of_the_next_one(shop: LakeShop) -> None:
+    class Interrupted(LocalTasks):
+        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
+            shop.stage([order(2)], START)
+            return super().rewrite(work, partitions)
+
+    shop.stage([order(1)], START)
+    shop.tasks = Interrupted()
+    assert shop.merge(START + HOUR).newer == 1
+    shop.tasks = LocalTasks()
+    assert shop.merge(START + 2 * HOUR).newer == 1
+    assert shop.reporting() == shop.oracle()
+
+
 def test_only_rows_behind_since_are_taken_again(shop: LakeShop) -> None:
     for number in range(4):
         shop.stage([order(number)], START + number * DAY)
