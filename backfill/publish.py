@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from backfill.dead_letters import DeadLetterWriter, failed_rows
 from backfill.pace import Turn
 from backfill.selection import read_slice, render_time
-from backfill.tagging import Target, tag_messages
+from backfill.tagging import Target, common_attributes, tag_messages
 from backfill.work import Chain, Piece
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, Refusal
@@ -152,7 +152,9 @@ class _Publication:
             # Behind that row nothing is sent: the attempt ends with it.
             return int(np.searchsorted(places, end)) - start if first <= end else None
 
-        for confirmed in self._publisher.publish_arrow(messages, room=room, by_key=self._target.by_key):
+        for confirmed in self._publisher.publish_arrow(
+            messages, added=common_attributes(self._target).items(), room=room, by_key=self._target.by_key
+        ):
             end = self._reached.offset - self._base
             if confirmed.rows:
                 following = confirmed.start + confirmed.rows

@@ -144,7 +144,8 @@ def read_slice(folder: Files | Path, part: SelectionSlice, offset: int = 0) -> p
     try:
         # Buffered ahead: one range a row group, where each range is a request.
         with pq.ParquetFile(files.source(part.file), pre_buffer=True) as file:
-            table = file.read_row_group(part.row_group)
+            # Tasks have a core each.
+            table = file.read_row_group(part.row_group, use_threads=False)
     except (OSError, pa.ArrowException) as exc:
         raise CheckpointCorruptError(f"The selection's file {path} can't be read: {exc}", path=path) from exc
     if table.num_rows != part.rows:

@@ -1,5 +1,6 @@
 """What a backfill's message looks like: the archived one with the tags that say where it comes from."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.pubsub.encoding import MESSAGE_SCHEMA
 from connectors.pubsub.publish import KEY_STOPPED, Refusal
-from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, key_ends
+from connectors.pubsub.requests import key_ends
 from model.message import (
     BACKFILL_ID_ATTRIBUTE,
     MAX_ATTRIBUTES,
@@ -41,61 +43,67 @@ def tag_messages(
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.int64]], list[Refusal]]:
     """Return messages to publish, the row that each comes from, and the rows that can't be messages.
 
-    A message has its original attributes, those that the target adds, and the tags. Where two have the same name,
-    the tag wins over what is added, and that over the original. Rows whose attributes would be more than 100, or
-    have no key or value, are refused; by key so are the rows behind one that have its ordering key. A topic or
-    publish_time that the query does not give has no tag.
+    The messages are for a publisher that adds the target's :func:`common_attributes` to each: they have their own
+    attributes, but those of the same name as a tag or as one that the target adds, and as further columns the
+    tags that differ from message to message. A topic or publish_time that the query does not give has no tag. Rows
+    whose attributes would be more than 100, or have no key or value, are refused; by key so are the rows behind
+    one that has their ordering key.
     """
     count = rows.num_rows
-    attributes = rows.column("attributes")
-    lengths = pc.list_value_length(attributes).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    parents = np.repeat(np.arange(count, dtype=np.int64), lengths)
-    entries = attributes.flatten()
-    keys, values = entries.field("key"), entries.field("value")
-    has_no_text = pc.or_(pc.is_null(keys), pc.is_null(values)).to_numpy(zero_copy_only=False)
-    tags = _tags(rows, target)
-    names = [*REPLAY_TAGS, *(name for name, _ in tags)]
-    kept = ~pc.is_in(keys, pa.array(names)).to_numpy(zero_copy_only=False)
-    tag_rows = [np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)) for _, column in tags]
-    all_rows = np.concatenate([parents[kept], *tag_rows])
-    counts = np.bincount(all_rows, minlength=count)
+    common, tags = common_attributes(target), _tags(rows)
+    attributes, has_no_text = _without(rows.column("attributes"), {*REPLAY_TAGS, *common})
+    counts = pc.list_value_length(attributes).to_numpy() + len(common)
+    for values in tags.values():
+        counts = counts + values.is_valid().to_numpy(zero_copy_only=False)
 
-    is_bad = np.zeros(count, dtype=bool)
-    is_bad[parents[has_no_text]] = True
     is_crowded = counts > MAX_ATTRIBUTES
     ordering_keys = pc.fill_null(rows.column("ordering_key"), "") if target.by_key else pa.repeat("", count)
-    is_held = _held_by_key(is_bad | is_crowded, ordering_keys, is_stopped=is_key_stopped)
-    is_refused = is_bad | is_crowded | is_held
+    is_held = _held_by_key(has_no_text | is_crowded, ordering_keys, is_stopped=is_key_stopped)
+    is_refused = has_no_text | is_crowded | is_held
     reasons = {
         int(row): "attribute_without_text: an attribute has no key or no value"
-        if is_bad[row]
+        if has_no_text[row]
         else f"no_room_for_tags: {counts[row]} attributes with the tags, Pub/Sub takes {MAX_ATTRIBUTES}"
         if is_crowded[row]
         else KEY_STOPPED
         for row in np.flatnonzero(is_refused)
     }
     refused = [Refusal(row, reason) for row, reason in reasons.items()]
-
-    order = np.argsort(all_rows, kind="stable")
-    mask = pa.array(kept)
-    all_keys = pa.concat_arrays(
-        [keys.filter(mask), *(pa.repeat(name, len(at)) for (name, _), at in zip(tags, tag_rows, strict=True))]
-    )
-    all_values = pa.concat_arrays([values.filter(mask), *(column.drop_null() for _, column in tags)])
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-    merged = pa.MapArray.from_arrays(offsets, all_keys.take(pa.array(order)), all_values.take(pa.array(order)))
     data = rows.column("data")
     messages = pa.RecordBatch.from_arrays(
-        [
-            data if data.null_count == 0 else pc.fill_null(data, b""),
-            merged.cast(ATTRIBUTES_TYPE),
-            ordering_keys,
-        ],
-        schema=MESSAGE_SCHEMA,
+        [data if data.null_count == 0 else pc.fill_null(data, b""), attributes, ordering_keys, *tags.values()],
+        schema=pa.schema([*MESSAGE_SCHEMA, *(pa.field(name, pa.string()) for name in tags)]),
     )
     if not refused:
         return messages, np.arange(count, dtype=np.int64), []
     return messages.filter(pa.array(~is_refused)), np.flatnonzero(~is_refused), refused
+
+
+def common_attributes(target: Target) -> dict[str, str]:
+    """Return what every message of a backfill gets: what the target adds, and the tags that are all the same.
+
+    Of two that have the same name the tag wins.
+    """
+    return {name: value for name, value in target.attributes if name not in REPLAY_TAGS} | {
+        REPLAY_ATTRIBUTE: target.replay_token,
+        BACKFILL_ID_ATTRIBUTE: target.backfill_id,
+    }
+
+
+def _without(lists: pa.Array, names: Collection[str]) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Return the lists of attributes without those that have one of ``names``, and which have no key or value."""
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    parents = np.repeat(np.arange(len(lists)), lengths)
+    entries = lists.flatten()
+    has_no_text = np.zeros(len(lists), dtype=bool)
+    is_null = pc.or_(pc.is_null(entries.field("key")), pc.is_null(entries.field("value")))
+    has_no_text[parents[is_null.to_numpy(zero_copy_only=False)]] = True
+    kept = pc.invert(pc.is_in(entries.field("key"), pa.array(names)))
+    if not pc.all(kept).as_py():
+        entries = entries.filter(kept)
+        lengths = np.bincount(parents[kept.to_numpy(zero_copy_only=False)], minlength=len(lists))
+    ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(ends, entries), has_no_text
 
 
 def _held_by_key(
@@ -117,18 +125,14 @@ def _held_by_key(
     return is_held
 
 
-def _tags(rows: pa.RecordBatch, target: Target) -> list[tuple[str, pa.Array]]:
-    count = rows.num_rows
-    added = [(name, pa.repeat(value, count)) for name, value in target.attributes if name not in REPLAY_TAGS]
-    return [
-        *added,
-        (REPLAY_ATTRIBUTE, pa.repeat(target.replay_token, count)),
-        (BACKFILL_ID_ATTRIBUTE, pa.repeat(target.backfill_id, count)),
-        (ROW_ATTRIBUTE, rows.column("refeed_row").cast(pa.string())),
-        (TOPIC_ATTRIBUTE, rows.column("topic")),
-        (MESSAGE_ID_ATTRIBUTE, rows.column("message_id")),
-        (PUBLISH_TIME_ATTRIBUTE, _render_times(rows.column("publish_time"))),
-    ]
+def _tags(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return the tags that differ from message to message."""
+    return {
+        ROW_ATTRIBUTE: rows.column("refeed_row").cast(pa.string()),
+        TOPIC_ATTRIBUTE: rows.column("topic"),
+        MESSAGE_ID_ATTRIBUTE: rows.column("message_id"),
+        PUBLISH_TIME_ATTRIBUTE: _render_times(rows.column("publish_time")),
+    }
 
 
 def _render_times(times: pa.Array) -> pa.Array:

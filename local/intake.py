@@ -141,11 +141,10 @@ def are_plain(raw: bytes, spans: Seqs) -> npt.NDArray[np.bool_]:
     All messages are walked in step, one field a round: a thousand cost about what fifty cost one by one.
     """
     view = np.frombuffer(raw, dtype=np.uint8)
-    last = len(raw) - 1
 
-    def byte_at(positions: Seqs) -> Seqs:
+    def byte_at(positions: Seqs) -> npt.NDArray[np.uint8]:
         # What lies behind a message's end is read and not believed.
-        return view[np.minimum(positions, last)].astype(np.int64)
+        return view.take(positions, mode="clip")
 
     starts, ends = spans[:, 0], spans[:, 1]
     has_data_field = byte_at(starts) == _TAG_1
@@ -154,7 +153,7 @@ def are_plain(raw: bytes, spans: Seqs) -> npt.NDArray[np.bool_]:
     going = has_data_field.copy()
     for shift in (0, 7, 14, 21):
         byte = byte_at(positions)
-        length += np.where(going, (byte & 0x7F) << shift, 0)
+        length += np.where(going, (byte & 0x7F).astype(np.int64) << shift, 0)
         positions += going
         going &= byte >= _CONTINUES
     plain = ~going & (length <= MAX_MESSAGE_BYTES)
@@ -168,7 +167,8 @@ def are_plain(raw: bytes, spans: Seqs) -> npt.NDArray[np.bool_]:
         walking = plain & (positions < ends)
         if not walking.any():
             break
-        tag, length, key_length = byte_at(positions), byte_at(positions + 1), byte_at(positions + 3)
+        tag, length = byte_at(positions), byte_at(positions + 1).astype(np.int64)
+        key_length = byte_at(positions + 3).astype(np.int64)
         value = positions + 4 + key_length
         is_attribute = (
             (tag == _TAG_2)

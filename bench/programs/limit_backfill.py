@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from bench.yard import IN_FLIGHT
 from connectors.pubsub.channel import open_channel
-from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, encode_requests
+from connectors.pubsub.encoding import MESSAGE_SCHEMA
+from connectors.pubsub.requests import encode_requests
 
 
 def main() -> None:
@@ -28,10 +29,7 @@ def main() -> None:
             with pq.ParquetFile(path) as file:
                 for group in range(int(number), file.num_row_groups, int(count)):
                     (rows,) = file.read_row_group(group).combine_chunks().to_batches()
-                    lists = rows.column("attributes")
-                    keys, values = lists.values.field("key"), lists.values.field("value")
-                    attributes = pa.MapArray.from_arrays(lists.offsets, keys, values).cast(ATTRIBUTES_TYPE)
-                    columns = [rows.column("data"), attributes, pa.repeat("", rows.num_rows)]
+                    columns = [rows.column("data"), rows.column("attributes"), pa.repeat("", rows.num_rows)]
                     batch = pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
                     for request in encode_requests(batch, topic):
                         if len(flying) == IN_FLIGHT:

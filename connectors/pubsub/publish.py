@@ -3,7 +3,7 @@
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,9 +11,10 @@ import grpc
 import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
+from connectors.pubsub.encoding import ATTRIBUTES_TYPE, MESSAGE_SCHEMA
 from connectors.pubsub.errors import TRANSIENT, error_from
 from connectors.pubsub.messages import find_message
-from connectors.pubsub.requests import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, EncodedRequest, RequestCutter
+from connectors.pubsub.requests import EncodedRequest, RequestCutter
 from model.errors import MessageRefusedError, PubSubUnavailableError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGES, Message
 
@@ -134,7 +135,8 @@ class Publisher:
         )
         by_key = any(m.ordering_key for m in messages)
         ids: list[str] = []
-        for confirmed in _Sending(self, batch, _no_limit, by_key=by_key, with_ids=True).confirmations():
+        cutter = RequestCutter(batch, self.topic_path, by_key=by_key)
+        for confirmed in _Sending(self, cutter, _no_limit, with_ids=True).confirmations():
             for refusal in confirmed.refused:
                 raise MessageRefusedError(
                     f"Pub/Sub does not take message {refusal.row}: {refusal.reason}", row=refusal.row
@@ -143,9 +145,17 @@ class Publisher:
         return ids
 
     def publish_arrow(
-        self, batch: pa.RecordBatch, *, room: Room | None = None, by_key: bool = False
+        self,
+        batch: pa.RecordBatch,
+        *,
+        added: Iterable[tuple[str, str]] = (),
+        room: Room | None = None,
+        by_key: bool = False,
     ) -> Iterator[Confirmation]:
-        """Publish the rows of ``batch`` (MESSAGE_SCHEMA) and yield what became of them, in row order.
+        """Publish the rows of ``batch`` and yield what became of them, in row order.
+
+        ``batch`` is as :func:`connectors.pubsub.encoding.encode_messages` wants it, and ``added`` are attributes
+        that every message gets.
 
         Before each request, also before it is sent again, ``room`` is asked how many rows from the next one on
         may go out: a request holds no more. While it says 0 the answers under way are handed out and it is asked
@@ -156,7 +166,8 @@ class Publisher:
         With ``by_key`` a message goes out only when those before it that have its ordering key are confirmed.
         Once one of a key is refused, the key's later messages in the batch are refused too, without being sent.
         """
-        return _Sending(self, batch, room or _no_limit, by_key=by_key).confirmations()
+        cutter = RequestCutter(batch, self.topic_path, added=added, by_key=by_key)
+        return _Sending(self, cutter, room or _no_limit).confirmations()
 
 
 class _StoppedError(Exception):
@@ -166,14 +177,11 @@ class _StoppedError(Exception):
 class _Sending:
     """The publishing of one batch."""
 
-    def __init__(
-        self, publisher: Publisher, batch: pa.RecordBatch, room: Room, *, by_key: bool, with_ids: bool = False
-    ) -> None:
+    def __init__(self, publisher: Publisher, cutter: RequestCutter, room: Room, *, with_ids: bool = False) -> None:
         self._publisher = publisher
-        self._rows = batch.num_rows
-        self._cutter = RequestCutter(batch, publisher.topic_path, by_key=by_key)
+        self._cutter = cutter
         self._room = room
-        self._max_requests = _IN_FLIGHT_BY_KEY if by_key else publisher.in_flight
+        self._max_requests = _IN_FLIGHT_BY_KEY if cutter.is_by_key else publisher.in_flight
         self._with_ids = with_ids
         self._under_way: deque[_Flight] = deque()
         self._stopped_key = ""
@@ -183,7 +191,7 @@ class _Sending:
         """Publish, and yield what became of the rows, in their order."""
         start = 0
         try:
-            while start < self._rows:
+            while start < self._cutter.rows:
                 if self._must_wait(start):
                     yield self._confirm_next()
                     continue

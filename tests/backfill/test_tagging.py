@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.selection import SELECTION_SCHEMA
-from backfill.tagging import Target, tag_messages
+from backfill.tagging import Target, common_attributes, tag_messages
 from model.message import REPLAY_TAGS
 
 ATTRIBUTES = SELECTION_SCHEMA.field("attributes").type
@@ -60,9 +60,16 @@ def test_a_message_has_its_own_attributes_what_is_added_wins_over_them_and_tags_
 
     assert refused == []
     assert places.tolist() == list(range(selected.num_rows))
+    common = common_attributes(replace(TARGET, attributes=added))
     for row, (data, own, has_topic) in zip(tagged.to_pylist(), messages[min(skipped, count - 1) :], strict=True):
-        tags = {key: value for key, value in row["attributes"] if key in REPLAY_TAGS}
-        rest = {key: value for key, value in row["attributes"] if key not in REPLAY_TAGS}
+        by_column = [(name, row[name]) for name in REPLAY_TAGS if row.get(name) is not None]
+        attributes = [
+            *((pair["key"], pair["value"]) for pair in row["attributes"]),
+            *by_column,
+            *common.items(),
+        ]
+        tags = {key: value for key, value in attributes if key in REPLAY_TAGS}
+        rest = {key: value for key, value in attributes if key not in REPLAY_TAGS}
         assert row["data"] == (data or b"")
         wanted = {**(own or {}), **dict(added)}
         assert rest == {k: v for k, v in wanted.items() if k not in REPLAY_TAGS}
@@ -70,7 +77,7 @@ def test_a_message_has_its_own_attributes_what_is_added_wins_over_them_and_tags_
         assert tags["refeed_message_id"] == f"m{tags['refeed_row']}"
         assert ("refeed_topic" in tags) == has_topic
         assert "refeed_publish_time" not in tags
-        assert len(row["attributes"]) == len(tags) + len(rest)
+        assert len(attributes) == len(tags) + len(rest)
 
 
 def rows_of(keys: list[str | None], bad: set[int]) -> pa.RecordBatch:

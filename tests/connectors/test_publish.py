@@ -11,12 +11,10 @@ import grpc
 import pyarrow as pa
 import pytest
 from google.pubsub_v1.types import pubsub as messages_pb
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from connectors.pubsub.channel import open_channel
+from connectors.pubsub.encoding import MESSAGE_SCHEMA
 from connectors.pubsub.publish import Confirmation, Publisher
-from connectors.pubsub.requests import MESSAGE_SCHEMA, encode_requests, message_sizes
 from model.errors import MessageRefusedError, PubSubError, PubSubUnavailableError, TopicNotFoundError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, Message
 
@@ -127,36 +125,6 @@ def test_a_request_holds_a_thousand_messages_and_ten_megabytes_at_most(
 
     assert sorted(len(r.messages) for r in scripted.requests) == [1, 3, 3, 500, 1000, 1000]
     assert all(r.ByteSize() <= MAX_PUBLISH_REQUEST_BYTES for r in scripted.requests)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.builds(
-            Message,
-            data=st.binary(max_size=300),
-            attributes=st.dictionaries(
-                st.text(min_size=1, max_size=200), st.text(min_size=1, max_size=200), max_size=4
-            ),
-            ordering_key=st.text(max_size=150),
-        ),
-        min_size=1,
-        max_size=30,
-    ),
-    st.integers(0, 29),
-)
-def test_the_size_of_a_message_is_known_before_it_is_encoded(messages: list[Message], skipped: int) -> None:
-    rows = batch(messages).slice(min(skipped, len(messages) - 1))
-
-    (request,) = encode_requests(rows, TOPIC)
-
-    decoded = messages_pb.PublishRequest.pb().FromString(request.body)
-    exact = [1 + _varint_size(m.ByteSize()) + m.ByteSize() for m in decoded.messages]
-    assert list(message_sizes(rows)) == exact
-
-
-def _varint_size(number: int) -> int:
-    return max(1, (number.bit_length() + 6) // 7)
 
 
 def test_a_lost_answer_is_asked_for_again_and_counted(publisher: Publisher, scripted: Scripted) -> None:
