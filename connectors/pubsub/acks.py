@@ -7,8 +7,8 @@ from typing import Any, Final
 import grpc
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from connectors.pubsub.encoding import encode_fields, ends_of
 from connectors.pubsub.errors import error_from, read_refused_ack_ids
 from connectors.wire import bytes_field, varint
 from model.errors import PubSubError
@@ -46,7 +46,7 @@ def acknowledge_each(channel: grpc.Channel, held: Iterable[Held]) -> Iterator[An
     One subscription's failure keeps no other's ids from being acknowledged. Nothing is sent that is not asked
     for: go through all answers.
     """
-    return _send(channel, _ACKNOWLEDGE, _requests(held, b"", field=2))
+    return _send(channel, _ACKNOWLEDGE, _requests(((path, ack_ids, b"") for path, ack_ids in held), field=2))
 
 
 def extend_leases(channel: grpc.Channel, subscription_path: str, ack_ids: pa.Array, seconds: int) -> None:
@@ -60,15 +60,8 @@ def extend_leases(channel: grpc.Channel, subscription_path: str, ack_ids: pa.Arr
 
 def extend_each(channel: grpc.Channel, held: Iterable[tuple[str, pa.Array, int]]) -> Iterator[Answer]:
     """Extend the leases of many subscriptions, each by its own seconds, as :func:`acknowledge_each` does."""
-    return _send(
-        channel,
-        _MODIFY_ACK_DEADLINE,
-        (
-            request
-            for path, ack_ids, seconds in held
-            for request in _requests([(path, ack_ids)], b"\x18" + varint(seconds), field=4)
-        ),
-    )
+    parts = ((path, ack_ids, b"\x18" + varint(seconds)) for path, ack_ids, seconds in held)
+    return _send(channel, _MODIFY_ACK_DEADLINE, _requests(parts, field=4))
 
 
 def _raise_first(answers: Iterable[Answer]) -> None:
@@ -77,26 +70,25 @@ def _raise_first(answers: Iterable[Answer]) -> None:
         raise errors[0]
 
 
-def _requests(held: Iterable[Held], more: bytes, field: int) -> Iterator[tuple[str, bytes]]:
-    for path, ack_ids in held:
+def _requests(held: Iterable[tuple[str, pa.Array, bytes]], field: int) -> Iterator[tuple[str, bytes]]:
+    """Yield requests of a size that Pub/Sub takes: subscription, what goes with it, and the ids as ``field``.
+
+    All ids are encoded at once: many subscriptions with a few each would else be many small arrays.
+    """
+    parts = [(path, ack_ids, more) for path, ack_ids, more in held if len(ack_ids)]
+    if not parts:
+        return
+    encoded = encode_fields(field, pa.concat_arrays([ack_ids for _, ack_ids, _ in parts]))
+    content, ends = memoryview(encoded.buffers()[2]), ends_of(encoded)
+    start = 0
+    for path, ack_ids, more in parts:
         head = bytes_field(1, path.encode()) + more
-        for ids in _encoded_ids(ack_ids, field):
-            yield path, head + ids
-
-
-def _encoded_ids(ack_ids: pa.Array, field: int) -> Iterator[bytes]:
-    """Yield the ids as repeated string fields, each piece below the limit; their order is not kept."""
-    lengths = pc.binary_length(ack_ids).to_numpy(zero_copy_only=False)
-    for length in np.unique(lengths):
-        same = ack_ids.filter(pa.array(lengths == length))
-        prefix = bytes([field << 3 | 2]) + varint(int(length))
-        joined = pc.binary_join_element_wise(pa.scalar(prefix), same.cast(pa.binary()), pa.scalar(b""))
-        stride = len(prefix) + int(length)
-        start = np.frombuffer(joined.buffers()[1], dtype=np.int32)[joined.offset]
-        encoded = memoryview(joined.buffers()[2])[start : start + stride * len(joined)]
-        step = stride * max(1, MAX_ACK_REQUEST_BYTES // stride)
-        for at in range(0, len(encoded), step):
-            yield bytes(encoded[at : at + step])
+        end = start + len(ack_ids)
+        while start < end:
+            fitting = int(np.searchsorted(ends, int(ends[start]) + MAX_ACK_REQUEST_BYTES, side="right")) - 1
+            stop = max(start + 1, min(end, fitting))
+            yield path, b"".join((head, content[ends[start] : ends[stop]]))
+            start = stop
 
 
 def _send(channel: grpc.Channel, method: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:

@@ -53,6 +53,11 @@ def encode_attributes(attributes: Iterable[tuple[str, str]]) -> bytes:
     return b"".join(bytes_field(2, entry) for entry in entries)
 
 
+def encode_fields(number: int, values: pa.Array) -> pa.Array:
+    """Return each value, text or bytes, as field ``number`` of a message, in one buffer without gaps."""
+    return _join(*_field(number << 3 | 2, values))
+
+
 def encode_messages(batch: pa.RecordBatch, added: bytes = b"") -> pa.Array:
     """Return each row of ``batch`` as its field of a PublishRequest, in one buffer without gaps.
 

@@ -35,6 +35,11 @@ _CANCEL_SECONDS: Final = 0.5
 _LONGEST_PULL_SECONDS: Final = 30.0
 # With more subscriptions than Pulls in flight, those that have nothing make room for others.
 _SHORT_PULL_SECONDS: Final = 3.0
+# A Pull or an Acknowledge costs some tenths of a millisecond whatever it carries, so a process with many
+# subscriptions asks each of them less often, and makes larger batches.
+_PULLS_PER_SECOND: Final = 200
+_SUBSCRIPTIONS_PER_SECOND: Final = 100
+_LONGEST_STRETCH_SECONDS: Final = 5.0
 # Pub/Sub ends a response of large messages near 10 MB.
 _FULL_RESPONSE_BYTES: Final = 8 * 1000 * 1000
 
@@ -80,7 +85,7 @@ class _Lane:
     call: Any
     allowed: int = 1
     in_flight: int = 0
-    retry_at: float = 0.0
+    ask_at: float = 0.0
     failures: int = 0
 
 
@@ -89,8 +94,8 @@ class PullLimits:
     """When a batch ends: nothing for ``idle_seconds``, else ``linger_seconds`` after the first message.
 
     While every subscription's Pulls come back full there is a backlog, and the batch goes on until
-    ``backlog_seconds``: a larger batch costs less a message. ``max_bytes`` ends it in any case, give or take
-    the Pulls in flight.
+    ``backlog_seconds``: a larger batch costs less a message. So does one of many subscriptions, which lasts a
+    second for each hundred, up to five. ``max_bytes`` ends it in any case, give or take the Pulls in flight.
     """
 
     idle_seconds: float
@@ -139,22 +144,28 @@ class Puller:
         with self._lock:
             self._give_back()
 
-    def _send_more(self, waiting: deque[_Lane]) -> None:
-        """Send the Pulls of the lanes that wait, in turn, as far as there is room; the others go on waiting."""
+    def _send_more(self, waiting: deque[_Lane]) -> float:
+        """Send the Pulls of the lanes that wait, in turn, as far as there is room; the others go on waiting.
+
+        Return for how many seconds there is nothing more to send, if no answer makes room.
+        """
         now = time.monotonic()
+        soonest = now + _POLL_SECONDS
         seconds = _LONGEST_PULL_SECONDS if len(self._lanes) <= MAX_IN_FLIGHT else _SHORT_PULL_SECONDS
         for _ in range(len(waiting)):
             if len(self._flying) >= MAX_IN_FLIGHT:
-                return
+                break
             lane = waiting.popleft()
-            if now < lane.retry_at:
+            if now < lane.ask_at:
                 waiting.append(lane)
+                soonest = min(soonest, lane.ask_at)
                 continue
             while lane.in_flight < lane.allowed:
                 future = lane.call.future(lane.request, timeout=seconds)
                 lane.in_flight += 1
                 self._flying.add(future)
                 future.add_done_callback(partial(self._answer, lane))
+        return soonest - now
 
     def _answer(self, lane: _Lane, future: Any) -> None:
         self._answers.put((lane, future))
@@ -217,11 +228,14 @@ class BatchPull:
 
     def pull(self, limits: PullLimits, is_stopping: Callable[[], bool]) -> Iterator[PulledBatch]:
         """Yield batches as they arrive until ``limits`` or ``is_stopping`` end it."""
+        stretch_seconds = min(len(self._lanes) / _SUBSCRIPTIONS_PER_SECOND, _LONGEST_STRETCH_SECONDS)
+        linger_seconds = max(limits.linger_seconds, stretch_seconds)
+        backlog_seconds = max(limits.backlog_seconds, stretch_seconds)
         ends_at = time.monotonic() + limits.idle_seconds
         first_at: float | None = None
         while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
-            self._puller._send_more(self._waiting)  # noqa: SLF001 the two are one thing with two lifetimes
-            answer = self._puller._receive(_POLL_SECONDS)  # noqa: SLF001
+            wait_seconds = self._puller._send_more(self._waiting)  # noqa: SLF001 - one thing with two lifetimes
+            answer = self._puller._receive(wait_seconds)  # noqa: SLF001
             batch = None if answer is None else self._take(*answer)
             # A backlog is over when nothing comes at once any more.
             is_backlog = batch is not None and batch.is_full
@@ -229,7 +243,7 @@ class BatchPull:
                 first_at = first_at or time.monotonic()
                 yield batch
             if first_at is not None:
-                ends_at = first_at + (limits.backlog_seconds if is_backlog else limits.linger_seconds)
+                ends_at = first_at + (backlog_seconds if is_backlog else linger_seconds)
             self.extend_leases()
         if is_stopping():
             self._puller.give_back()
@@ -263,7 +277,7 @@ class BatchPull:
             if isinstance(exc, grpc.RpcError) and exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 return None
             lane.failures += 1
-            lane.retry_at = time.monotonic() + min(5.0, 0.05 * 2**lane.failures)
+            lane.ask_at = time.monotonic() + min(5.0, 0.05 * 2**lane.failures)
             if isinstance(exc, grpc.RpcError):
                 self.faults[lane.target.subscription] = error_from(
                     exc, f"Pull from subscription {lane.target.subscription}"
@@ -275,7 +289,11 @@ class BatchPull:
         rows = decode_pull_response(response)
         self.received_bytes += len(response)
         batch = PulledBatch(lane.target, rows, is_full=_is_full(rows))
-        lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION) if batch.is_full else 1
+        if batch.is_full:
+            lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION)
+        else:
+            lane.allowed = 1
+            lane.ask_at = time.monotonic() + len(self._lanes) / _PULLS_PER_SECOND
         seconds = lane.target.ack_deadline_seconds
         if not self._ack_ids:
             self._extended_at, self._shortest_seconds = time.monotonic(), seconds

@@ -1,10 +1,12 @@
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 import pytest
+from google.pubsub_v1 import types
 
 from connectors.pubsub import pull as pull_module
 from connectors.pubsub.acks import acknowledge, extend_leases
@@ -88,6 +90,37 @@ def test_many_subscriptions_are_pulled_side_by_side(pubsub):
     puller, table = pull(pubsub, *targets)
     assert sorted(int(row["data"]) for row in table.to_pylist()) == list(range(20))
     assert puller.faults == {}
+
+
+class OneEach:
+    """A channel whose every Pull brings one message at once."""
+
+    def __init__(self) -> None:
+        self.pulls = 0
+        received = types.ReceivedMessage.pb()(
+            ack_id="a", message=types.PubsubMessage.pb()(data=b"x", message_id="1")
+        )
+        self._response = types.PullResponse.pb()(received_messages=[received]).SerializeToString()
+
+    def unary_unary(self, *_, **__):
+        return self
+
+    def future(self, *_, **__):
+        self.pulls += 1
+        future = Future()
+        future.set_result(self._response)
+        return future
+
+
+def test_a_batch_of_many_subscriptions_lasts_longer_and_asks_each_less_often():
+    channel = OneEach()
+    targets = [PullTarget(f"path-{number}", f"sub-{number}", "orders", 10) for number in range(40)]
+    began = time.monotonic()
+    batches = list(Puller(lambda: channel).start_batch(targets).pull(PullLimits(1, 0, 0, 10**9), lambda: False))
+    assert time.monotonic() - began >= 40 / 100
+    assert {batch.target for batch in batches} == set(targets)
+    # At once, after 0.2 s, and at the end perhaps: without a rest they would be thousands.
+    assert 40 <= channel.pulls <= 3 * 40
 
 
 def test_a_subscription_that_is_gone_is_named_and_the_others_go_on(pubsub, target):
