@@ -1,5 +1,6 @@
 """google.pubsub.v1.Publisher over gRPC."""
 
+import threading
 from typing import Any, Final
 
 import grpc
@@ -19,6 +20,9 @@ class PublisherService:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
+        # Requests that are taken apart side by side take the interpreter from each other: one at a time costs a
+        # tenth less, and the next one is while this one is written.
+        self._parsing = threading.Lock()
 
     def handler(self) -> Handler:
         """Return what a gRPC server takes; methods that are not in it are UNIMPLEMENTED."""
@@ -37,7 +41,8 @@ class PublisherService:
 
     def publish(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
         """Store a PublishRequest's messages and return their ids; after that a kill -9 loses none of them."""
-        name, bodies = parse_publish(request)
+        with self._parsing:
+            name, bodies = parse_publish(request)
         return build_publish_response(self._resources.publish(name, bodies), len(bodies))
 
     def _get_topic(self, request: Any) -> Any:
