@@ -14,7 +14,7 @@ from backfill.pace import Turn
 from backfill.selection import read_slice, render_time
 from backfill.tagging import Target, common_attributes, tag_messages
 from backfill.work import Chain, Piece
-from connectors.pubsub.channel import open_channel
+from connectors.pubsub.channel import process_channel
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, Refusal
 from connectors.worker import freeze_loaded
 from jobs.folder import JobFolder
@@ -55,20 +55,19 @@ def publish_chains(
     """
     freeze_loaded()
     job_folder = JobFolder(folder)
-    with open_channel(target.emulator_host) as channel:
-        publisher = Publisher(channel, target.topic_path)
-        for batch in batches:
-            for place in batch.column("id").to_pylist():
-                try:
-                    ends = list(_publish_chain(publisher, job_folder, epoch, target, chains[place], max_failed))
-                except FolderUnavailableError:
-                    # Another try of the task may find it well again.
-                    raise
-                except RefeedError as exc:
-                    job_folder.write_fault(epoch, exc.code, exc.message)
-                    return
-                rows = [{field.name: getattr(end, field.name) for field in CHECKPOINT_SCHEMA} for end in ends]
-                yield pa.RecordBatch.from_pylist(rows, schema=CHECKPOINT_SCHEMA)
+    publisher = Publisher(process_channel(target.emulator_host), target.topic_path)
+    for batch in batches:
+        for place in batch.column("id").to_pylist():
+            try:
+                ends = list(_publish_chain(publisher, job_folder, epoch, target, chains[place], max_failed))
+            except FolderUnavailableError:
+                # Another try of the task may find it well again.
+                raise
+            except RefeedError as exc:
+                job_folder.write_fault(epoch, exc.code, exc.message)
+                return
+            rows = [{field.name: getattr(end, field.name) for field in CHECKPOINT_SCHEMA} for end in ends]
+            yield pa.RecordBatch.from_pylist(rows, schema=CHECKPOINT_SCHEMA)
 
 
 def _publish_chain(  # noqa: PLR0917

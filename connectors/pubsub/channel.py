@@ -1,5 +1,6 @@
 """Channels to Pub/Sub: where it is, who asks, and how large an answer may be."""
 
+import functools
 from typing import Final
 
 import grpc
@@ -55,3 +56,16 @@ def open_channel(emulator_host: str | None) -> grpc.Channel:
         credentials, google.auth.transport.requests.Request(), _ENDPOINT, options=_CHANNEL_OPTIONS
     )
     return channel
+
+
+@functools.cache
+def process_channel(emulator_host: str | None) -> grpc.Channel:
+    """Return the one channel that this process keeps, for tasks that follow each other; nobody closes it.
+
+    A channel of its own would cost each task the way there and back for the connection, and some more until the
+    server has learnt how much may be under way.
+
+    Raises:
+        PubSubCredentialsError: there are none.
+    """
+    return open_channel(emulator_host)
