@@ -75,6 +75,9 @@ def encode_messages(batch: pa.RecordBatch, added: bytes = b"") -> pa.Array:
 
 def ends_of(texts: pa.Array) -> npt.NDArray[np.int32]:
     """Return where each element of a binary array begins in its buffer, and where the last one ends."""
+    if not len(texts):
+        # Arrow leaves it open whether an array of nothing has a buffer.
+        return np.zeros(1, np.int32)
     return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
 
 
