@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Protocol
 from fastapi import Depends, Header, Path, Request, Response
 
 from api.auth import StandingCaller, current_principal, standing_caller
+from api.bulkhead import Bulkhead
 from api.errors import PROBLEM_TYPE
 from api.schemas_backfills import EXAMPLE_ID
 from backfill.service import BackfillService
@@ -32,6 +33,12 @@ def backfill_service(request: Request) -> BackfillService:
     """Return the service that the app was opened with; a FastAPI dependency."""
     service: BackfillService = request.app.state.service
     return service
+
+
+def slow_calls(request: Request) -> Bulkhead:
+    """Return what bounds the calls that run queries; a FastAPI dependency."""
+    found: Bulkhead = request.app.state.slow_calls
+    return found
 
 
 def stopping_of(request: Request) -> Callable[[], bool]:
@@ -91,6 +98,7 @@ def expected_versions(
 
 
 Service = Annotated[BackfillService, Depends(backfill_service)]
+SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.
 Standing = Annotated[StandingCaller, Depends(standing_caller)]

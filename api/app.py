@@ -8,16 +8,19 @@ from importlib.metadata import version
 from typing import Final
 
 import structlog
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 
 from api.audit import AuditLog, AuditTrail
 from api.auth import Admission, Gatekeeper
 from api.body import BodyLimit, HeadLimit
+from api.bulkhead import Bulkhead
 from api.deadline import AnswerLimit
 from api.errors import install_problem_handlers
 from api.headers import SafeHeaders
 from api.metrics import AnswerCounter, Metrics
 from api.openapi import install_openapi
+from api.readiness import Readiness
 from api.routes import router
 from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
@@ -67,6 +70,9 @@ def create_app(
             app.state.service = backfills
             app.state.merges = merges
             _open_doors(app, settings, stack)
+            app.state.readiness = Readiness(backfills.check_readiness)
+            # Of its own: the probe is answered while every other thread waits for a query.
+            app.state.readiness_threads = CapacityLimiter(1)
             app.state.starting = {"spark": "Spark is starting."}
             backfills.start()
             merges.start()
@@ -87,6 +93,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.metrics = Metrics(lambda: app.state.store)
+    app.state.slow_calls = Bulkhead()
     # The last one added is the first that a request meets.
     app.add_middleware(AnswerLimit, seconds=settings.answer_timeout_seconds)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)

@@ -12,13 +12,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import answer_error
 from api.limits import TokenBuckets
-from api.origin import find_foreign
+from api.origin import find_foreign, find_proxy
 from connectors.oidc.jwks import SigningKeys
 from connectors.oidc.tokens import TokenVerifier
 from jobs.keys import KEY_MARK, Keyring
 from model.errors import (
     ForbiddenError,
     IdentityUnavailableError,
+    ProxyWithoutKeyError,
     RateLimitedError,
     RefeedError,
     UnauthenticatedError,
@@ -69,16 +70,17 @@ class Gatekeeper:
 
         Raises:
             ForbiddenError: there are no keys, and it is not this machine's own program that calls.
+            ProxyWithoutKeyError: there are no keys, and a proxy passed the call on, from whoever that is.
             UnauthenticatedError: nobody that is known.
             RateLimitedError: they called too often, or failed too often to say who they are.
             IdentityUnavailableError: the issuer's keys can't be had, so a token can't be judged.
         """
         if self.is_open():
-            problem = find_foreign(request.scope)
-            if problem is not None:
+            refusal = _refuse_stranger(request.scope)
+            if refusal is not None:
                 # A page that calls again and again must not fill the audit log.
                 _take(self._strangers, address_of(request.scope))
-                raise ForbiddenError(problem)
+                raise refusal
             request.state.principal = LOCAL
         elif not is_public(request.scope["path"]):
             request.state.principal = self._authenticate(request)
@@ -228,6 +230,17 @@ def address_of(scope: Scope) -> str:
             return str(address.ipv4_mapped)
         return str(IPv6Address(int(address) >> 64 << 64))
     return str(address)
+
+
+def _refuse_stranger(scope: Scope) -> ForbiddenError | None:
+    """Return why an open deployment does not answer the request, None when it does."""
+    if (sign := find_proxy(scope)) is not None:
+        return ProxyWithoutKeyError(
+            f"A proxy passed this call on ({sign}), and this service has no keys to tell callers apart; make one: "
+            "refeed keys create."
+        )
+    problem = find_foreign(scope)
+    return None if problem is None else ForbiddenError(problem)
 
 
 def _bearer(request: Request) -> str:

@@ -15,7 +15,7 @@ _EVERYWHERE: Final = {
 }
 _WITH_A_CALLER: Final = {
     "401": "The caller is unknown; send a key or token.",
-    "429": "Too many calls; try again after Retry-After.",
+    "429": "Too many calls, or too many plans and look-ups at once; try again after Retry-After.",
     "503": "Something that this needs does not answer; try again after Retry-After.",
 }
 _LATE: Final = {"504": "There is no answer in time; what was asked for may still happen."}

@@ -11,6 +11,23 @@ from model.settings import is_loopback_name
 
 # What a browser says of a request that no page of another origin made.
 _OWN_SITES: Final = ("", "same-origin", "none")
+# RFC 7239, RFC 9110 section 7.6.3, and the X-Forwarded-* family (by prefix) that proxies sent before them.
+_PROXY_HEADERS: Final = ("forwarded", "via", "x-real-ip")
+_PROXY_PREFIX: Final = "x-forwarded-"
+
+
+def find_proxy(scope: Scope) -> str | None:
+    """Return the sign that a proxy passed the request on; None when there is none.
+
+    A proxy on this machine calls from loopback and may name loopback as the Host, so a remote caller looks local.
+    nginx's bare ``proxy_pass`` adds no header at all, but speaks HTTP/1.0 unless ``proxy_http_version`` is set
+    (https://nginx.org/en/docs/http/ngx_http_proxy_module.html). A proxy that speaks HTTP/1.1 and adds nothing
+    can't be told from a local program: that is why ``refeed api`` without keys starts with ``--open`` only.
+    """
+    if scope.get("http_version") == "1.0":
+        return "HTTP/1.0"
+    names = (name.decode("latin-1").lower() for name, _ in scope["headers"])
+    return next((name for name in names if name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIX)), None)
 
 
 def find_foreign(scope: Scope) -> str | None:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from api.answers import Service
 from api.metrics import TEXT_FORMAT
 from api.pages import read_problem_page
 from api.routes_actions import router as actions
@@ -18,8 +18,9 @@ from api.schemas import Health
 router: Final = APIRouter()
 
 
+# Without a thread, so that a service whose threads are all busy is not taken for dead and restarted.
 @router.get("/healthz", operation_id="getHealth", tags=["service"])
-def get_health() -> Health:
+async def get_health() -> Health:
     """Say that the process lives."""
     return Health(status="ok")
 
@@ -30,9 +31,11 @@ def get_health() -> Health:
     tags=["service"],
     responses={503: {"model": Health, "description": "Something is not ready; `problems` says what."}},
 )
-def get_readiness(request: Request, response: Response, service: Service) -> Health:
-    """Say whether a backfill could start now, and if not, why."""
-    problems = {**service.check_readiness(), **request.app.state.starting}
+async def get_readiness(request: Request, response: Response) -> Health:
+    """Say whether a backfill could start now, and if not, why; the answer is at most a few seconds old."""
+    state = request.app.state
+    found = await to_thread.run_sync(state.readiness.problems, limiter=state.readiness_threads)
+    problems = {**found, **state.starting}
     if problems:
         response.status_code = 503
         return Health(status="not_ready", problems=problems)

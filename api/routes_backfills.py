@@ -16,6 +16,7 @@ from api.answers import (
     ExpectedVersions,
     IdempotencyKey,
     Service,
+    SlowCalls,
     created,
     problems,
     shown,
@@ -47,6 +48,7 @@ def plan_backfill(
     body: BackfillPlanRequest,
     service: Service,
     caller: Caller,
+    slow: SlowCalls,
     exact: Annotated[
         bool,
         Query(
@@ -56,7 +58,8 @@ def plan_backfill(
     ] = False,
 ) -> Any:
     """Run the query to say what a backfill would do; nothing is published, and the plan is kept for a while."""
-    return service.plan(_request_of(body), principal=caller, exact=exact)
+    with slow:
+        return service.plan(_request_of(body), principal=caller, exact=exact)
 
 
 @router.post(
@@ -81,6 +84,7 @@ def create_backfill(
     response: Response,
     service: Service,
     caller: Caller,
+    slow: SlowCalls,
     *,
     validate_only: Annotated[bool, Query(description="Answer the plan and create nothing.")] = False,
     idempotency_key: IdempotencyKey = None,
@@ -88,7 +92,8 @@ def create_backfill(
     """Validate the request and launch a backfill of what its query selects."""
     request = _request_of(body)
     if validate_only:
-        plan = PlanOut.model_validate(service.plan(request, principal=caller))
+        with slow:
+            plan = PlanOut.model_validate(service.plan(request, principal=caller))
         return JSONResponse(plan.model_dump(mode="json", by_alias=True))
     found = service.create(request, principal=caller, idempotency_key=idempotency_key)
     return created(found, f"/backfills/{found.id}", response)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from pydantic import AwareDatetime
 
-from api.answers import Caller, Service, problems
+from api.answers import Caller, Service, SlowCalls, problems
 from api.schemas_catalog import HistogramOut, StreamsOut, TopicsOut
 from backfill.catalog import Step
 
@@ -21,9 +21,10 @@ _QUERY: Final = "A parameter is not valid, or counting took too much; `errors` h
     response_model=TopicsOut,
     responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
-def list_topics(service: Service, caller: Caller) -> Any:
+def list_topics(service: Service, caller: Caller, slow: SlowCalls) -> Any:
     """List topics: whether they are backed up, how fresh that is, how far behind, and how much came in lately."""
-    return {"topics": [topic.to_json() for topic in service.list_topics(principal=caller)]}
+    with slow:
+        return {"topics": [topic.to_json() for topic in service.list_topics(principal=caller)]}
 
 
 @router.get(
@@ -36,6 +37,7 @@ def get_topic_histogram(
     topic: Annotated[str, Path(description="A topic's id.", examples=["orders"])],
     service: Service,
     caller: Caller,
+    slow: SlowCalls,
     *,
     start: Annotated[
         AwareDatetime | None,
@@ -45,7 +47,8 @@ def get_topic_histogram(
     step: Annotated[Step, Query(description="Width of a bucket.")] = "hour",
 ) -> Any:
     """Count a topic's archived messages by hour or day of their ingestion: where there is something to replay."""
-    return service.histogram(topic, principal=caller, step=step, start=start, end=end).to_json()
+    with slow:
+        return service.histogram(topic, principal=caller, step=step, start=start, end=end).to_json()
 
 
 @router.get(
@@ -54,6 +57,7 @@ def get_topic_histogram(
     response_model=StreamsOut,
     responses=problems(s502=_FAILED),
 )
-def list_streams(service: Service, caller: Caller) -> Any:
+def list_streams(service: Service, caller: Caller, slow: SlowCalls) -> Any:
     """List the streams of this home: state, lag and rates."""
-    return {"streams": [stream.to_json() for stream in service.list_streams(principal=caller)]}
+    with slow:
+        return {"streams": [stream.to_json() for stream in service.list_streams(principal=caller)]}

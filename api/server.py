@@ -27,17 +27,28 @@ _BAD_REQUEST: Final = 400
 _HEAD_TOO_LARGE: Final = 431
 
 
-def check_host(host: str, *, is_open: bool) -> None:
-    """Raise unless the service may listen there: one without keys and without an issuer on loopback alone.
+def check_admission(host: str, *, has_callers: bool, is_open: bool) -> None:
+    """Raise unless somebody decides who may call: keys or an issuer, or a person who said ``--open``.
+
+    ``has_callers`` says whether there is a key or an issuer. Without either, ``--open`` serves this machine's
+    programs, on loopback alone.
 
     Raises:
-        SettingsError: it may not; the message says how to change that.
+        SettingsError: nobody decides; the message says how to change that.
     """
-    if is_open and not is_loopback_name(host):
+    if has_callers:
+        return
+    if not is_loopback_name(host):
         raise SettingsError(
             f"--host {host} would let anybody who reaches this machine replay messages: the service has no key. "
             "Make one with 'refeed keys create', or set REFEED_OIDC_ISSUER; without either it listens on "
             "127.0.0.1 only."
+        )
+    if not is_open:
+        raise SettingsError(
+            "The service has no key, so it can't tell callers apart. Make one with 'refeed keys create', or set "
+            "REFEED_OIDC_ISSUER. Where every program of this machine may replay messages and no proxy stands in "
+            "front, 'refeed api --open' answers to all of them."
         )
 
 

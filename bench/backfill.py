@@ -96,7 +96,7 @@ class Place:
         port = free_port()
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
         environment = self._environment | {"REFEED_RATE_LIMIT_PER_MINUTE": "1000000"}
-        command = [sys.executable, "-m", "cli.main", "api", "--port", str(port)]
+        command = [sys.executable, "-m", "cli.main", "api", "--open", "--port", str(port)]
         self._api = children.start(Child("api", command, environment=environment, log=folder / "api.log"))
         self._api.wait_until(self._answers, seconds=120, what="answered")
 

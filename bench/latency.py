@@ -117,7 +117,9 @@ class Place:
 
     def start_api(self) -> Child:
         """Start the API and return as soon as it answers; Spark is not there yet."""
-        api = self._start("api", [sys.executable, "-m", "cli.main", "api", "--port", str(self._api_port)])
+        api = self._start(
+            "api", [sys.executable, "-m", "cli.main", "api", "--open", "--port", str(self._api_port)]
+        )
         api.wait_until(self._answers, seconds=60, what="answered")
         return api
 

@@ -37,8 +37,12 @@ def api(
         bool,
         typer.Option("--interrupt-at-exit", help="At the end interrupt running backfills; else they go on alone."),
     ] = False,
+    is_open: Annotated[
+        bool,
+        typer.Option("--open", help="Without a key or an issuer: answer to every program of this machine."),
+    ] = False,
 ) -> None:
-    """Run the HTTP API until Ctrl-C; /docs describes it. Without keys it listens on 127.0.0.1 alone."""
+    """Run the HTTP API until Ctrl-C; /docs describes it. It needs a key, an issuer, or --open."""
     from backfill.opening import open_backfills
     from pipeline.staged import StagedTopics
 
@@ -46,7 +50,7 @@ def api(
     configure_logging()
     # By name: the terminal and the API are siblings, and only here does a process become the other one.
     server = import_module("api.server")
-    server.check_host(host, is_open=_is_open(settings))
+    server.check_admission(host, has_callers=_has_callers(settings), is_open=is_open)
     check_port_free(port, "--port")
     # Opened here, so that what is missing is said as every other error is and not as a server's traceback.
     service = open_backfills(settings, staging_of=StagedTopics(settings))
@@ -54,14 +58,14 @@ def api(
     server.serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
 
 
-def _is_open(settings: Settings) -> bool:
-    """Say whether there is neither an issuer nor a key, so that nobody can be told from anybody else."""
+def _has_callers(settings: Settings) -> bool:
+    """Say whether there is an issuer or ever was a key, so that callers can be told apart."""
     from jobs.keys import Keyring
     from jobs.store import open_store
 
     store = open_store(settings.job_store)
     try:
-        return settings.oidc_issuer is None and Keyring(store).is_empty()
+        return settings.oidc_issuer is not None or not Keyring(store).is_empty()
     finally:
         store.close()
 

@@ -36,7 +36,7 @@ class Stack:
         self.settings: Settings = read_settings(self.environment)
         self.pubsub = self._child("pubsub", "pubsub", "--port", str(pubsub_port))
         self.backup = self._child("backup", "backup")
-        self.api = self._child("api", "api", "--port", str(api_port), "--interrupt-at-exit")
+        self.api = self._child("api", "api", "--port", str(api_port), "--interrupt-at-exit", "--open")
 
     def start(self, children: Children) -> None:
         """Start all and return once each does its work; ``children`` stops them.

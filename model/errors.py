@@ -364,6 +364,12 @@ class ForbiddenError(RefeedError):
     code = "forbidden"
 
 
+class ProxyWithoutKeyError(ForbiddenError):
+    """A proxy passed the call on, and the service has no keys to tell callers apart."""
+
+    code = "proxy_without_key"
+
+
 class KeyNotFoundError(RefeedError):
     """No such key."""
 
@@ -374,6 +380,12 @@ class RateLimitedError(RefeedError):
     """Too many calls; ``retry_after_seconds`` in the details says when the next one may come."""
 
     code = "rate_limited"
+
+
+class ServiceBusyError(RefeedError):
+    """The service plans and counts for others already; try again in a moment."""
+
+    code = "service_busy"
 
 
 class IdentityUnavailableError(RefeedError):

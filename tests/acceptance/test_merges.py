@@ -37,7 +37,7 @@ class Office:
             # Only what is asked for is merged.
             "REFEED_MERGE_AT": "off",
         }
-        command = [sys.executable, "-m", "cli.main", "api", "--port", str(port), "--interrupt-at-exit"]
+        command = [sys.executable, "-m", "cli.main", "api", "--open", "--port", str(port), "--interrupt-at-exit"]
         self.api = Child("api", command, environment=environment, log=self.home / "logs" / "api.log")
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
         children.start(self.api)

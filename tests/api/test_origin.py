@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from api.origin import find_foreign
+from api.origin import find_foreign, find_proxy
 
 
 def scope_of(client: Any = ("127.0.0.1", 9), method: str = "POST", **headers: str | None) -> dict[str, Any]:
@@ -93,3 +93,24 @@ def test_pages_of_other_origins_are_refused(headers: dict[str, str]) -> None:
 )
 def test_its_own_pages_links_and_programs_are_let_through(method: str, headers: dict[str, str]) -> None:
     assert find_foreign(scope_of(method=method, **headers)) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"forwarded": "for=192.0.2.60;proto=https"},
+        {"x_forwarded_for": "192.0.2.60"},
+        {"x_forwarded_proto": "https"},
+        {"x_forwarded_host": "refeed.shop.example"},
+        {"via": "1.1 caddy"},
+        {"x_real_ip": "192.0.2.60"},
+        {"X_Forwarded_Anything": ""},
+    ],
+)
+def test_what_a_proxy_adds_gives_it_away(headers: dict[str, str]) -> None:
+    assert find_proxy(scope_of(**headers)) is not None
+
+
+def test_http_1_0_gives_a_bare_proxy_away_and_a_local_program_is_none() -> None:
+    assert find_proxy({**scope_of(), "http_version": "1.0"}) == "HTTP/1.0"
+    assert find_proxy({**scope_of(), "http_version": "1.1"}) is None

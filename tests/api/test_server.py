@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from api.server import MAX_HEAD_BYTES, Server, check_host, make_config
+from api.server import MAX_HEAD_BYTES, Server, check_admission, make_config
 from model.errors import SettingsError
 
 
@@ -28,16 +28,18 @@ def split(answer: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_loopback_needs_no_key(host: str) -> None:
-    check_host(host, is_open=True)
+def test_loopback_without_a_key_is_served_only_when_a_person_asks_for_it(host: str) -> None:
+    check_admission(host, has_callers=False, is_open=True)
+    with pytest.raises(SettingsError, match="--open"):
+        check_admission(host, has_callers=False, is_open=False)
 
 
+@pytest.mark.parametrize("is_open", [True, False])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "refeed.example"])
-def test_any_other_address_needs_a_key_or_an_issuer(host: str) -> None:
-    check_host(host, is_open=False)
-    with pytest.raises(SettingsError) as raised:
-        check_host(host, is_open=True)
-    assert "refeed keys create" in raised.value.message
+def test_any_other_address_needs_a_key_or_an_issuer(host: str, is_open: bool) -> None:
+    check_admission(host, has_callers=True, is_open=is_open)
+    with pytest.raises(SettingsError, match="refeed keys create"):
+        check_admission(host, has_callers=False, is_open=is_open)
 
 
 @pytest.mark.parametrize(

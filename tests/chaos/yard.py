@@ -77,7 +77,7 @@ class ChaosYard:
             "pipeline", ["-m", "cli.main", "pipeline", "run"], lambda said: "pipeline_started" in said
         )
         self.api = self._part(
-            "api", ["-m", "cli.main", "api", "--port", str(self.api_port)], lambda _: self._is_answered()
+            "api", ["-m", "cli.main", "api", "--open", "--port", str(self.api_port)], lambda _: self._is_answered()
         )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.api_port}", timeout=30)
         self.journal_disk = SmallDisk(home / "streams" / "backup" / "journal")

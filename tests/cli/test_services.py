@@ -32,7 +32,8 @@ def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:
 def test_a_taken_port_is_said_with_the_way_out(
     refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None, command: str
 ) -> None:
-    result = refeed(command, "--port", str(pubsub_server.port))
+    is_open = ["--open"] if command == "api" else []
+    result = refeed(command, *is_open, "--port", str(pubsub_server.port))
     assert result.code == 1
     assert "port_taken" in result.err
     assert "--port" in result.err
@@ -42,7 +43,7 @@ def test_an_api_without_credentials_says_what_to_do_in_one_line(
     refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet_logging: None
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    result = refeed("api", "--port", str(free_port()))
+    result = refeed("api", "--open", "--port", str(free_port()))
     assert result.code == 1
     assert result.err.startswith("error credentials_missing")
     assert "PUBSUB_EMULATOR_HOST" in result.err
@@ -106,6 +107,15 @@ def test_an_api_without_keys_does_not_listen_for_others(
 ) -> None:
     refused = refeed("api", "--host", host, "--port", "0")
     assert refused.code == 2
+    assert "refeed keys create" in refused.err
+
+
+def test_an_api_without_keys_starts_only_when_a_person_says_so(
+    refeed: Callable[..., Any], quiet_logging: None
+) -> None:
+    refused = refeed("api", "--port", str(free_port()))
+    assert refused.code == 2
+    assert "--open" in refused.err
     assert "refeed keys create" in refused.err
 
 

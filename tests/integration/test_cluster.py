@@ -118,7 +118,7 @@ def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
     yard.pubsub.create_topic("again")
     yard.pubsub.create_subscription("again", "again")
     port = free_port()
-    api = yard.start("api", "api", "--port", str(port))
+    api = yard.start("api", "api", "--open", "--port", str(port))
     api.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), seconds=60, what="begun to listen")
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
         asked = {

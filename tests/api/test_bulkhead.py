@@ -1,0 +1,68 @@
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from api.bulkhead import MAX_SLOW_CALLS, Bulkhead
+from backfill.service import BackfillService
+from model.errors import ServiceBusyError
+
+_REQUEST = {"topic": "orders", "query": "SELECT data, attributes, message_id FROM backup.messages"}
+_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def api(start_api: Callable[..., Any]) -> Any:
+    return start_api()
+
+
+@pytest.fixture
+def slow_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Plans and look-ups that take until the event is set."""
+    release = threading.Event()
+
+    def wait(*_: Any, **__: Any) -> Any:
+        assert release.wait(_SECONDS), "nobody let the plan end"
+        raise ServiceBusyError
+
+    monkeypatch.setattr(BackfillService, "plan", wait)
+    monkeypatch.setattr(BackfillService, "list_topics", wait)
+    yield release
+    release.set()
+
+
+def test_forty_slow_plans_leave_health_cancel_and_lists_to_the_others(
+    api: Any, slow_plans: threading.Event
+) -> None:
+    with ThreadPoolExecutor(50) as pool, api.client() as client:
+        plans = [pool.submit(client.post, "/backfills:plan", json=_REQUEST) for _ in range(45)]
+        topics = [pool.submit(client.get, "/topics") for _ in range(5)]
+        deadline = time.monotonic() + _SECONDS
+        while sum(call.done() for call in [*plans, *topics]) < 50 - MAX_SLOW_CALLS:
+            assert time.monotonic() < deadline, "calls beyond the bound wait instead of being refused"
+            time.sleep(0.01)
+        refused = [call.result() for call in [*plans, *topics] if call.done()]
+        with api.client() as other:
+            meanwhile = {
+                "health": other.get("/healthz").status_code,
+                "list": other.get("/backfills").status_code,
+                "cancel": other.post("/backfills/bf_01ARZ3NDEKTSV4RRFFQ69G5FAV:cancel").status_code,
+            }
+        slow_plans.set()
+    assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(429, "service_busy")}
+    assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
+    assert meanwhile == {"health": 200, "list": 200, "cancel": 404}
+
+
+def test_a_call_that_ended_or_failed_leaves_its_place_to_the_next() -> None:
+    slow = Bulkhead(1)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), slow:
+            _ = 1 // 0
+    with slow, pytest.raises(ServiceBusyError):
+        slow.__enter__()
+    with slow:
+        pass
