@@ -38,7 +38,7 @@ class LogReader:
     @property
     def has_more(self) -> bool:
         """Whether something behind the cursor was not looked at yet."""
-        return self.cursor < self._log.next_seq
+        return self.cursor < self._log.answered_seq
 
     def read(self, count: int) -> Seqs:
         """Move on over at most ``count`` deliverable messages and return their numbers, ascending.
@@ -46,7 +46,7 @@ class LogReader:
         Fewer, or none, may come back when a filter refuses a long stretch; ask again while ``has_more``.
         """
         self.cursor = max(self.cursor, self._acks.acked.floor)
-        end = self._log.next_seq
+        end = self._log.answered_seq
         if self._filter.keys:
             end = self._scan(count, end)
         runs: list[Run] = []

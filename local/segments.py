@@ -41,6 +41,15 @@ def store_error(exc: OSError) -> StatusError:
     return StatusError.unavailable(f"The local server could not write: {exc.strerror}; nothing was stored.")
 
 
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` survive a power cut: a file that was made there, or renamed."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_all(descriptor: int, data: bytes, offset: int) -> None:
     """Write all of ``data`` at ``offset``; write(2) may take a part only."""
     view = memoryview(data)
@@ -164,8 +173,8 @@ class Segment:
             new.extend(old.view()[:kept])
             setattr(self, name, new)
 
-    def append(self, records: bytes, lengths: Sequence[int], publish_time: int, *, fsync: bool) -> None:
-        """Write one publish request's records.
+    def append(self, records: bytes, lengths: Sequence[int], publish_time: int) -> None:
+        """Write one publish request's records; ``flush`` makes them durable.
 
         Raises:
             OSError: the disk did not take it; the segment is as before.
@@ -175,11 +184,7 @@ class Segment:
         entry = struct.pack("<I", zlib.crc32(body[_CHECKED:])) + body[_CHECKED:]
         try:
             write_all(self.fd, records, self.size)
-            if fsync:
-                os.fdatasync(self.fd)
             write_all(self._idx_fd, entry, self._idx_size)
-            if fsync:
-                os.fdatasync(self._idx_fd)
         except OSError:
             # Both are written at known offsets, so that a failed cut is overwritten by the next publish.
             with contextlib.suppress(OSError):
@@ -188,6 +193,28 @@ class Segment:
             raise
         self._idx_size += len(entry)
         self._note(np.array(lengths, dtype=np.int64), publish_time)
+
+    def flush(self) -> None:
+        """Make every record written before this call survive a power cut.
+
+        An entry may reach the disk before its records do; the checksums find that at the next start.
+        """
+        os.fdatasync(self.fd)
+        os.fdatasync(self._idx_fd)
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """The place that ``cut_back`` returns to: entries, bytes of the index."""
+        return len(self._frame_seqs), self._idx_size
+
+    def cut_back(self, mark: tuple[int, int]) -> None:
+        """Forget what was written after ``mark``; a failed cut is overwritten by the next publish."""
+        entries, self._idx_size = mark
+        if entries < len(self._frame_seqs):
+            self._forget_from(entries)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._idx_fd, self._idx_size)
+            os.ftruncate(self.fd, self.size)
 
     def publish_time(self, seq: int) -> int:
         """Return when message ``seq`` was published, in microseconds."""
@@ -219,13 +246,28 @@ class MessageLog:
         self.first_id = first_id
         self._segment_bytes = segment_bytes
         self._fsync = fsync
+        # Held once, never nested, by whoever waits for a flush.
         self._lock = threading.RLock()
         folder.mkdir(parents=True, exist_ok=True)
+        if fsync:
+            sync_folder(folder.parent)
         self._firsts = sorted(int(path.stem) for path in folder.glob("*.idx")) or [0]
         self._loaded: OrderedDict[int, Segment] = OrderedDict()
         self._active = self._open_last()
+        if fsync:
+            sync_folder(folder)
         self._last_time = self._read_last_time()
-        self.next_seq = self._active.first_seq + self._active.count
+        self.next_seq = self._written_seq = self._active.first_seq + self._active.count
+        self._flushed = threading.Condition(self._lock)
+        self._flushed_mark = self._active.mark
+        self._is_flushing = False
+        # Where each failed flush cut the log.
+        self._cuts: list[int] = []
+        self.answered_seq = self.next_seq
+        # The first number of each publish whose answer is under way, ascending, and since when.
+        self._answering: dict[int, float] = {}
+        # Apart from the other lock, which is held over writes: the server's one polling thread takes this one.
+        self._answering_lock = threading.Lock()
 
     @property
     def first_seq(self) -> int:
@@ -242,33 +284,121 @@ class MessageLog:
             return self._active.last_time
         return self._segment(len(self._firsts) - 2).last_time
 
-    def append(self, bodies: Sequence[bytes]) -> int:
+    def append(self, bodies: Sequence[bytes], *, is_answered: bool = True) -> int:
         """Store one publish request's messages and return the first one's number.
+
+        They may be delivered at once, or unless ``is_answered`` after ``release``.
 
         Raises:
             StatusError: RESOURCE_EXHAUSTED or UNAVAILABLE, the disk did not take it; nothing is stored.
         """
         with self._lock:
-            first = self.next_seq
-            # Times never run back, so that a seek to a time is a binary search.
-            publish_time = max(time.time_ns() // 1000, self._last_time)
-            records, lengths = build_records(bodies, self.first_id + first, publish_time)
             try:
-                if self._active.size >= self._segment_bytes:
-                    self._roll(first)
-                self._active.append(records, lengths, publish_time, fsync=self._fsync)
+                while self._active.size >= self._segment_bytes:
+                    self._roll()
+                first = self._written_seq
+                # Times never run back, so that a seek to a time is a binary search.
+                publish_time = max(time.time_ns() // 1000, self._last_time)
+                records, lengths = build_records(bodies, self.first_id + first, publish_time)
+                self._active.append(records, lengths, publish_time)
             except OSError as exc:
                 raise store_error(exc) from exc
             self._last_time = publish_time
-            self.next_seq = first + len(bodies)
+            self._written_seq = end = first + len(bodies)
+            if not is_answered:
+                with self._answering_lock:
+                    self._answering[first] = time.monotonic()
+            if not self._fsync:
+                self._store_to(end)
+                return first
+            cuts = len(self._cuts)
+            try:
+                while self.next_seq < end and len(self._cuts) == cuts:
+                    self._join_flush()
+            except OSError as exc:
+                raise store_error(exc) from exc
+            if len(self._cuts) > cuts and self._cuts[cuts] < end:
+                raise store_error(OSError(errno.EIO, os.strerror(errno.EIO)))
         return first
 
-    def _roll(self, first: int) -> None:
-        segment = Segment(self.folder, first)
+    def _store_to(self, seq: int) -> None:
+        self.next_seq = seq
+        with self._answering_lock:
+            self._update_answered()
+
+    def _update_answered(self) -> None:
+        self.answered_seq = min(next(iter(self._answering), self.next_seq), self.next_seq)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether messages are stored whose publish was not answered yet."""
+        return self.answered_seq < self.next_seq
+
+    def release(self, first_seq: int) -> None:
+        """Let the messages of a publish be delivered, and those after it: the publish was answered.
+
+        Publishes answered out of order are delivered in order.
+        """
+        with self._answering_lock:
+            self._answering.pop(first_seq, None)
+            self._update_answered()
+
+    def release_before(self, moment: float) -> bool:
+        """Release the publishes stored before ``moment`` (monotonic seconds); return whether there were any."""
+        with self._answering_lock:
+            late = [first for first, since in self._answering.items() if since < moment]
+            for first in late:
+                del self._answering[first]
+            self._update_answered()
+        return bool(late)
+
+    def _join_flush(self) -> None:
+        """Wait for the flush under way, or begin one for everybody who waits; the lock is free meanwhile.
+
+        Raises:
+            OSError: the flush failed; what was not durable before it is cut off.
+        """
+        if self._is_flushing:
+            self._flushed.wait()
+            return
+        self._is_flushing = True
+        active, mark, end = self._active, self._active.mark, self._written_seq
+        try:
+            self._lock.release()
+            try:
+                active.flush()
+            finally:
+                self._lock.acquire()
+            self._flushed_mark = mark
+            self._store_to(end)
+        except OSError:
+            self._cut_back()
+            raise
+        finally:
+            self._is_flushing = False
+            self._flushed.notify_all()
+
+    def _cut_back(self) -> None:
+        self._active.cut_back(self._flushed_mark)
+        self._written_seq = self.next_seq
+        self._cuts.append(self.next_seq)
+        with self._answering_lock:
+            for first in [first for first in self._answering if first >= self.next_seq]:
+                del self._answering[first]
+
+    def _roll(self) -> None:
+        """Begin a segment; with ``fsync`` flush the last one first, since a start checks only the newest."""
+        if self.next_seq < self._written_seq:
+            self._join_flush()
+            return
+        segment = Segment(self.folder, self._written_seq)
         segment.open_for_append()
+        if self._fsync:
+            sync_folder(self.folder)
         self._loaded[self._active.first_seq] = self._active
         self._active = segment
-        self._firsts.append(first)
+        self._flushed_mark = segment.mark
+        self._firsts.append(segment.first_seq)
 
     def _segment_of(self, seq: int) -> Segment:
         with self._lock:
@@ -332,7 +462,7 @@ class MessageLog:
             for at in range(len(self._firsts)):
                 segment = self._segment(at)
                 if segment.last_time >= publish_time:
-                    return segment.first_seq_since(publish_time)
+                    return min(segment.first_seq_since(publish_time), self.next_seq)
             return self.next_seq
 
     def delete_before(self, seq: int, publish_time: int | None = None) -> int:

@@ -1,5 +1,9 @@
 import errno
 import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -180,8 +184,126 @@ def test_publish_times_never_run_back_and_lead_to_their_messages(
     assert again.publish_time(8) == 12_000
 
 
-def test_fsync_reaches_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Disk:
+    """Notes how much of a log is durable: what it held when a flush that has ended began."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.flushes = 0
+        self.durable: dict[int, int] = {}
+        self.open = threading.Event()
+        self.open.set()
+        self.fault: OSError | None = None
+        monkeypatch.setattr(segments.os, "fdatasync", self.flush)
+
+    def flush(self, descriptor: int) -> None:
+        number, size = os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size
+        assert self.open.wait(10)
+        if self.fault is not None:
+            raise self.fault
+        self.flushes += 1
+        self.durable[number] = max(size, self.durable.get(number, 0))
+
+    def holds(self, text: str) -> bool:
+        return any(
+            text.encode() in path.read_bytes()[: self.durable.get(path.stat().st_ino, 0)]
+            for path in self.folder.glob("*.log")
+        )
+
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in self.folder.glob("*.log"))
+
+
+def test_publishes_that_wait_for_the_disk_share_one_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    log, disk = MessageLog(tmp_path, FIRST_ID, fsync=True), Disk(tmp_path, monkeypatch)
+    log.append([body("0")])
+    one, flushes = disk.size(), disk.flushes
+    disk.open.clear()
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(log.append, [body(str(n))]) for n in range(1, 9)]
+        wait_until(lambda: disk.size() == 9 * one, "all are written while the first flush is under way")
+        assert not any(answer.done() for answer in answers)
+        assert log.next_seq == log.answered_seq == 1
+        disk.open.set()
+        assert sorted(answer.result() for answer in answers) == list(range(1, 9))
+    # Two files each: a flush for the first one, and one for the seven that came meanwhile.
+    assert disk.flushes - flushes == 4
+
+
+def test_with_fsync_every_answer_follows_a_flush_of_its_bytes_over_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, disk = MessageLog(tmp_path, FIRST_ID, fsync=True, segment_bytes=500), Disk(tmp_path, monkeypatch)
+
+    def publish(name: int) -> None:
+        for n in range(20):
+            text = f"<{name}-{n}>"
+            log.append([body(text)])
+            assert disk.holds(text)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(publish, range(4)))
+    assert len(list(tmp_path.glob("*.log"))) > 5
+    again = MessageLog(tmp_path, FIRST_ID)
+    assert len(set(read(again, *range(80)))) == 80
+
+
+def test_a_flush_that_fails_refuses_all_who_waited_and_leaves_nothing_of_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    log, disk = MessageLog(tmp_path, FIRST_ID, fsync=True), Disk(tmp_path, monkeypatch)
+    log.append([body("kept")])
+    one = disk.size()
+    disk.open.clear()
+    disk.fault = OSError(errno.EIO, "Input/output error")
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(log.append, [body("gone")], is_answered=False) for _ in range(3)]
+        wait_until(lambda: disk.size() == 4 * one, "all are written while the flush is under way")
+        disk.open.set()
+        for answer in answers:
+            with pytest.raises(StatusError, match="could not write"):
+                answer.result()
+    disk.fault = None
+    assert disk.size() == one
+    assert log.append([body("next")]) == 1
+    assert not log.is_answering
+    for each in (log, MessageLog(tmp_path, FIRST_ID)):
+        assert each.next_seq == 2
+        assert read(each, 0, 1) == ["kept", "next"]
+
+
+def test_with_fsync_the_names_of_new_files_are_durable_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(segments.os, "fdatasync", synced.append)
-    MessageLog(tmp_path, FIRST_ID, fsync=True).append([body("a")])
-    assert len(set(synced)) == 2
+    monkeypatch.setattr(segments.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    log = MessageLog(tmp_path / "1", FIRST_ID, fsync=True, segment_bytes=1)
+    outer, inner = tmp_path.stat().st_ino, log.folder.stat().st_ino
+    assert synced == [outer, inner]
+    log.append([body("a")])
+    log.append([body("b")])
+    assert synced == [outer, inner, inner]
+
+
+def test_publishes_answered_out_of_order_are_released_in_order(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID)
+    log.append([body("a")])
+    first = log.append([body("b"), body("c")], is_answered=False)
+    second = log.append([body("d")], is_answered=False)
+    log.append([body("e")])
+    assert (log.next_seq, log.answered_seq, log.is_answering) == (5, 1, True)
+    log.release(second)
+    assert log.answered_seq == 1
+    log.release(first)
+    assert (log.answered_seq, log.is_answering) == (5, False)
+
+
+def test_a_publish_whose_answer_nobody_takes_is_released_after_a_while(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID)
+    log.append([body("a")], is_answered=False)
+    assert not log.release_before(0.0)
+    assert log.answered_seq == 0
+    assert log.release_before(time.monotonic() + 1)
+    assert log.answered_seq == 1
