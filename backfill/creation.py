@@ -28,6 +28,7 @@ from model.message import (
     REPLAY_TAGS,
     TARGET_ATTRIBUTE,
     parse_resource_id,
+    redact_tokens,
     replay_filter,
     replay_token,
 )
@@ -75,8 +76,9 @@ def check_backups(subscriptions: Sequence[SubscriptionInfo], token: str) -> None
     wanted = replay_filter(token)
     for subscription in subscriptions:
         if subscription.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and subscription.filter != wanted:
+            shown = redact_tokens(subscription.filter)
             raise ReplayArchivedError(
-                f"The backup subscription {subscription.id} has the filter {subscription.filter!r}, which lets "
+                f"The backup subscription {subscription.id} has the filter {shown!r}, which lets "
                 "this deployment's replays through: they would be archived again.",
                 subscription=subscription.id,
             )
@@ -258,7 +260,7 @@ def _check_target(name: str, found: Sequence[SubscriptionInfo], request: Backfil
         raise TargetSubscriptionError(f"The filter of {name} can't be read: {exc}", subscription=name) from exc
     if not message_filter.matches({**tags, **request.attributes, TARGET_ATTRIBUTE: name}):
         raise TargetSubscriptionError(
-            f"The filter of {name}, {subscription.filter!r}, does not let messages with "
+            f"The filter of {name}, {redact_tokens(subscription.filter)!r}, does not let messages with "
             f"{TARGET_ATTRIBUTE} = {name!r} through.",
             subscription=name,
         )

@@ -24,6 +24,7 @@ from jobs.folder import JobFolder, Outcome
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import (
     MessagesFailedError,
+    OrderingColumnsError,
     QueryError,
     RowsLeftError,
 )
@@ -90,9 +91,7 @@ def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options
         return _select_from_lake(folder, epoch, query, source, options)
     except QueryError as exc:
         if options.by_key and any(f'"{column}" not found' in exc.message for column in ORDERED_BY):
-            raise QueryError(
-                f"ordering by_key takes a query that gives {', '.join(ORDERED_BY)}: {exc.message}"
-            ) from exc
+            raise OrderingColumnsError from exc
         raise
 
 

@@ -13,7 +13,7 @@ from backfill.selection import render_time
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.pubsub.client import SubscriptionInfo
-from model.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, REPLAY_TAGS
+from model.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, REPLAY_TAGS, redact_tokens
 from sql.validate import ValidatedQuery
 
 MAX_SAMPLES: Final = 10
@@ -135,7 +135,7 @@ def render_subscriptions(target: PlanTarget) -> list[dict[str, Any]]:
     return [
         {
             "name": subscription.id,
-            "filter": subscription.filter,
+            "filter": redact_tokens(subscription.filter),
             "receives_replay": receives_replay(subscription.filter, known),
         }
         for subscription in target.subscriptions

@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from jobs.failure import safe_message
 from jobs.folder import JobFolder, Outcome
 from model.errors import CheckpointCorruptError, QueryStoppedError, RefeedError
 from model.job import JobState
@@ -38,11 +39,13 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
         outcome = Outcome(epoch, JobState.CANCELLED)
     except RefeedError as exc:
         _LOG.exception("failed")
-        outcome = Outcome(epoch, JobState.FAILED, {"code": exc.code, "message": exc.message})
+        error = {"code": exc.code, "message": safe_message(exc.code, exc.message)}
+        outcome = Outcome(epoch, JobState.FAILED, error)
     except Exception as exc:  # noqa: BLE001 - whatever it was, people must learn of it
         _LOG.exception("failed")
-        message = f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc).strip() else 'no message'}"
-        outcome = Outcome(epoch, JobState.FAILED, {"code": "driver_failed", "message": message[:500]})
+        # Its text may quote messages, so that only the log has it.
+        message = f"The driver failed with {type(exc).__name__}; its log says where."
+        outcome = Outcome(epoch, JobState.FAILED, {"code": "driver_failed", "message": message})
     ended.set()
     folder.write_outcome(outcome)
     _LOG.info("ended", state=outcome.state.value)

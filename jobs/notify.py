@@ -11,6 +11,7 @@ from typing import Any, Final
 import httpx
 import structlog
 
+from jobs.failure import fixed_sentence
 from jobs.store import Job, JobStore
 from model.errors import RefeedError
 from model.moment import render_moment
@@ -101,9 +102,14 @@ def describe_end(job: Job) -> dict[str, Any]:
             "selected": job.progress.selected,
             "published": job.progress.published,
             "failed": job.progress.failed,
-            "error": None if job.error is None else {"code": job.error.code, "message": job.error.message},
+            "error": None if job.error is None else _describe_error(job.error.code),
         },
     }
+
+
+def _describe_error(code: str) -> dict[str, str]:
+    """Return the code and its fixed sentence: a webhook leaves the house, so it never quotes a message."""
+    return {"code": code, "message": fixed_sentence(code)}
 
 
 def sign(secret: str, *, message_id: str, at: datetime, body: bytes) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from jobs.failure import fixed_sentence, safe_message
 from jobs.folder import Control, JobFolder, JobFolders, Order, Outcome
 from jobs.following import Followed, WriteFigures
 from jobs.launcher import Launch, Launcher
@@ -318,7 +319,7 @@ class JobSupervisor:
         if job.state is JobState.CANCELLING:
             self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
             return
-        died = _last_words(reason, folder)
+        died = f"{reason} Its log says more." if folder.read_log_tail() else reason
         if self._is_paused(job, folder):
             self._let_go_of_driver(job, died)
         elif job.restarts < len(_RESTART_WAITS_SECONDS):
@@ -380,8 +381,11 @@ class JobSupervisor:
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
         self._fence(job)
-        error = None if outcome.error is None else JobError(**outcome.error)
-        why = None if error is None else error.message
+        error = None
+        if outcome.error is not None:
+            code, message = outcome.error["code"], outcome.error["message"]
+            error = JobError(code, safe_message(code, message))
+        why = None if error is None else f"{error.code}: {fixed_sentence(error.code)}"
         with suppress(*_OVERTAKEN):
             self._store.move(
                 job.id,
@@ -430,9 +434,3 @@ def _control_of(job: Job, order: Order) -> Control:
 
 def _failure(job: Job, exc: RefeedError) -> Outcome:
     return Outcome(job.epoch, JobState.FAILED, {"code": exc.code, "message": exc.message})
-
-
-def _last_words(reason: str, folder: JobFolder) -> str:
-    lines = folder.read_log_tail().splitlines()
-    # Logs are set in columns; a history is not.
-    return reason + (f" Its last line: {' '.join(lines[-1].split())[:300]}" if lines else "")

@@ -220,6 +220,12 @@ class SelectionTooLargeError(QueryError):
     code = "selection_too_large"
 
 
+class OrderingColumnsError(QueryError):
+    """The ordering by_key takes a query that gives ordering_key and publish_time."""
+
+    code = "ordering_columns_missing"
+
+
 class QueryDisagreesError(QueryError):
     """BigQuery understands the query otherwise than the gate; it was not run."""
 

@@ -34,6 +34,8 @@ MAX_ATTRIBUTES: Final = 100
 MAX_ATTRIBUTE_KEY_BYTES: Final = 256
 MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
 
+# A comparison of the replay attribute in a filter (=, !=, hasPrefix), its key quoted or not.
+_TOKEN = re.compile(r'''(attributes\s*\.\s*"?refeed_replay"?\s*(?:!?=|,)\s*)"(?:[^"\\]|\\.)*"''')
 _RESOURCE_ID = re.compile(r"[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}")
 
 
@@ -93,6 +95,18 @@ def replay_filter(token: str) -> str:
         'NOT attributes.refeed_replay = "ab12"'
     """
     return f'NOT attributes.{REPLAY_ATTRIBUTE} = "{token}"'
+
+
+def redact_tokens(filter_text: str) -> str:
+    """Return a subscription's filter as callers may see it: without the tokens that replays are known by.
+
+    Whoever has a topic's token can publish messages that its backup leaves out.
+
+    Example:
+        >>> redact_tokens(replay_filter("ab12"))
+        'NOT attributes.refeed_replay = "<token>"'
+    """
+    return _TOKEN.sub(r'\1"<token>"', filter_text)
 
 
 def backup_subscription_id(topic: str) -> str:

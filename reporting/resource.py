@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
+from jobs.failure import safe_message
 from jobs.store import Job, JobError
 from model.job import JobState
 from model.moment import render_moment
@@ -90,7 +91,7 @@ def describe_report(report: MergeReport) -> dict[str, Any]:
 
 def describe_failure(source: str, code: str, message: str, audits: list[dict[str, Any]]) -> dict[str, Any]:
     """Return why a source was not merged, with the audits that say so if any do."""
-    error = {"code": code, "message": message}
+    error = {"code": code, "message": safe_message(code, message)}
     return {**_waiting(source), "state": "failed", "audits": audits, "error": error}
 
 

@@ -187,6 +187,17 @@ def test_subscriptions_say_whether_a_replay_reaches_them(plan: Callable[..., Pla
     assert codes(plan(RAW, target=PlanTarget("replay", "token", [backup]))) == ["nobody_receives"]
 
 
+def test_a_plan_does_not_show_the_token_that_keeps_a_message_out_of_the_backup(plan: Callable[..., Plan]) -> None:
+    other = 'hasPrefix(attributes."refeed_replay", "s3cret") OR attributes.refeed_replay != "s3cret"'
+    subscriptions = [
+        SubscriptionInfo("refeed-backup.replay", "replay", replay_filter("s3cret"), 60),
+        SubscriptionInfo("own", "replay", other, 60),
+    ]
+    made = plan(RAW, target=PlanTarget("replay", "s3cret", subscriptions)).to_json()
+    assert "s3cret" not in str(made)
+    assert made["subscriptions"][0]["filter"] == 'NOT attributes.refeed_replay = "<token>"'
+
+
 def test_a_plan_names_backfills_under_way(plan: Callable[..., Plan]) -> None:
     made = plan(RAW, overlapping=["bf_1"])
     assert [(w["code"], "bf_1" in w["message"]) for w in made.warnings] == [("backfill_overlaps", True)]

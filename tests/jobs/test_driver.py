@@ -11,7 +11,7 @@ import pytest
 
 from jobs.driver import run_driver
 from jobs.folder import Control, JobFolder, Order, Outcome
-from model.errors import QueryStoppedError, WarehouseError
+from model.errors import QueryStoppedError, StorageFullError, WarehouseError
 from model.job import JobState
 
 
@@ -44,12 +44,20 @@ def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (WarehouseError("The lake is away."), "warehouse_error", "The lake is away."),
-        (ValueError("first line\nsecond line"), "driver_failed", "ValueError: first line"),
-        (ValueError(), "driver_failed", "ValueError: no message"),
+        (StorageFullError("The disk of the spill is full."), "storage_full", "The disk of the spill is full."),
+        (
+            WarehouseError("Value 'card 4111' is no INT64."),
+            "warehouse_error",
+            "The warehouse answered with an error. The job's log has the engine's words.",
+        ),
+        (
+            ValueError("card 4111"),
+            "driver_failed",
+            "The driver failed with ValueError; its log says where.",
+        ),
     ],
 )
-def test_an_error_is_a_failure_with_its_code_and_one_line(
+def test_an_error_is_a_failure_with_its_code_and_a_sentence_that_quotes_no_message(
     folder: JobFolder, error: Exception, code: str, message: str
 ) -> None:
     failed = Outcome(3, JobState.FAILED, {"code": code, "message": message})

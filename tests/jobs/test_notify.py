@@ -90,7 +90,7 @@ def wait_for(is_true: Callable[[], bool], why: str) -> None:
 def ended_job(store: JobStore, job_id: str = "bf_1", state: JobState = JobState.FAILED) -> None:
     request = {"topic": "orders", "query": "SELECT secret", "description": "why", "labels": {"ticket": "42"}}
     store.insert(job_id, "backfill", request, actor="key:ci")
-    error = JobError("driver_died", "It died.") if state is JobState.FAILED else None
+    error = JobError("query_failed", "Could not convert 'secret' to INT64") if state is JobState.FAILED else None
     store.move(job_id, state, actor="driver", error=error)
 
 
@@ -117,7 +117,7 @@ def test_an_end_is_told_once_and_says_what_ended(
     assert said["timestamp"] == said["data"]["finished_at"]
     assert said["data"]["created_by"] == "key:ci"
     assert said["data"]["labels"] == {"ticket": "42"}
-    assert said["data"]["error"] == {"code": "driver_died", "message": "It died."}
+    assert said["data"]["error"] == {"code": "query_failed", "message": "The query failed while it ran."}
     assert b"secret" not in body
 
 

@@ -106,7 +106,7 @@ def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run: Any
     assert outcome.error is not None
     assert outcome.error["code"] == "audit_failed"
     assert "orders: a key is there twice" in outcome.error["message"]
-    assert "visits: OSError: no space left" in outcome.error["message"]
+    assert "visits: The merge failed with OSError" in outcome.error["message"]
     assert states(findings) == {"orders": "failed", "returns": "merged", "visits": "failed"}
     assert findings["orders"]["audits"] == audits
 

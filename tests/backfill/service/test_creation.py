@@ -256,8 +256,9 @@ def test_a_target_whose_backup_would_archive_the_replay_is_refused(
         "refeed-backup.replay", "replay", message_filter='NOT attributes.refeed_replay = "x"'
     )
 
-    with pytest.raises(ReplayArchivedError, match=r"refeed-backup\.replay"):
+    with pytest.raises(ReplayArchivedError, match=r"refeed-backup\.replay") as refused:
         service.create(request_of(), principal=ANN)
+    assert '"x"' not in refused.value.message
 
     pubsub.delete_subscription("refeed-backup.replay")
     pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
