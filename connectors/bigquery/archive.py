@@ -44,7 +44,7 @@ class BigQueryArchive:
         self._settings = settings
         self._clients = Clients(Connection.of(project, settings))
         notes = Notes(self._clients, self.table.companion(ATTEMPTS))
-        self._attempts = Attempts(self._clients, self.table, notes, Committer(self._clients, notes))
+        self._attempts = Attempts(self._clients, self.table, notes, Committer(self._clients))
 
     def another(self) -> "BigQueryArchive":
         """Return another object for the same table, for another thread."""

@@ -123,22 +123,34 @@ class Attempts(Generic[Outcome]):
 
     def _add_note(self, note: Note, ids: pa.Table | None) -> None:
         """Note the attempt; an error that may hide a note is an unknown outcome."""
-        state, appender = self._fences[note.lease]
+        _, appender = self._fences[note.lease]
         before = appender.offset
         try:
-            self._notes.add(appender, note, ids)
+            try:
+                self._append_note(note, ids)
+            except TableNotFoundError:
+                if appender.offset != before:
+                    raise
+                # BigQuery has forgotten the fence, as it does with idle streams.
+                state = self.leases.replace_fence(note.lease)
+                self._fences[note.lease] = (state, StreamAppender(self._clients, state.fence))
+                self._append_note(note, ids)
         except WarehouseUnavailableError as exc:
             raise CommitOutcomeUnknownError(f"Whether the attempt was noted is not known: {exc.message}") from exc
+
+    def _append_note(self, note: Note, ids: pa.Table | None) -> None:
+        state, appender = self._fences[note.lease]
+        try:
+            self._notes.add(appender, note, ids)
+        except WarehouseUnavailableError:
+            raise
         except WarehouseError as exc:
-            # Refused: closed behind us by whoever took over, or forgotten by BigQuery, as idle streams are.
-            if self.leases.epoch(note.lease) != state.epoch:
-                raise LeaseLostError(lease=note.lease) from exc
-            if not isinstance(exc, TableNotFoundError) or appender.offset != before:
+            if self.leases.epoch(note.lease) == state.epoch:
                 raise
-            state = self.leases.replace_fence(note.lease)
-            fresh = StreamAppender(self._clients, state.fence)
-            self._fences[note.lease] = (state, fresh)
-            self._notes.add(fresh, note, ids)
+            # Whoever took over has closed the fence; a try before the refused one may have got through it.
+            if self._notes.find(note.stream, note.attempt) is not None:
+                raise CommitOutcomeUnknownError("The attempt was noted, then the lease was taken over.") from exc
+            raise LeaseLostError(lease=note.lease) from exc
 
     def _settle(self, note: Note) -> Outcome:
         outcome = self._driver.drive(note, seconds=COMMIT_SECONDS)

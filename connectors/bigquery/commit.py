@@ -11,7 +11,7 @@ from google.cloud.bigquery_storage_v1 import types
 
 from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
-from connectors.bigquery.notes import Note, Notes
+from connectors.bigquery.notes import Note
 from connectors.bigquery.query_jobs import begin_query
 from connectors.bigquery.staged import StagedRows, insert_staged
 from connectors.bigquery.tables import DEAD_LETTERS, TableId
@@ -28,8 +28,6 @@ _GONE: Final = frozenset(
 )
 # What a commit is answered with when a stream is committed, expired or unknown; the streams then say which.
 _LOOK_UP: Final = (api.AlreadyExists, api.FailedPrecondition, api.InvalidArgument, api.NotFound)
-# So many ids are looked for; one is proof enough.
-_LOOKED_FOR: Final = 1000
 _QUERY_SECONDS: Final = 120.0
 
 
@@ -38,7 +36,8 @@ def document_of(parts: Sequence[WrittenPart]) -> str:
     tables: dict[str, dict[str, Any]] = {}
     for part in parts:
         for table in part.tables:
-            entry = tables.setdefault(table.table, {"streams": [], "staged": []})
+            entry = tables.setdefault(table.table, {"streams": [], "staged": [], "ingest_times": []})
+            entry["ingest_times"].append(part.ingest_time)
             if table.stream is not None:
                 entry["streams"].append(table.stream)
             if table.staged is not None:
@@ -55,9 +54,8 @@ class Committer:
     BigQuery has dropped its streams uncommitted, a day after they were written, is it abandoned.
     """
 
-    def __init__(self, clients: Clients, notes: Notes) -> None:
+    def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._notes = notes
 
     def drive(self, note: Note, *, seconds: float) -> bool:
         """Commit what ``note`` says and return True; False when its rows are gone and never can be.
@@ -69,11 +67,12 @@ class Committer:
         ends_at = time.monotonic() + seconds
         tables = {TableId.parse(name, ""): entry for name, entry in json.loads(note.document).items()}
         for table, entry in tables.items():
-            # The archive comes last: where it is in, the dead letters are.
-            if not self.commit_streams(table, entry["streams"], ends_at):
-                if not self._is_archived(note, [*tables][-1]):
-                    return False
-                break
+            if self.commit_streams(table, entry["streams"], ends_at):
+                continue
+            column = "failed_at" if table.table.endswith(f"_{DEAD_LETTERS}") else "ingest_time"
+            # A note of an earlier Refeed has no times: a message that comes twice is better than one that is lost.
+            if not self.has_rows_of(table, column, entry.get("ingest_times", ()), use="backup"):
+                return False
         failpoint.hit("bigquery.committed")
         for table, entry in tables.items():
             self.insert_large(note, table, entry["staged"], ends_at)
@@ -96,8 +95,11 @@ class Committer:
                 seconds=max(1.0, ends_at - time.monotonic()),
             )
 
-    def has_recent_rows(self, table: TableId, column: str, values: Any, *, use: str) -> bool:
-        """Say whether the table has rows of the last month whose ``column`` is one of ``values``, an array.
+    def has_rows_of(self, table: TableId, column: str, ingest_times: Sequence[str], *, use: str) -> bool:
+        """Say whether the table has rows of an attempt, whose streams are gone, from the last month.
+
+        Each part has a time of its own, to the microsecond, in ``column`` of every row. Message ids would prove
+        nothing: another topic, or an earlier delivery of the same message, may have them.
 
         Raises:
             TableNotFoundError: there is no such table.
@@ -105,12 +107,11 @@ class Committer:
         """
         # Rows in the write buffer have no partition yet, and the table may insist on a filter.
         sql = (
-            f"SELECT COUNT(*) AS found FROM `{table}` WHERE {column} IN UNNEST(@{values.name}) AND "  # noqa: S608
+            f"SELECT COUNT(*) AS found FROM `{table}` WHERE {column} IN UNNEST(@times) AND "  # noqa: S608
             "(_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 31 DAY) OR _PARTITIONTIME IS NULL)"
         )
-        config = bigquery.QueryJobConfig(
-            query_parameters=[values], labels=self._clients.connection.labels_for(use)
-        )
+        times = bigquery.ArrayQueryParameter("times", "TIMESTAMP", list(ingest_times))
+        config = bigquery.QueryJobConfig(query_parameters=[times], labels=self._clients.connection.labels_for(use))
 
         def call() -> bool:
             with our_errors(f"looking for an attempt's rows in {table}", JOB_ROLE):
@@ -165,9 +166,3 @@ class Committer:
             # They are committed all at once, so that the first one speaks for all.
             return True if "commit_time" in found else None
         return True
-
-    def _is_archived(self, note: Note, table: TableId) -> bool:
-        """Look for one of the attempt's messages: its streams are gone, committed or not."""
-        ids = self._notes.read_ids(note).slice(0, _LOOKED_FOR).column("message_id").to_pylist()
-        values = bigquery.ArrayQueryParameter("ids", "STRING", ids)
-        return self.has_recent_rows(table, "message_id", values, use="backup")

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow as pa
-from google.cloud import bigquery
 
 from connectors.bigquery.attempts import Attempts
 from connectors.bigquery.client import Clients, Connection
@@ -38,9 +37,8 @@ class RowCommitter:
     uncommitted, or that somebody deleted, has none of the attempt's rows; the others have theirs.
     """
 
-    def __init__(self, clients: Clients, notes: Notes) -> None:
-        self._clients = clients
-        self._committer = Committer(clients, notes)
+    def __init__(self, clients: Clients) -> None:
+        self._committer = Committer(clients)
 
     def drive(self, note: Note, *, seconds: float) -> frozenset[str]:
         """Commit what ``note`` says and return the full names of the tables that have their rows.
@@ -56,18 +54,17 @@ class RowCommitter:
 
     def _commit(self, note: Note, name: str, entry: Mapping[str, Any], ends_at: float) -> bool:
         table = TableId.parse(name, "")
-        if not self._committer.commit_streams(table, entry["streams"], ends_at):
-            return self._has_rows(table, entry["ingest_times"])
+        is_in = self._committer.commit_streams(table, entry["streams"], ends_at)
+        if not is_in and not self._has_rows(table, entry["ingest_times"]):
+            return False
         # Other tables may be committed already, or not yet.
         failpoint.hit("bigquery.committed")
         self._committer.insert_large(note, table, entry["staged"], ends_at)
         return True
 
     def _has_rows(self, table: TableId, ingest_times: Sequence[str]) -> bool:
-        """Look for the attempt's rows by their time, which each part has for itself, to the microsecond."""
-        values = bigquery.ArrayQueryParameter("times", "TIMESTAMP", list(ingest_times))
         try:
-            return self._committer.has_recent_rows(table, "ingest_time", values, use="pipeline")
+            return self._committer.has_rows_of(table, "ingest_time", ingest_times, use="pipeline")
         except TableNotFoundError:
             return False
 
@@ -97,7 +94,7 @@ class BigQueryRowTables:
         self._anchor = TableId.parse(anchor, project)
         self._clients = Clients(Connection.of(project, settings))
         notes = Notes(self._clients, self._anchor.companion(ATTEMPTS), _IDS_SCHEMA)
-        self._attempts = Attempts(self._clients, self._anchor, notes, RowCommitter(self._clients, notes))
+        self._attempts = Attempts(self._clients, self._anchor, notes, RowCommitter(self._clients))
         # Schemas follow the registry in a thread of their own, beside the one that commits.
         self._schema_clients = Clients(Connection.of(project, settings))
         self._epoch = 0

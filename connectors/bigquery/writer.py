@@ -42,11 +42,15 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """What one task wrote; small, and JSON-ready. ``dead_letters`` of its ``rows`` wait for the dead letters."""
+    """What one task wrote; small, and JSON-ready. ``dead_letters`` of its ``rows`` wait for the dead letters.
+
+    ``ingest_time`` is the same in all of them, ``failed_at`` of a dead letter.
+    """
 
     rows: int
     size_bytes: int
     dead_letters: int
+    ingest_time: str
     tables: tuple[TablePart, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -57,7 +61,7 @@ class WrittenPart:
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the part that :meth:`as_json` described."""
         tables = tuple(map(TablePart.from_json, fields["tables"]))
-        return cls(fields["rows"], fields["size_bytes"], fields["dead_letters"], tables)
+        return cls(fields["rows"], fields["size_bytes"], fields["dead_letters"], fields["ingest_time"], tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,11 @@ class BigQueryWriter:
                 )
             tables += dead_tables
         return WrittenPart(
-            rows=part.rows, size_bytes=part.size_bytes, dead_letters=len(refusals), tables=tuple(tables)
+            rows=part.rows,
+            size_bytes=part.size_bytes,
+            dead_letters=len(refusals),
+            ingest_time=now.isoformat(),
+            tables=tuple(tables),
         )
 
     def drop(self, part: WrittenPart) -> None:

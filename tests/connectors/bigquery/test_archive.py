@@ -3,15 +3,17 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from connectors.bigquery import attempts as attempts_module
+from connectors.bigquery.append import StreamAppender
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.rows import encode_rows
 from model.archive import Attempt
-from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseUnavailableError
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from tests.connectors.bigquery.conftest import NOW
 
 LIMIT = 100_000
@@ -174,6 +176,38 @@ def test_an_idle_streams_fence_that_is_forgotten_is_replaced_and_still_fences(wo
     successor.close()
 
 
+def test_a_note_through_a_new_fence_whose_answer_is_lost_is_an_unknown_outcome(world, monkeypatch):
+    monkeypatch.setattr(attempts_module, "StreamAppender", partial(StreamAppender, seconds=0.2))
+    part = world.write(b"a")
+    world.standin.fault("AppendRows", status="NOT_FOUND", resource="_attempts")
+    # The ids are a request, the note itself is the next one.
+    world.standin.fault("AppendRows", "drop", when="after", skip=1, resource="_attempts")
+    world.standin.fault("AppendRows", skip=2, count=100, resource="_attempts")
+    with pytest.raises(CommitOutcomeUnknownError):
+        world.commit([part], 1, "1")
+    world.standin.clear_faults()
+    world.restart()
+    assert world.archive.settle(world.attempt(1))
+    assert world.ids() == Counter(["1"])
+
+
+def test_a_note_that_got_in_before_the_lease_was_lost_is_an_unknown_outcome(world, monkeypatch):
+    successor = world.archive.another()
+    notes = world.archive._attempts._notes
+    add = notes.add
+
+    def add_then_lose_the_lease(*arguments):
+        add(*arguments)
+        successor.take_lease("l")
+        raise WarehouseError("The stream is finalized.")
+
+    monkeypatch.setattr(notes, "add", add_then_lose_the_lease)
+    with pytest.raises(CommitOutcomeUnknownError, match="taken over"):
+        world.commit([world.write(b"a")], 1, "1")
+    assert world.ids() == Counter(["1"]), "the successor has committed it"
+    successor.close()
+
+
 def test_streams_that_were_dropped_uncommitted_are_abandoned_and_their_messages_new_again(world):
     # "Batch load data using the Storage Write API" (Google): pending streams must be committed within a day.
     part = world.write(b"a")
@@ -187,6 +221,34 @@ def test_streams_that_were_dropped_uncommitted_are_abandoned_and_their_messages_
     assert world.archive.settle(world.attempt(2))
     assert not world.archive.settle(world.attempt(1))
     assert world.ids() == Counter(["1"])
+
+
+@pytest.mark.parametrize("topic", ["orders", "members"])
+def test_a_message_that_was_archived_before_proves_no_commit_of_an_attempt_that_was_dropped(world, topic):
+    """Id 1 is in the archive: of another topic, or of the same message that came again after the window."""
+    first = world.archive.writer().write([(topic, "s", world.messages(b"a"))])
+    world.commit([first], 1, "1")
+    part = world.write(b"a", b"b")
+    for method in ("BatchCommitWriteStreams", "GetWriteStream"):
+        world.standin.fault(method, status="NOT_FOUND")
+    with pytest.raises(WarehouseUnavailableError, match="dropped"):
+        world.commit([part], 2, "1", "2")
+    assert not world.archive.settle(world.attempt(2))
+
+
+def test_a_dropped_attempt_of_dead_letters_alone_is_abandoned_and_a_forgotten_one_is_known_by_them(world):
+    world.standin.fault("AppendRows", "row_errors", rows=[0], message="no good", resource="messages/")
+    world.commit([world.write(b"a")], 1, "1")
+    for method in ("BatchCommitWriteStreams", "GetWriteStream"):
+        world.standin.fault(method, status="NOT_FOUND", count=2)
+    world.restart()
+    assert world.archive.settle(world.attempt(1))
+    world.standin.fault("AppendRows", "row_errors", rows=[0], message="no good", resource="messages/")
+    part = world.write(b"a")
+    for method in ("BatchCommitWriteStreams", "GetWriteStream"):
+        world.standin.fault(method, status="NOT_FOUND")
+    with pytest.raises(WarehouseUnavailableError, match="dropped"):
+        world.commit([part], 2, "1")
 
 
 def test_streams_that_are_forgotten_after_their_commit_are_known_by_their_rows(world):
