@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from jobs.stream.lease import LeaseStore
 from model.archive import Attempt, Change
 from model.settings import Settings
 
@@ -104,7 +105,7 @@ class Archive(Protocol):
     def compact(self, *, max_small_files: int = 0) -> int:
         """Merge small files where there are any, and return how many went away."""
 
-    def leases(self) -> "Leases":
+    def leases(self) -> LeaseStore:
         """Return the leases that lie beside the tables."""
 
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:
@@ -112,19 +113,6 @@ class Archive(Protocol):
 
     def close(self) -> None:
         """End its connections."""
-
-
-class Leases(Protocol):
-    """Where leases are kept: with the tables, so that streams of other homes and machines see them."""
-
-    def read_lease(self, name: str) -> bytes | None:
-        """Return what was written last, None when nothing was."""
-
-    def write_lease(self, name: str, content: bytes) -> None:
-        """Replace what is there, all at once."""
-
-    def take_lease(self, name: str) -> int:
-        """Return a new epoch; commits under an older one are refused from now on."""
 
 
 def open_archive(settings: Settings) -> Archive:

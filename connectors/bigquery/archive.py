@@ -115,9 +115,9 @@ class BigQueryArchive:
         """Return what the lease's holder wrote last, None when nobody did."""
         return self._attempts.leases.read_lease(name)
 
-    def write_lease(self, name: str, content: bytes) -> None:
-        """Replace what the lease's holder wrote."""
-        self._attempts.leases.write_lease(name, content)
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        """Replace what the holder of the lease's ``epoch`` wrote."""
+        self._attempts.leases.write_lease(name, epoch, content)
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that was noted, 0 when there is none."""

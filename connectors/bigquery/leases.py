@@ -48,18 +48,17 @@ class BigQueryLeases:
         state, _ = self._read(name, is_created=False)
         return None if state.holder is None else state.holder.encode()
 
-    def write_lease(self, name: str, content: bytes) -> None:
-        """Replace what the holder wrote; fences that were closed are forgotten.
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        """Replace what the holder of ``epoch`` wrote; fences that taking it closed are forgotten.
 
         Raises:
             LeaseLostError: another stream took the lease.
         """
-        mine = self._taken.get(name)
 
         def change(found: LeaseState) -> LeaseState:
-            if mine is not None and found.epoch != mine.epoch:
+            if found.epoch != epoch:
                 raise LeaseLostError(lease=name)
-            return replace(found, holder=content.decode(), open_fences=() if mine else found.open_fences)
+            return replace(found, holder=content.decode(), open_fences=())
 
         self._change(name, change)
 

@@ -116,9 +116,9 @@ class BigQueryRowTables:
         """Return what the lease's holder wrote last, None when nobody did."""
         return self._attempts.leases.read_lease(name)
 
-    def write_lease(self, name: str, content: bytes) -> None:
-        """Replace what the lease's holder wrote."""
-        self._attempts.leases.write_lease(name, content)
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        """Replace what the holder of the lease's ``epoch`` wrote."""
+        self._attempts.leases.write_lease(name, epoch, content)
 
     def take_lease(self, name: str) -> int:
         """Take the lease and return its new epoch; what its last holder noted is committed first."""

@@ -1,6 +1,9 @@
-"""Leases beside the archive: a small file says who holds one, the Delta log counts how often it was taken."""
+"""Leases beside the archive: a small file for each epoch says who holds one, the Delta log counts the epochs."""
 
+import json
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -8,13 +11,20 @@ import pyarrow.fs as pafs
 
 from connectors.lake.files import sync_file
 from connectors.lake.tables import LakeTable
-from model.errors import WarehouseError
+from model.errors import LeaseLostError, WarehouseError
 
 _FOLDER: Final = "_leases"
+# A file that is listed may be gone when it is opened, because a newer epoch's holder has written its own.
+_MOST_TRIES: Final = 10
 
 
 class LakeLeases:
-    """The leases of one archive, in the folder ``_leases`` of its dataset."""
+    """The leases of one archive, in the folder ``_leases`` of its dataset.
+
+    Files have no compare-and-set, so a holder writes to its epoch's file alone and the highest epoch counts: a
+    stream that slept through the loss of its lease changes nothing by what it writes. A holder deletes the files
+    of older epochs, which do not count beside its own.
+    """
 
     def __init__(self, archive: LakeTable) -> None:
         self._archive = archive
@@ -25,18 +35,28 @@ class LakeLeases:
         self._prefix = table
 
     def read_lease(self, name: str) -> bytes | None:
-        """Return what was written last, None when nothing was."""
-        try:
-            with self._filesystem.open_input_stream(self._path(name)) as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise WarehouseError(f"The lease {name} can't be read: {exc}") from exc
+        """Return what the holder of the highest epoch wrote last, None when nobody did."""
+        for _ in range(_MOST_TRIES):
+            paths = self._list(name)
+            newest = max(paths, default=0)
+            content = self._read(name, paths[newest]) if paths else None
+            if paths and content is None:
+                continue
+            # Refeed wrote one file for all epochs before; such a stream may run still.
+            shared = self._read(name, self._shared_path(name))
+            return shared if shared is not None and (content is None or _epoch(shared) > newest) else content
+        raise WarehouseError(f"The lease {name} is taken by others all the time.")
 
-    def write_lease(self, name: str, content: bytes) -> None:
-        """Replace what is there, all at once."""
-        path = self._path(name)
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        """Replace what the holder of ``epoch`` wrote, all at once.
+
+        Raises:
+            LeaseLostError: another stream has taken the lease; nothing was written, or nothing that counts.
+        """
+        paths = self._list(name)
+        if max(paths, default=0) > epoch:
+            raise LeaseLostError(lease=name)
+        path = f"{self._folder}/{self._prefix}.{name}.epoch-{epoch}.json"
         try:
             self._filesystem.create_dir(self._folder, recursive=True)
             # An object appears whole; a local file is made beside and moved into place.
@@ -47,6 +67,9 @@ class LakeLeases:
             if is_local:
                 sync_file(target)
                 self._filesystem.move(target, path)
+            for older in (paths[number] for number in paths if number < epoch):
+                with suppress(FileNotFoundError):
+                    self._filesystem.delete_file(older)
         except OSError as exc:
             raise WarehouseError(f"The lease {name} can't be written: {exc}") from exc
 
@@ -54,5 +77,27 @@ class LakeLeases:
         """Return a new epoch; commits under an older one are refused from now on."""
         return self._archive.take_lease(name)
 
-    def _path(self, name: str) -> str:
+    def _list(self, name: str) -> dict[int, str]:
+        """Return the lease's files by their epochs."""
+        pattern = re.compile(rf"{re.escape(f'{self._prefix}.{name}')}\.epoch-(\d+)\.json")
+        try:
+            found = self._filesystem.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True))
+        except OSError as exc:
+            raise WarehouseError(f"The leases in {self._folder} can't be listed: {exc}") from exc
+        return {int(match[1]): info.path for info in found if (match := pattern.fullmatch(info.base_name))}
+
+    def _read(self, name: str, path: str) -> bytes | None:
+        try:
+            with self._filesystem.open_input_stream(path) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise WarehouseError(f"The lease {name} can't be read: {exc}") from exc
+
+    def _shared_path(self, name: str) -> str:
         return f"{self._folder}/{self._prefix}.{name}.json"
+
+
+def _epoch(content: bytes) -> int:
+    return int(json.loads(content)["epoch"])

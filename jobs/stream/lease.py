@@ -26,10 +26,10 @@ class LeaseStore(Protocol):
     """Where leases are kept: with the tables, so that streams of other homes and machines see them."""
 
     def read_lease(self, name: str) -> bytes | None:
-        """Return what was written last, None when nothing was."""
+        """Return what the holder of the highest epoch wrote last, None when nobody did."""
 
-    def write_lease(self, name: str, content: bytes) -> None:
-        """Replace what is there, all at once."""
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        """Replace what the holder of ``epoch`` wrote; LeaseLostError says that it is not the highest any more."""
 
     def take_lease(self, name: str) -> int:
         """Return a new epoch; commits under an older one are refused from now on."""
@@ -107,12 +107,16 @@ def hold_lease(store: LeaseStore, name: str, stream: str) -> Iterator[int]:
 
     def write(expires_at: float) -> None:
         holder = Holder(stream, socket.gethostname(), os.getpid(), epoch, expires_at)
-        store.write_lease(name, json.dumps(asdict(holder)).encode())
+        store.write_lease(name, epoch, json.dumps(asdict(holder)).encode())
 
     def renew() -> None:
         while not over.wait(LEASE_SECONDS / 3):
             try:
                 write(time.time() + LEASE_SECONDS)
+            except LeaseLostError:
+                # The next commit ends the stream.
+                _log.error("lease_lost", lease=name)
+                return
             except RefeedError as exc:
                 # A lease that runs out is taken by another stream at worst; the epoch keeps the two apart.
                 _log.warning("lease_not_renewed", lease=name, code=exc.code, error=exc.message)

@@ -9,7 +9,6 @@ import pytest
 
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.files import WrittenFile
-from connectors.lake.leases import LakeLeases
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.errors import LeaseLostError, WarehouseError
 from model.window import Window
@@ -211,14 +210,6 @@ def test_expiring_takes_whole_days_out(archive):
     assert len(read(archive)) == 1
     assert archive.expire(before=date(9999, 1, 1)) == 1
     assert read(archive) == []
-
-
-def test_a_lease_file_is_replaced_whole(archive):
-    leases = LakeLeases(archive)
-    assert leases.read_lease("backup-p") is None
-    leases.write_lease("backup-p", b"one")
-    leases.write_lease("backup-p", b"two")
-    assert LakeLeases(archive.another()).read_lease("backup-p") == b"two"
 
 
 def test_reading_an_archive_that_is_not_there_says_how_to_get_one(tmp_path):

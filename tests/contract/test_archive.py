@@ -197,9 +197,18 @@ def test_a_commit_under_a_lease_that_was_taken_over_is_refused_and_adds_nothing(
 def test_a_lease_says_who_holds_it_to_every_other_home(world):
     leases = world.archive.leases()
     assert leases.read_lease("backup-p") is None
-    leases.take_lease("backup-p")
-    leases.write_lease("backup-p", b'{"one": 1}')
-    leases.write_lease("backup-p", b'{"two": 2}')
+    epoch = leases.take_lease("backup-p")
+    leases.write_lease("backup-p", epoch, b'{"one": 1}')
+    leases.write_lease("backup-p", epoch, b'{"two": 2}')
+    assert world.another().leases().read_lease("backup-p") == b'{"two": 2}'
+
+
+def test_a_lease_that_was_lost_can_be_neither_renewed_nor_given_back(world):
+    sleeper, successor = world.archive.leases(), world.another().leases()
+    old, new = sleeper.take_lease("backup-p"), successor.take_lease("backup-p")
+    successor.write_lease("backup-p", new, b'{"two": 2}')
+    with pytest.raises(LeaseLostError):
+        sleeper.write_lease("backup-p", old, b'{"one": 1}')
     assert world.another().leases().read_lease("backup-p") == b'{"two": 2}'
 
 

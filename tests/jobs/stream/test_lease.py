@@ -6,7 +6,7 @@ import time
 import pytest
 
 from jobs.stream.lease import hold_lease, lock_home
-from model.errors import CheckpointCorruptError, LeaseHeldError
+from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError
 
 
 class MemoryLeases:
@@ -17,7 +17,9 @@ class MemoryLeases:
     def read_lease(self, name: str) -> bytes | None:
         return self.content.get(name)
 
-    def write_lease(self, name: str, content: bytes) -> None:
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        if epoch < self.epoch:
+            raise LeaseLostError(lease=name)
         self.content[name] = content
 
     def take_lease(self, name: str) -> int:
@@ -77,6 +79,7 @@ def test_the_same_home_takes_its_own_lease_over_at_once_after_a_kill():
     leases = MemoryLeases()
     leases.write_lease(
         "backup-p",
+        0,
         json.dumps(
             {"stream": "home-1", "host": "h", "pid": 1, "epoch": 1, "expires_at": time.time() + 30}
         ).encode(),
@@ -89,6 +92,7 @@ def test_a_lease_that_has_run_out_is_taken_over():
     leases = MemoryLeases()
     leases.write_lease(
         "backup-p",
+        0,
         json.dumps(
             {"stream": "home-1", "host": "h", "pid": 1, "epoch": 1, "expires_at": time.time() - 1}
         ).encode(),
