@@ -1,15 +1,114 @@
-"""The one file that remembers a data folder's topics, subscriptions and snapshots: replaced whole."""
+"""The topics, subscriptions and snapshots of a data folder: a whole state, and a line for each change since."""
 
+import contextlib
 import json
 import os
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf import json_format
 
+from local.segments import sync_folder, write_all
 from model.errors import CheckpointCorruptError
 
 FILE_NAME: Final = "resources.json"
+CHANGES_NAME: Final = "resources.changes"
+_KINDS: Final = ("logs", "topics", "subscriptions", "snapshots")
+# The whole state is written again when the changes outgrow it: a change costs the same with many resources.
+_MIN_REWRITE_BYTES: Final = 256 * 1024
+
+
+class Catalog:
+    """The two files of one data folder; ``content`` is what they held at start.
+
+    A change is durable when ``write`` returns. Not thread-safe.
+
+    Raises:
+        CheckpointCorruptError: a file can't be read; the message says what to do.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / CHANGES_NAME
+        self.content = read_catalog(folder)
+        if not (folder / FILE_NAME).exists():
+            write_catalog(folder, self.content)
+        self._whole_bytes = (folder / FILE_NAME).stat().st_size
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        sync_folder(folder)
+        self._size = self._read_changes()
+        os.ftruncate(self._fd, self._size)
+
+    def _read_changes(self) -> int:
+        """Bring ``content`` up to date and return where the last whole line ends; a crash may cut the next."""
+        # An entry's place in a state is its name, or for a log its number.
+        state = {kind: {_key(entry): entry for entry in self.content[kind]} for kind in _KINDS}
+        raw = self._path.read_bytes()
+        *lines, torn = raw.split(b"\n")
+        for number, line in enumerate(lines, 1):
+            checksum, _, body = line.partition(b" ")
+            if checksum != _checksum(body):
+                raise CheckpointCorruptError(
+                    f"Line {number} of {self._path} is damaged. Restore the folder from a copy, or move "
+                    f"{self._folder} away to begin empty.",
+                    path=str(self._path),
+                )
+            change = json.loads(body)
+            self.content["next_number"] = max(self.content["next_number"], change["next_number"])
+            for kind in _KINDS:
+                state[kind] |= {_key(entry): entry for entry in change.get(kind, ())}
+                for name in change.get("deleted", ()):
+                    state[kind].pop(name, None)
+        self.content |= {kind: list(entries.values()) for kind, entries in state.items()}
+        return len(raw) - len(torn)
+
+    def write(self, change: dict[str, Any], render: Callable[[], dict[str, Any]]) -> None:
+        """Append ``change``: entries by kind, and the ``deleted`` names.
+
+        ``render`` returns the whole state before it; it is called when the changes have outgrown that.
+
+        Raises:
+            OSError: the disk did not take it; the files say what they said.
+        """
+        if self._size > max(_MIN_REWRITE_BYTES, self._whole_bytes):
+            # A full disk only postpones it.
+            with contextlib.suppress(OSError):
+                self._rewrite(render())
+        body = json.dumps(change).encode()
+        line = _checksum(body) + b" " + body + b"\n"
+        try:
+            write_all(self._fd, line, self._size)
+            os.fdatasync(self._fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(line)
+
+    def _rewrite(self, content: dict[str, Any]) -> None:
+        write_catalog(self._folder, content)
+        # After a crash in between, the changes are read over a state that has them: it stays as it is.
+        sync_folder(self._folder)
+        os.ftruncate(self._fd, 0)
+        self._size = 0
+        self._whole_bytes = (self._folder / FILE_NAME).stat().st_size
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _key(entry: dict[str, Any]) -> str | int:
+    key: str | int = entry["config"]["name"] if "config" in entry else entry["number"]
+    return key
+
+
+def _checksum(body: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(body)
 
 
 def read_catalog(folder: Path) -> dict[str, Any]:

@@ -4,15 +4,15 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from local import configs
 from local.acklog import AckLog
-from local.catalog import parse_config, read_catalog, render_config, write_catalog
+from local.catalog import CHANGES_NAME, Catalog, parse_config, render_config
 from local.configs import DELETED_TOPIC
 from local.dead_letters import build_dead_letter
 from local.filters import parse_filter
@@ -20,6 +20,7 @@ from local.segments import MessageLog, store_error
 from local.seqset import SeqSet
 from local.status import StatusError
 from local.subscription import Rules, Subscription
+from model.errors import CheckpointCorruptError
 
 _SNAPSHOT_SECONDS: Final = 7 * 86400
 _MIN_SNAPSHOT_SECONDS: Final = 3600
@@ -59,6 +60,7 @@ class Resources:
 
     Raises:
         StatusError: on the calls below, with the real service's codes and words.
+        CheckpointCorruptError: on opening, a file is damaged.
     """
 
     def __init__(self, folder: Path, *, fsync: bool = False, segment_bytes: int | None = None) -> None:
@@ -76,20 +78,28 @@ class Resources:
         self.snapshots: dict[str, Snapshot] = {}
         (folder / "topics").mkdir(parents=True, exist_ok=True)
         (folder / "subscriptions").mkdir(exist_ok=True)
-        self._load()
+        self._catalog = Catalog(folder)
+        self._load(self._catalog.content)
 
     # -- topics
 
     def create_topic(self, config: Any) -> Any:
         """Create a topic and return its configuration."""
         config = configs.complete_topic(config)
-        with self._changes():
+        with self._lock:
             if config.name in self.topics:
                 raise StatusError.already_exists(config.name)
             number = self._take_number()
             # Ids begin at the time of creation, in microseconds: 16 digits until the year 2286.
             self._first_ids[number] = time.time_ns() // 1000
-            self.topics[config.name] = Topic(config, number, self._open_log(number))
+            try:
+                with _disk():
+                    topic = Topic(config, number, self._open_log(number))
+                self._write(topics=[topic])
+            except StatusError:
+                self._drop_unused_logs()
+                raise
+            self.topics[config.name] = topic
         return config
 
     def topic(self, name: str) -> Topic:
@@ -102,10 +112,12 @@ class Resources:
 
     def update_topic(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
-        with self._changes():
+        with self._lock:
             topic = self.topic(config.name)
-            topic.config = configs.update_topic(topic.config, config, paths)
-            return topic.config
+            updated = configs.update_topic(topic.config, config, paths)
+            self._write(topics=[replace(topic, config=updated)])
+            topic.config = updated
+            return updated
 
     def publish(self, name: str, bodies: Sequence[bytes]) -> int:
         """Store messages in the topic and return the first one's id; the others' follow it."""
@@ -119,15 +131,18 @@ class Resources:
         """Delete a topic; its subscriptions stay and keep what they have not delivered."""
         with self._lock:
             self.topic(name)
-            with self._changes():
-                del self.topics[name]
-                users: list[SubscriptionEntry | Snapshot] = [
-                    *self.subscriptions.values(),
-                    *self.snapshots.values(),
-                ]
-                for user in users:
-                    if user.config.topic == name:
-                        user.config = configs.detach_topic(user.config)
+            subscriptions = [entry for entry in self.subscriptions.values() if entry.config.topic == name]
+            snapshots = [snapshot for snapshot in self.snapshots.values() if snapshot.config.topic == name]
+            self._write(
+                subscriptions=[replace(each, config=configs.detach_topic(each.config)) for each in subscriptions],
+                snapshots=[replace(each, config=configs.detach_topic(each.config)) for each in snapshots],
+                deleted=[name],
+            )
+            del self.topics[name]
+            for entry in subscriptions:
+                entry.config = configs.detach_topic(entry.config)
+            for snapshot in snapshots:
+                snapshot.config = configs.detach_topic(snapshot.config)
             self._drop_unused_logs()
 
     # -- subscriptions
@@ -141,9 +156,14 @@ class Resources:
                 raise StatusError.already_exists(config.name)
             topic = self.topic(config.topic)
             self._check_dead_letter_topic(config)
-            with self._changes():
+            with _disk():
                 entry = self._open_subscription(config, topic.log_number, self._take_number(), topic.log.next_seq)
-                self.subscriptions[config.name] = entry
+            try:
+                self._write(subscriptions=[entry])
+            except StatusError:
+                entry.working.close()
+                raise
+            self.subscriptions[config.name] = entry
             topic.subscriptions.append(entry.working)
         return config
 
@@ -161,8 +181,8 @@ class Resources:
             entry = self.subscription(config.name)
             updated = configs.update_subscription(entry.config, config, paths)
             self._check_dead_letter_topic(updated)
-            with self._changes():
-                entry.config = updated
+            self._write(subscriptions=[replace(entry, config=updated)])
+            entry.config = updated
             entry.working.rules = _read_rules(entry.config)
             return entry.config
 
@@ -170,12 +190,16 @@ class Resources:
         """Take a subscription from its topic: what it retains is dropped and its pulls fail."""
         with self._lock:
             entry = self.subscription(name)
-            with self._changes():
-                entry.config = configs.mark_detached(entry.config)
-            for topic in self.topics.values():
-                if entry.working in topic.subscriptions:
-                    topic.subscriptions.remove(entry.working)
+            detached = configs.mark_detached(entry.config)
+            self._write(subscriptions=[replace(entry, config=detached)])
+            self._take_from_topic(entry)
+            entry.config = detached
             entry.working.detach()
+
+    def _take_from_topic(self, entry: SubscriptionEntry) -> None:
+        topic = self.topics.get(entry.config.topic)
+        if topic is not None and entry.working in topic.subscriptions:
+            topic.subscriptions.remove(entry.working)
 
     def _check_dead_letter_topic(self, config: Any) -> None:
         if config.HasField("dead_letter_policy"):
@@ -190,11 +214,9 @@ class Resources:
         """Delete a subscription and what it knows; its streams end."""
         with self._lock:
             entry = self.subscription(name)
-            with self._changes():
-                del self.subscriptions[name]
-            for topic in self.topics.values():
-                if entry.working in topic.subscriptions:
-                    topic.subscriptions.remove(entry.working)
+            self._write(deleted=[name])
+            del self.subscriptions[name]
+            self._take_from_topic(entry)
             entry.working.close(deleted=True)
             self._acks_path(entry.working.number).unlink(missing_ok=True)
             self._drop_unused_logs()
@@ -219,8 +241,9 @@ class Resources:
                 )
             config = configs.SnapshotConfig(name=name, topic=entry.config.topic, labels=labels)
             config.expire_time.FromMicroseconds(int((time.time() + left) * 1_000_000))
-            with self._changes():
-                self.snapshots[name] = Snapshot(config, entry.log_number, state)
+            snapshot = Snapshot(config, entry.log_number, state)
+            self._write(snapshots=[snapshot])
+            self.snapshots[name] = snapshot
         return config
 
     def snapshot(self, name: str) -> Snapshot:
@@ -233,17 +256,19 @@ class Resources:
 
     def update_snapshot(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
-        with self._changes():
+        with self._lock:
             snapshot = self.snapshot(config.name)
-            snapshot.config = configs.update_snapshot(snapshot.config, config, paths)
-            return snapshot.config
+            updated = configs.update_snapshot(snapshot.config, config, paths)
+            self._write(snapshots=[replace(snapshot, config=updated)])
+            snapshot.config = updated
+            return updated
 
     def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot; what it alone retained goes with the next clean-up."""
         with self._lock:
             self.snapshot(name)
-            with self._changes():
-                del self.snapshots[name]
+            self._write(deleted=[name])
+            del self.snapshots[name]
             self._drop_unused_logs()
 
     def seek_to_snapshot(self, subscription: str, name: str) -> None:
@@ -283,27 +308,34 @@ class Resources:
                 self.delete_snapshot(name)
             for entry in self.subscriptions.values():
                 entry.working.drop_expired(now)
+            needs = self._read_needs(now)
             for number, log in self._logs.items():
-                log.delete_before(*self._needed(number, log, now))
+                log.delete_before(*needs[number])
 
-    def _needed(self, number: int, log: MessageLog, now: int) -> tuple[int, int]:
-        """Return the first message that somebody needs, and the time from which all are retained."""
-        needed = log.next_seq
-        retained_since = now
+    def _read_needs(self, now: int) -> dict[int, tuple[int, int]]:
+        """Return by log the first message that somebody needs, and the time from which all are retained."""
+        needs = {number: (log.next_seq, now) for number, log in self._logs.items()}
+
+        def need(number: int, first_seq: int, retention: Any = None) -> None:
+            seq, since = needs[number]
+            if retention is not None:
+                since = min(since, now - _microseconds(retention))
+            needs[number] = min(seq, first_seq), since
+
         for entry in self.subscriptions.values():
-            if entry.log_number == number and not entry.config.detached:
-                needed = min(needed, entry.working.floor)
-                if entry.config.retain_acked_messages:
-                    retained_since = min(
-                        retained_since, now - _microseconds(entry.config.message_retention_duration)
-                    )
+            if not entry.config.detached:
+                is_kept = entry.config.retain_acked_messages
+                need(
+                    entry.log_number,
+                    entry.working.floor,
+                    entry.config.message_retention_duration if is_kept else None,
+                )
         for snapshot in self.snapshots.values():
-            if snapshot.log_number == number:
-                needed = min(needed, snapshot.state.floor)
+            need(snapshot.log_number, snapshot.state.floor)
         for topic in self.topics.values():
-            if topic.log_number == number and topic.config.HasField("message_retention_duration"):
-                retained_since = min(retained_since, now - _microseconds(topic.config.message_retention_duration))
-        return needed, retained_since
+            if topic.config.HasField("message_retention_duration"):
+                need(topic.log_number, needs[topic.log_number][0], topic.config.message_retention_duration)
+        return needs
 
     def read_stats(self) -> dict[str, dict[str, float | str]]:
         """Return, by full subscription name: topic, undelivered and leased messages, seconds of the oldest."""
@@ -328,8 +360,9 @@ class Resources:
         with self._lock:
             for entry in self.subscriptions.values():
                 entry.working.close()
+            self._catalog.close()
 
-    # -- the file
+    # -- the files
 
     def _take_number(self) -> int:
         number = self._next_number
@@ -371,30 +404,39 @@ class Resources:
     def _users(self) -> list[Topic | SubscriptionEntry | Snapshot]:
         return [*self.topics.values(), *self.subscriptions.values(), *self.snapshots.values()]
 
-    @contextlib.contextmanager
-    def _changes(self) -> Iterator[None]:
-        """Write what the body changes to disk; when either fails, everything here is as before."""
-        with self._lock:
-            names = (dict(self.topics), dict(self.subscriptions), dict(self.snapshots))
-            entries = [(entry, entry.config) for entry in self._users()]
-            try:
-                yield
-                write_catalog(self._folder, self._render())
-            except BaseException as exc:
-                self.topics, self.subscriptions, self.snapshots = names
-                for entry, config in entries:
-                    entry.config = config
-                if isinstance(exc, OSError):
-                    raise store_error(exc) from exc
-                raise
+    def _write(
+        self,
+        *,
+        topics: Iterable[Topic] = (),
+        subscriptions: Iterable[SubscriptionEntry] = (),
+        snapshots: Iterable[Snapshot] = (),
+        deleted: Iterable[str] = (),
+    ) -> None:
+        """Write a change to disk, before anything here is changed.
 
-    def _render(self) -> dict[str, Any]:
+        Raises:
+            StatusError: the disk did not take it; everything is as before.
+        """
+        change = self._render(topics, subscriptions, snapshots) | {"deleted": list(deleted)}
+        with _disk():
+            self._catalog.write(change, self._render_all)
+
+    def _render_all(self) -> dict[str, Any]:
+        state = self._render(self.topics.values(), self.subscriptions.values(), self.snapshots.values())
+        # The logs of deleted topics too, which subscriptions may still need.
+        state["logs"] = [{"number": number, "first_id": first} for number, first in self._first_ids.items()]
+        return state
+
+    def _render(
+        self, topics: Iterable[Topic], subscriptions: Iterable[SubscriptionEntry], snapshots: Iterable[Snapshot]
+    ) -> dict[str, Any]:
+        topics = list(topics)
         return {
             "next_number": self._next_number,
-            "logs": [{"number": number, "first_id": first} for number, first in self._first_ids.items()],
-            "topics": [
-                {"log": topic.log_number, "config": render_config(topic.config)} for topic in self.topics.values()
+            "logs": [
+                {"number": topic.log_number, "first_id": self._first_ids[topic.log_number]} for topic in topics
             ],
+            "topics": [{"log": topic.log_number, "config": render_config(topic.config)} for topic in topics],
             "subscriptions": [
                 {
                     "log": entry.log_number,
@@ -402,7 +444,7 @@ class Resources:
                     "start_seq": entry.start_seq,
                     "config": render_config(entry.config),
                 }
-                for entry in self.subscriptions.values()
+                for entry in subscriptions
             ],
             "snapshots": [
                 {
@@ -411,12 +453,11 @@ class Resources:
                     "runs": snapshot.state.runs(),
                     "config": render_config(snapshot.config),
                 }
-                for snapshot in self.snapshots.values()
+                for snapshot in snapshots
             ],
         }
 
-    def _load(self) -> None:
-        content = read_catalog(self._folder)
+    def _load(self, content: dict[str, Any]) -> None:
         self._next_number = content["next_number"]
         self._first_ids = {entry["number"]: entry["first_id"] for entry in content["logs"]}
         by_log: dict[int, Topic] = {}
@@ -441,12 +482,32 @@ class Resources:
         """Remove the files of what a crash half created or half deleted."""
         self._first_ids = {number: first for number, first in self._first_ids.items() if number in self._logs}
         for folder in (self._folder / "topics").iterdir():
-            if not folder.name.isdigit() or int(folder.name) not in self._logs:
-                shutil.rmtree(folder)
+            if folder.name.isdigit() and int(folder.name) in self._logs:
+                continue
+            if folder.name.isdigit() and int(folder.name) >= self._next_number and _holds_messages(folder):
+                raise CheckpointCorruptError(
+                    f"{folder} holds messages of a topic that {self._folder / CHANGES_NAME} does not name: the "
+                    f"end of that file is missing. Restore it from a copy, or move {folder} away.",
+                    path=str(folder),
+                )
+            shutil.rmtree(folder)
         acks = {self._acks_path(entry.working.number) for entry in self.subscriptions.values()}
         for path in (self._folder / "subscriptions").iterdir():
             if path not in acks:
                 path.unlink()
+
+
+def _holds_messages(folder: Path) -> bool:
+    return any(path.stat().st_size for path in folder.glob("*.idx"))
+
+
+@contextlib.contextmanager
+def _disk() -> Iterator[None]:
+    """Turn an error of the disk into the status of the call."""
+    try:
+        yield
+    except OSError as exc:
+        raise store_error(exc) from exc
 
 
 def _read_rules(config: Any) -> Rules:

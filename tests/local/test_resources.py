@@ -1,5 +1,4 @@
 import errno
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -7,7 +6,7 @@ from typing import Any
 import pytest
 from google.pubsub_v1 import types
 
-from local import configs
+from local import catalog, configs
 from local.resources import Resources
 from local.status import StatusError
 from local.wire import parse_ack_ids
@@ -131,13 +130,14 @@ def test_a_full_disk_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(json, "dump", full)
+        patch.setattr(catalog, "write_all", full)
         with pytest.raises(StatusError, match="disk is full"):
             resources.create_topic(topic())
     assert TOPIC not in resources.topics
+    assert not list((tmp_path / "topics").iterdir())
     resources.create_topic(topic())
     with monkeypatch.context() as patch:
-        patch.setattr(json, "dump", full)
+        patch.setattr(catalog, "write_all", full)
         with pytest.raises(StatusError, match="disk is full"):
             resources.create_subscription(subscription())
         with pytest.raises(StatusError, match="disk is full"):
@@ -146,6 +146,87 @@ def test_a_full_disk_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
             resources.delete_topic(TOPIC)
     assert SUBSCRIPTION not in resources.subscriptions
     assert not resources.topic(TOPIC).config.labels
+
+
+def test_creating_a_resource_writes_as_much_whatever_there_is_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    write_all, write_catalog = catalog.write_all, catalog.write_catalog
+
+    def note_change(descriptor: int, data: bytes, offset: int) -> None:
+        written.append(len(data))
+        write_all(descriptor, data, offset)
+
+    def note_state(folder: Path, content: dict[str, Any]) -> None:
+        write_catalog(folder, content)
+        written.append((folder / "resources.json").stat().st_size)
+
+    monkeypatch.setattr(catalog, "_MIN_REWRITE_BYTES", 4096)
+    monkeypatch.setattr(catalog, "write_all", note_change)
+    monkeypatch.setattr(catalog, "write_catalog", note_state)
+    resources = Resources(tmp_path)
+
+    def create(start: int, count: int) -> int:
+        written.clear()
+        for number in range(start, start + count):
+            resources.create_topic(configs.TopicConfig(name=f"projects/p/topics/t{number:04}"))
+        return sum(written)
+
+    create(0, 100)
+    # Four times as many on top of them: about four times the bytes, a rewrite now and then included.
+    assert create(1000, 400) < 6 * create(2000, 100)
+    assert len(Resources(tmp_path).topics) == 600
+
+
+def test_changes_are_read_over_the_state_that_they_are_in_already(
+    resources: Resources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources.create_subscription(subscription("projects/p/subscriptions/gone"))
+    resources.delete_subscription("projects/p/subscriptions/gone")
+    changes = (tmp_path / "resources.changes").read_bytes()
+    monkeypatch.setattr(catalog, "_MIN_REWRITE_BYTES", 0)
+    resources._catalog._whole_bytes = 0
+    resources.update_topic(topic(labels={"x": "y"}), ["labels"])
+    resources.close()
+    left = (tmp_path / "resources.changes").read_bytes()
+    assert len(left) < len(changes)
+    # As a crash leaves it between the rewrite and the cut.
+    (tmp_path / "resources.changes").write_bytes(changes + left)
+    again = Resources(tmp_path)
+    assert again.topic(TOPIC).config.labels == {"x": "y"}
+    assert list(again.subscriptions) == [SUBSCRIPTION]
+
+
+def test_a_change_that_a_crash_cut_was_never_made_and_the_next_one_follows(
+    resources: Resources, tmp_path: Path
+) -> None:
+    resources.close()
+    with (tmp_path / "resources.changes").open("ab") as file:
+        file.write(b'0badf00d {"next_number": 9, "topics"')
+    again = Resources(tmp_path)
+    again.create_subscription(subscription("projects/p/subscriptions/next"))
+    again.close()
+    assert len(Resources(tmp_path).subscriptions) == 2
+
+
+def test_a_damaged_change_is_told_and_nothing_is_removed(resources: Resources, tmp_path: Path) -> None:
+    publish(resources, b"a")
+    resources.close()
+    path = tmp_path / "resources.changes"
+    path.write_bytes(path.read_bytes().replace(b"orders", b"0rders", 1))
+    with pytest.raises(CheckpointCorruptError, match=r"Line 1 of .*resources\.changes is damaged"):
+        Resources(tmp_path)
+    assert list(tmp_path.glob("topics/*/*.log"))
+
+
+def test_changes_that_lack_their_end_do_not_take_messages_along(resources: Resources, tmp_path: Path) -> None:
+    publish(resources, b"a")
+    resources.close()
+    (tmp_path / "resources.changes").write_bytes(b"")
+    with pytest.raises(CheckpointCorruptError, match=r"resources\.changes does not name"):
+        Resources(tmp_path)
+    assert list(tmp_path.glob("topics/*/*.log"))
 
 
 def test_an_unreadable_resources_file_says_which_and_what_to_do(resources: Resources, tmp_path: Path) -> None:
