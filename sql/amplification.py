@@ -8,8 +8,22 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from sql.names import Item, Scope
-from sql.syntax import ArrayLiteral, Expression, Lambda, NamedArgument, OrderItem, Select
-from sql.values import AGGREGATED_ITEMS, Value, without_strings
+from sql.syntax import (
+    ArrayLiteral,
+    Call,
+    Cast,
+    Chain,
+    Element,
+    Expression,
+    Field,
+    Is,
+    Lambda,
+    NamedArgument,
+    OrderItem,
+    Select,
+    StructLiteral,
+)  # fmt: skip
+from sql.values import AGGREGATED_ITEMS, Value, without_quotes
 
 if TYPE_CHECKING:
     from sql.binder import Binder
@@ -19,6 +33,20 @@ MAX_FACTOR: Final = 10_000
 MAX_LIMITED_FACTOR: Final = 1_000_000
 # How many rows an array of a message counts for: three of them in one FROM pass, four do not.
 ARRAY_ROWS: Final = 20
+# Columns of the archive that tell one message from another. An ordering key does not: most messages have none.
+KEY_COLUMNS: Final = frozenset({"message_id", "data", "attributes", "publish_time"})
+# Functions whose result tells apart what their arguments do, or may.
+_KEEPING: Final = frozenset([
+    "ANY_VALUE", "ARRAY_AGG", "ARRAY_CONCAT", "ARRAY_CONCAT_AGG", "ARRAY_FIRST", "ARRAY_LAST", "ARRAY_REVERSE",
+    "ARRAY_SLICE", "ARRAY_TO_STRING", "COALESCE", "CONCAT", "FARM_FINGERPRINT", "FLOAT64", "FROM_BASE64",
+    "FROM_HEX", "IFNULL", "INT64", "JSON_EXTRACT", "JSON_EXTRACT_ARRAY", "JSON_EXTRACT_SCALAR",
+    "JSON_EXTRACT_STRING_ARRAY", "JSON_QUERY", "JSON_QUERY_ARRAY", "JSON_VALUE", "JSON_VALUE_ARRAY",
+    "LAX_FLOAT64", "LAX_INT64", "LAX_STRING", "LOWER", "LTRIM", "MAX", "MAX_BY", "MD5", "MIN", "MIN_BY",
+    "NULLIF", "PARSE_JSON", "REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE", "REGEXP_SUBSTR",
+    "REPLACE", "RTRIM", "SAFE_CONVERT_BYTES_TO_STRING", "SHA1", "SHA256", "SHA512", "SPLIT", "STRING",
+    "STRING_AGG", "SUBSTR", "SUBSTRING", "TO_BASE64", "TO_HEX", "TO_JSON", "TO_JSON_STRING", "TRIM", "UPPER",
+])  # fmt: skip
+_COARSE: Final = frozenset({"BOOL", "DATE"})
 _ALIAS = re.compile(r"(?<![\w\"])t\d+(?=\.)")
 
 
@@ -42,12 +70,12 @@ def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> tu
             f"FROM makes {factor:,} rows of one; {most:,} are allowed.",
             "Join on a column, or make the array shorter.",
         )
-    if len(_groups(big, scope)) > 1:
+    if len(_groups(big, scope, _absent(big, node.where, binder))) > 1:
         binder.fault(
             node,
             "join_unlinked",
-            "These tables are joined without an equality between their columns: every row would meet every row.",
-            "ON a.message_id = b.message_id",
+            "These tables are joined without an equality of keys: every row would meet every row, or very many.",
+            "ON a.message_id = b.message_id, or IN (SELECT ...)",
         )
     return (None if big else factor), min(factor, MAX_LIMITED_FACTOR * 10)
 
@@ -102,18 +130,80 @@ def aliases_in(text: str) -> set[str]:
         >>> sorted(aliases_in("t1.\"topic\" || 't9.x' || t12.e"))
         ['t1', 't12']
     """
-    return set(_ALIAS.findall(without_strings(text)))
+    return set(_ALIAS.findall(without_quotes(text)))
 
 
-def _groups(items: list[Item], scope: Scope) -> list[set[str]]:
-    """Return the items that equalities hold together, one set a group."""
-    groups = [{item.lake_name} for item in items]
-    for left, right in scope.links:
-        a, b = aliases_in(left), aliases_in(right)
-        if not a or not b or a == b:
-            continue
-        touched = [group for group in groups if group & (a | b)]
-        if len(touched) > 1 and any(group & a for group in touched) and any(group & b for group in touched):
-            groups = [group for group in groups if group not in touched]
-            groups.append(set().union(*touched))
-    return groups
+def is_key(binder: Binder, node: Expression, value: Value) -> bool:
+    """Return whether ``value`` may tell one message from another, so that equal ones belong together.
+
+    A message_id and what is read from data and attributes may; whatever is coarser than what it is made of, such
+    as a length, a remainder or a day, may not.
+    """
+    if value.is_key or value.type.name in _COARSE:
+        return value.is_key
+    parts: tuple[object, ...] = ()
+    if isinstance(node, Cast):
+        parts = (node.operand,)
+    elif isinstance(node, Field | Element):
+        parts = (node.base,)
+    elif isinstance(node, StructLiteral):
+        parts = tuple(item for item, _ in node.items)
+    elif isinstance(node, Chain) and node.operators[0] == "||":
+        parts = node.operands
+    elif isinstance(node, Call) and node.over is None and node.name[-1] in _KEEPING:
+        parts = node.arguments
+    known = binder.values
+    return any((found := known.get(id(part))) is not None and found.is_key for part in parts)
+
+
+def _absent(items: list[Item], where: Expression | None, binder: Binder) -> set[str]:
+    """Return the items that WHERE wants to be missing, as in LEFT JOIN ... WHERE b.message_id IS NULL."""
+    parts = where.operands if isinstance(where, Chain) and where.operators[0] == "AND" else (where,)
+    missing = {
+        binder.values[id(part.operand)].lake
+        for part in parts
+        if isinstance(part, Is) and part.what == "NULL" and not part.is_negated
+    }
+    return {
+        item.lake_name
+        for item in items
+        if item.is_optional and any(_is_unique(c.value) and c.value.lake in missing for c in item.columns)
+    }
+
+
+def _groups(items: list[Item], scope: Scope, absent: set[str]) -> set[frozenset[str]]:
+    """Return the items that equalities hold together, one set a group.
+
+    An item joins a group when each row of the group meets few of its rows: those with an equal message_id of the
+    archive, with equal values of all columns that the item's rows are unique by, or with an equal key. Keys that
+    come from the data need not be many: what bounds these is the selection's own bound.
+    """
+    names = {item.lake_name for item in items}
+    group_of = {name: frozenset({name}) for name in names}
+    # By item, sets of equalities of which one is enough: a list of what each column may be equal to.
+    ways: list[tuple[str, list[list[set[str]]]]] = []
+    for pair in scope.links:
+        for near, far in (pair, pair[::-1]):
+            own, others = aliases_in(near.lake) & names, aliases_in(far.lake) & names
+            if len(own) == 1 and others and (_is_unique(near) or (near.is_key and far.is_key)):
+                ways.append((next(iter(own)), [[others]]))
+    equals = [(near.lake, aliases_in(far.lake) & names) for a, b in scope.links for near, far in ((a, b), (b, a))]
+    for item in items:
+        columns = [[others for text, others in equals if text == key and others] for key in item.unique]
+        if columns or item.lake_name in absent:
+            ways.append((item.lake_name, [] if item.lake_name in absent else columns))
+    is_done = False
+    while not is_done:
+        is_done = True
+        for name, columns in ways:
+            for group in set(group_of.values()) - {group_of[name]}:
+                if all(any(others <= group for others in column) for column in columns):
+                    joined = group | group_of[name]
+                    group_of.update(dict.fromkeys(joined, joined))
+                    is_done = False
+                    break
+    return set(group_of.values())
+
+
+def _is_unique(value: Value) -> bool:
+    return value.origin is not None and value.origin.column == "message_id"

@@ -24,7 +24,7 @@ from sql.values import (
     Partition,
     Value,
     without_errors,
-    without_strings,
+    without_quotes,
 )
 from sql.windows import WindowBinding
 
@@ -103,8 +103,7 @@ class CallBinding:
         if args is None:
             return BROKEN
         if any(not arg.type.is_known for arg in args):
-            kind = function.result(args) if function.kind != "window" or args else UNKNOWN
-            return Value(kind if kind.is_known else UNKNOWN, "NULL")
+            return Value(function.result(args) if function.kind != "window" or args else UNKNOWN, "NULL")
         known = self._known(function, args)
         if known is not None:
             return known
@@ -114,7 +113,7 @@ class CallBinding:
             self._binder.gap(node, f"{dotted}: {exc}")
             lake = "NULL"
         if is_safe:
-            if any(_VOLATILE.search(without_strings(arg.lake)) for arg in args):
+            if any(_VOLATILE.search(without_quotes(arg.lake)) for arg in args):
                 self._binder.gap(node, f"SAFE.{dotted} around what may fail or differs at each look")
             lake = f"TRY({without_errors(lake)})"
         return self._finish(function, args, lake)

@@ -112,7 +112,7 @@ class ConstructBinder(Binder, ABC):
             return self.fault(node, "type_mismatch", f"There is no cast of {value.type} to {kind}.")
         if value.type == kind and not node.is_safe:
             # The type stays, the column does not: a cast pseudo column bounds nothing.
-            return Value(kind, value.lake, origin=value.origin, constant=value.constant)
+            return Value(value.type, value.lake, origin=value.origin, constant=value.constant)
         return literals.cast(value, kind, is_safe=node.is_safe)
 
     def bind_extract(self, node: Extract, scope: Scope) -> Value:
@@ -168,8 +168,10 @@ class ConstructBinder(Binder, ABC):
             items = (
                 MANY_ITEMS if relation.rows is None else max(relation.rows, relation.columns[0].value.items or 0)
             )
-            return Value(array_of(kind), f"coalesce(ARRAY ({relation.sql}), [])", items=items)
-        return Value(kind, f"({relation.sql})", items=relation.columns[0].value.items)
+            text = f"coalesce(ARRAY ({relation.sql}), [])"
+            return Value(array_of(kind), text, items=items, is_key=relation.columns[0].value.is_key)
+        column = relation.columns[0].value
+        return Value(kind, f"({relation.sql})", items=column.items, is_key=column.is_key)
 
     def bind_array(self, node: ArrayLiteral, scope: Scope) -> Value:
         """Bind an array literal."""

@@ -1,7 +1,7 @@
 """GoogleSQL's types: names, how they combine, and what the lake's engine calls them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 
@@ -9,14 +9,20 @@ from typing import Final
 class SqlType:
     """A type; ``element`` is set for ARRAY, ``fields`` for STRUCT.
 
+    ``is_message_id`` marks the values of a message_id column, untouched. It goes along through structs, arrays and
+    queries, and does not count when types are compared.
+
     Example:
         >>> str(ATTRIBUTES)
         'ARRAY<STRUCT<key STRING, value STRING>>'
+        >>> MESSAGE_ID == STRING, computed(MESSAGE_ID).is_message_id
+        (True, False)
     """
 
     name: str
     element: "SqlType | None" = None
     fields: tuple[tuple[str | None, "SqlType"], ...] = ()
+    is_message_id: bool = field(default=False, compare=False, repr=False)
 
     def __str__(self) -> str:
         if self.element is not None:
@@ -69,6 +75,7 @@ FLOAT64: Final = SqlType("FLOAT64")
 NUMERIC: Final = SqlType("NUMERIC")
 BIGNUMERIC: Final = SqlType("BIGNUMERIC")
 STRING: Final = SqlType("STRING")
+MESSAGE_ID: Final = SqlType("STRING", is_message_id=True)
 BYTES: Final = SqlType("BYTES")
 DATE: Final = SqlType("DATE")
 DATETIME: Final = SqlType("DATETIME")
@@ -98,6 +105,27 @@ _LAKE: Final = {
 def array_of(element: SqlType) -> SqlType:
     """Return the array type of ``element``."""
     return SqlType("ARRAY", element)
+
+
+def message_ids(kind: SqlType) -> tuple[bool, ...]:
+    """Return, for each scalar of ``kind`` from the left, whether it is an untouched message_id."""
+    if kind.element is not None:
+        return message_ids(kind.element)
+    if kind.fields:
+        return tuple(mark for _, inner in kind.fields for mark in message_ids(inner))
+    return (kind.is_message_id,)
+
+
+def computed(kind: SqlType) -> SqlType:
+    """Return ``kind`` for values that an expression makes: none of them is an untouched message_id."""
+    if not any(message_ids(kind)):
+        return kind
+    return replace(
+        kind,
+        element=None if kind.element is None else computed(kind.element),
+        fields=tuple((name, computed(inner)) for name, inner in kind.fields),
+        is_message_id=False,
+    )
 
 
 def settled(kind: SqlType) -> SqlType:

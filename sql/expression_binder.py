@@ -24,6 +24,7 @@ from sql.datatypes import (
     UNKNOWN,
     array_of,
     common_type,
+    computed,
     lake_type,
     settled,
 )  # fmt: skip
@@ -60,6 +61,19 @@ _ARITHMETIC: Final = {"+", "-", "*", "/"}
 _SHIFTS: Final = {"<<", ">>"}
 
 
+# Expressions that give back a value which was there before, or pieces of it.
+_REFERENCES: Final = (Path, Field, Element, Subquery, StructLiteral, Cast)
+_CHOOSING: Final = frozenset([
+    "ANY_VALUE", "ARRAY_AGG", "ARRAY_CONCAT_AGG", "ARRAY_FIRST", "ARRAY_LAST", "ARRAY_REVERSE", "ARRAY_SLICE",
+    "FIRST_VALUE", "LAST_VALUE", "MAX", "MAX_BY", "MIN", "MIN_BY", "NTH_VALUE",
+])  # fmt: skip
+
+
+def _hands_on(node: Expression) -> bool:
+    """Return whether ``node`` only chooses among values: a message_id in it stays one."""
+    return isinstance(node, _REFERENCES) or (isinstance(node, Call) and ".".join(node.name) in _CHOOSING)
+
+
 class ExpressionBinder(ConstructBinder):
     """Binds expressions; queries inside them are bound by the subclass."""
 
@@ -83,6 +97,10 @@ class ExpressionBinder(ConstructBinder):
             # Functions that name an argument twice would double the text at every level.
             self.gap(node, "an expression that is too long there")
             value = replace(value, lake="NULL")
+        if not _hands_on(node):
+            value = replace(value, type=computed(value.type))
+        if amplification.is_key(self, node, value):
+            value = replace(value, is_key=True)
         items = amplification.count_items(self, node, value)
         if items is not None and (items > ARRAY_ROWS or items < 0):
             self.items[id(node)] = items
@@ -170,12 +188,14 @@ class ExpressionBinder(ConstructBinder):
         if not base.type.is_known:
             return BROKEN
         if base.type == JSON:
-            return Value(JSON, f"json_extract({base.lake}, {quote_text('$.' + chr(34) + name.text + chr(34))})")
+            lake = f"json_extract({base.lake}, {quote_text('$.' + chr(34) + name.text + chr(34))})"
+            return Value(JSON, lake, is_key=base.is_key)
         kind = base.type.field(name.key)
         if kind is None:
             return self.fault(name, "column_unknown", f"{base.type} has no field {name.text[:60]}.")
         actual = next(field for field, _ in base.type.fields if field and field.lower() == name.key)
-        return Value(kind, f"({base.lake}).{quote_name(actual)}", items=base.items)
+        lake = f"({base.lake}).{quote_name(actual)}"
+        return Value(kind, lake, items=base.items, is_key=base.is_key)
 
     def _element(self, node: Element, scope: Scope) -> Value:
         base = self.bind(node.base, scope)
@@ -320,7 +340,7 @@ class ExpressionBinder(ConstructBinder):
         out = []
         for value, part in zip(values, nodes, strict=True):
             try:
-                out.append(literals.coerce(value, target))
+                out.append(replace(literals.coerce(value, target), is_key=value.is_key))
             except ConstantError as exc:
                 out.append(self.fault(part, "literal_invalid", f"This is {exc}."))
             self.values[id(part)] = out[-1]

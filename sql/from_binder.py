@@ -5,12 +5,13 @@ from __future__ import annotations
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME
-from sql.amplification import ARRAY_ROWS
+from sql.amplification import ARRAY_ROWS, KEY_COLUMNS
 from sql.binder import Policy, Scan
-from sql.datatypes import ATTRIBUTES, DATE, INT64, SCALARS, TIMESTAMP, UNKNOWN
+from sql.datatypes import ATTRIBUTES, DATE, INT64, MESSAGE_ID, SCALARS, STRING, TIMESTAMP, UNKNOWN, SqlType
 from sql.expression_binder import ExpressionBinder
 from sql.names import AmbiguousNameError, Column, Item, Scope, find_path
 from sql.parameters import Parameter
@@ -75,8 +76,7 @@ class FromBinder(ExpressionBinder):
             if isinstance(part, Chain) and part.operators[0] == "AND":
                 self.note_links(part, scope)
             elif isinstance(part, Comparison) and part.operator in {"=", "IS NOT DISTINCT FROM"}:
-                left, right = self.values[id(part.left)], self.values[id(part.right)]
-                scope.links.append((left.lake, right.lake))
+                scope.links.append((self.values[id(part.left)], self.values[id(part.right)]))
 
     # --- joins ---------------------------------------------------------------------------------------------------
 
@@ -92,6 +92,8 @@ class FromBinder(ExpressionBinder):
             if step.kind in {"RIGHT", "FULL"} and is_array:
                 self.fault(step, "join_not_allowed", f"{step.kind} JOIN with an array has no meaning.")
             self._filter_scans(step, scope, left)
+            for item in scope.items[left:]:
+                item.is_optional |= step.kind == "LEFT"
             if step.kind == "CROSS":
                 if step.on is not None or step.using:
                     self.fault(step, "join_not_allowed", "CROSS JOIN takes no ON and no USING.", "INNER JOIN")
@@ -110,21 +112,18 @@ class FromBinder(ExpressionBinder):
         tests = []
         for name in step.using:
             sides = []
-            for items in (scope.items[:left], scope.items[left:]):
+            for items, is_left in ((scope.items[:left], True), (scope.items[left:], False)):
                 found = [c.value for item in items for c in item.columns if c.key == name.key]
-                if items is not scope.items[left:] and name.key in scope.merged:
+                if is_left and name.key in scope.merged:
                     found = [scope.merged[name.key]]
                 if len(found) != 1:
                     self.fault(name, "column_unknown", f"Both sides of USING need one column {name.text[:60]}.")
                     return "TRUE"
                 sides.append(found[0])
             a, b = sides
-            chosen = b if step.kind == "RIGHT" else a
-            if step.kind == "FULL":
-                chosen = Value(a.type, f"coalesce({a.lake}, {b.lake})")
-            scope.merged[name.key] = chosen
+            scope.merged[name.key] = _merged(step, a, b)
             tests.append(f"{a.lake} = {b.lake}")
-            scope.links.append((a.lake, b.lake))
+            scope.links.append((a, b))
         return " AND ".join(tests)
 
     def _filter_scans(self, step: JoinStep, scope: Scope, left: int) -> None:
@@ -214,10 +213,10 @@ class FromBinder(ExpressionBinder):
         scan = self.add_scan(node.at, archive, alias)
         columns = []
         for column in ARCHIVE_COLUMNS:
-            kind = ATTRIBUTES if column.type == "ATTRIBUTES" else SCALARS[column.type]
-            columns.append(
-                Column(column.name, Value(kind, f'{alias}."{column.name}"', Origin(scan.number, column.name)))
-            )
+            kind = _column_type(column.name, ATTRIBUTES if column.type == "ATTRIBUTES" else SCALARS[column.type])
+            origin = Origin(scan.number, column.name)
+            is_key = column.name in KEY_COLUMNS
+            columns.append(Column(column.name, Value(kind, f'{alias}."{column.name}"', origin, is_key=is_key)))
         pseudo = _pseudo_columns(alias, scan)
         item = Item(self._alias(node), columns, pseudo=pseudo, scans=(scan,), lake_name=alias, is_archive=True)
         scope.items.append(item)
@@ -233,8 +232,10 @@ class FromBinder(ExpressionBinder):
         if schema is None:
             self.gap(node, f"the table {table}, whose columns are not known")
         else:
-            known = [(name, read_type(kind)) for name, kind in schema.columns]
-            item.columns = [Column(n, Value(k, f"{alias}.{quote_name(n)}")) for n, k in known if k.is_known]
+            known = [(name, _column_type(name, read_type(kind))) for name, kind in schema.columns]
+            item.columns = [
+                Column(n, Value(k, f"{alias}.{quote_name(n)}", is_key=True)) for n, k in known if k.is_known
+            ]
             if schema.partitioning is not None:
                 has_time = any(column.key == INGEST_TIME for column in item.columns)
                 scan = self.add_scan(node.at, table, alias if has_time else "")
@@ -267,18 +268,13 @@ class FromBinder(ExpressionBinder):
             value = column.value
             further = scans.get(value.partition.scan) if value.partition else None
             partition = Partition(further.number, value.partition.unit) if further and value.partition else None
-            columns.append(
-                Column(
-                    column.name,
-                    Value(value.type, f"{alias}.{value.lake}", value.origin, partition, items=value.items),
-                )
-            )
+            columns.append(Column(column.name, replace(value, lake=f"{alias}.{value.lake}", partition=partition)))
         whole = None
         if relation.is_value_table and columns:
             whole = columns[0].value
             fields = whole.type.fields
             columns = [
-                Column(n, Value(k, f"({whole.lake}).{quote_name(n)}", items=whole.items)) for n, k in fields if n
+                Column(n, replace(whole, type=k, lake=f"({whole.lake}).{quote_name(n)}")) for n, k in fields if n
             ] or [Column(None, whole)]
         if key is not None and scope.item(key) is not None:
             self.fault(node, "name_duplicate", f"The name {key[:60]} is there twice in FROM.")
@@ -291,6 +287,7 @@ class FromBinder(ExpressionBinder):
                 lake_name=alias,
                 rows=relation.rows,
                 factor=relation.factor,
+                unique=tuple(f"{alias}.{text}" for text in relation.unique),
                 scans=tuple(scans.values()),
             )
         )
@@ -301,10 +298,10 @@ class FromBinder(ExpressionBinder):
         if array.type.is_known and array.type.element is None:
             self.fault(node, "type_mismatch", f"UNNEST takes an ARRAY, this is {array.type}.")
         name = self.fresh("t")
-        whole = Value(element, f"{name}.e", items=array.items)
+        whole = Value(element, f"{name}.e", items=array.items, is_key=array.is_key)
         if element.name == "STRUCT":
             columns = [
-                Column(n, Value(k, f"({whole.lake}).{quote_name(n)}", items=whole.items))
+                Column(n, replace(whole, type=k, lake=f"({whole.lake}).{quote_name(n)}"))
                 for n, k in element.fields
                 if n
             ]
@@ -325,6 +322,23 @@ class FromBinder(ExpressionBinder):
         value = Value(INT64, f"({name}.i - 1)")
         scope.items.append(Item(offset.lower(), [Column(offset, value)], value, rows=1, is_array=True))
         return f"UNNEST({array.lake}) WITH ORDINALITY AS {name}(e, i)"
+
+
+def _column_type(name: str, kind: SqlType) -> SqlType:
+    """Return the type of a table's column; a text called message_id is marked as one."""
+    return MESSAGE_ID if name.lower() == "message_id" and kind == STRING else kind
+
+
+def _merged(step: JoinStep, left: Value, right: Value) -> Value:
+    """Return the column that USING makes of two; equal values are message ids when one of them is."""
+    if step.kind == "FULL":
+        is_id = left.type.is_message_id and right.type.is_message_id
+        kind = replace(left.type, is_message_id=is_id)
+        return Value(kind, f"coalesce({left.lake}, {right.lake})", is_key=left.is_key and right.is_key)
+    chosen, other = (right, left) if step.kind == "RIGHT" else (left, right)
+    if step.kind == "INNER" and other.type.is_message_id and chosen.type == other.type:
+        return replace(chosen, type=other.type)
+    return chosen
 
 
 def _pseudo_columns(alias: str, scan: Scan) -> dict[str, Value]:

@@ -1,6 +1,6 @@
 """Which name means what: the items of FROM, the aliases of SELECT, and the queries around."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from sql.binder import Scan
@@ -48,10 +48,15 @@ class Item:
     # How often one row of the archive may be among its own.
     factor: int = 1
     is_array: bool = False
+    # Whether it is the right side of a LEFT JOIN.
+    is_optional: bool = False
+    # Its columns of which no two rows have the same values, together.
+    unique: tuple[str, ...] = ()
 
-    def unknown(self) -> Value:
+    def unknown(self, key: str) -> Value:
         """Return a column of a table whose columns are not known."""
-        return Value(UNKNOWN, f"{self.lake_name}.unknown")
+        kind = replace(UNKNOWN, is_message_id=key == "message_id")
+        return Value(kind, f"{self.lake_name}.unknown", is_key=True)
 
     def row(self) -> Value:
         """Return the item as one value: what its alias alone means."""
@@ -61,7 +66,8 @@ class Item:
         pairs = zip(kind.lake_names, self.columns, strict=True)
         inner = ", ".join(f"{quote_name(name)} := {column.value.lake}" for name, column in pairs)
         items = max((c.value.items for c in self.columns if c.value.items is not None), default=None)
-        return Value(UNKNOWN if self.is_open else kind, f"struct_pack({inner})", items=items)
+        is_key = any(column.value.is_key for column in self.columns)
+        return Value(UNKNOWN if self.is_open else kind, f"struct_pack({inner})", items=items, is_key=is_key)
 
 
 @dataclass(slots=True)
@@ -83,8 +89,8 @@ class Scope:
     # Columns read outside of aggregates, for the check that they are grouped; keys are texts for the lake.
     group_keys: set[str] | None = None
     loose: list[tuple[int, str]] = field(default_factory=list)
-    # Texts for the lake that a row needs equal, from ON, USING and WHERE.
-    links: list[tuple[str, str]] = field(default_factory=list)
+    # What a row needs equal, from ON, USING and WHERE.
+    links: list[tuple[Value, Value]] = field(default_factory=list)
 
     def item(self, key: str) -> Item | None:
         """Return the item that ``key`` is the alias of."""
@@ -97,7 +103,7 @@ class Scope:
         found = [column.value for item in self.items for column in item.columns if column.key == key]
         found += [item.pseudo[key] for item in self.items if key in item.pseudo]
         if not found:
-            found = [item.unknown() for item in self.items if item.is_open]
+            found = [item.unknown(key) for item in self.items if item.is_open]
         return found
 
 
@@ -132,7 +138,7 @@ def find_path(scope: Scope | None, names: tuple[Name, ...]) -> Found | None:
             columns = [column.value for column in item.columns if column.key == key]
             columns += [item.pseudo[key]] if key in item.pseudo else []
             if not columns and item.is_open:
-                columns = [item.unknown()]
+                columns = [item.unknown(key)]
             if len(columns) > 1:
                 raise AmbiguousNameError
             return Found(columns[0], scope, 2) if columns else None

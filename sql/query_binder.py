@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from sql import amplification, literals
-from sql.datatypes import UNKNOWN, SqlType, common_type, settled
+from sql.datatypes import UNKNOWN, SqlType, common_type, computed, message_ids, settled
 from sql.expression_binder import ExpressionBinder
 from sql.from_binder import FromBinder
 from sql.names import Column, Item, Scope
@@ -125,11 +125,14 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 self.fault(node, "type_mismatch", f"Values of {kind} can't be compared.")
             origins = {value.origin.column if value.origin else None for value in values}
             origin = Origin(-1, column_name) if len(origins) == 1 and (column_name := origins.pop()) else None
+            if len({message_ids(value.type) for value in values}) > 1:
+                kind = computed(kind)
             name = self.fresh("o")
             for text, value in zip(texts, values, strict=True):
                 text.append(f"{literals.bent(value, kind).lake} AS {name}")
             items = max((value.items for value in values if value.items is not None), default=None)
-            columns.append(Column(column.name, Value(kind, name, origin=origin, items=items)))
+            is_key = all(value.is_key for value in values)
+            columns.append(Column(column.name, Value(kind, name, origin=origin, items=items, is_key=is_key)))
         word = node.operator if node.operator != "UNION" or node.is_distinct else "UNION ALL"
         pieces = [
             f"(SELECT {', '.join(text)} FROM ({part.sql}) AS {self.fresh('q')})"
@@ -143,8 +146,15 @@ class QueryBinder(FromBinder, ExpressionBinder):
         if factor > amplification.MAX_FACTOR and rows is None:
             most = amplification.MAX_FACTOR
             self.fault(node, "row_amplification", f"This gives each row {factor:,} times; {most:,} are allowed.")
+        unique = tuple(column.value.lake for column in columns) if node.is_distinct else ()
         return Relation(
-            columns, f" {word} ".join(pieces), is_value, has_open_star=open_star, rows=rows, factor=factor
+            columns,
+            f" {word} ".join(pieces),
+            is_value,
+            has_open_star=open_star,
+            rows=rows,
+            factor=factor,
+            unique=unique,
         )
 
     # --- select --------------------------------------------------------------------------------------------------
@@ -185,6 +195,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         self.named_windows.pop()
         relation.factor = factor
         relation.rows = 1 if scope.has_aggregates and not grouped else rows
+        relation.unique = self._unique_columns(node, scope, relation)
         is_plain = not (node.is_distinct or grouped or scope.has_aggregates or relation.is_value_table)
         head = "SELECT DISTINCT" if node.is_distinct else "SELECT"
         items = ", ".join(
@@ -200,6 +211,17 @@ class QueryBinder(FromBinder, ExpressionBinder):
             relation.scope = scope
             relation.rest = f"{source}{where}{qualify}{tail}"
         return relation
+
+    def _unique_columns(self, node: Select, scope: Scope, relation: Relation) -> tuple[str, ...]:
+        """Return columns of which no two rows have the same values: those of DISTINCT, or all grouped by."""
+        texts = [column.value.lake for column in relation.columns]
+        if node.is_distinct:
+            return tuple(texts)
+        if node.group_by is None:
+            return ()
+        selected = {value.lake: text for value, text in zip(relation.selected, texts, strict=True)}
+        keys = [selected.get(key, "") for key in scope.group_keys or ()]
+        return tuple(keys) if all(keys) else ()
 
     def _output_scope(self, scope: Scope, relation: Relation) -> Scope:
         out = Scope(parent=scope.parent, clause="ORDER BY")
@@ -324,7 +346,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
         return relation
 
     def _renamed(self, value: Value) -> Value:
-        return Value(settled(value.type), self.fresh("o"), value.origin, value.partition, items=value.items)
+        kind, name = settled(value.type), self.fresh("o")
+        return Value(kind, name, value.origin, value.partition, items=value.items, is_key=value.is_key)
 
     def _tell_items(self, relation: Relation, items: int | None) -> None:
         """Tell the arrays that aggregates make how many rows these are over; groups give back what they took."""
@@ -344,7 +367,8 @@ class QueryBinder(FromBinder, ExpressionBinder):
         inner = ", ".join(f"{quote_name(name)} := {value.lake}" for name, value in pairs)
         items = max((value.items for value in selected if value.items is not None), default=None)
         packed = Value(kind, f"struct_pack({inner})", items=items)
-        return [packed], [Column(None, Value(kind, self.fresh("o"), items=items))]
+        is_key = any(value.is_key for value in selected)
+        return [packed], [Column(None, Value(kind, self.fresh("o"), items=items, is_key=is_key))]
 
     def _name_of(self, item: SelectItem) -> str | None:
         if item.alias is not None:
@@ -396,7 +420,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         if value.type.name != "STRUCT":
             self.fault(star, "type_mismatch", f"'.*' needs a STRUCT, this is {value.type}.")
         return [
-            Column(name, Value(kind, f"({value.lake}).{quote_name(name)}"))
+            Column(name, Value(kind, f"({value.lake}).{quote_name(name)}", is_key=value.is_key))
             for name, kind in value.type.fields
             if name
         ], False

@@ -30,6 +30,8 @@ class Relation:
     # How many rows it has at most; None for as many as the archive.
     rows: int | None = None
     factor: int = 1
+    # Columns of which no two rows have the same values, together; none where nothing says so.
+    unique: tuple[str, ...] = ()
     # How often it reads tables, when it is a CTE.
     readings: int = 0
 

@@ -13,6 +13,7 @@ from sql.datatypes import ATTRIBUTES, BYTES, NULL, STRING, TIMESTAMP, SqlType
 from sql.query_binder import QueryBinder
 from sql.relation import Relation
 from sql.syntax import Query
+from sql.values import Value
 from sql.violation import Fault
 
 WANTED: dict[str, SqlType] = {"data": BYTES, "attributes": ATTRIBUTES, "message_id": STRING}
@@ -162,7 +163,26 @@ def check_output(bound: Bound) -> list[Fault]:
                     "column_type", f"{name} must be {WANTED[name]}, it is {found[0].value.type}.", at, _cure(name)
                 )
             )
+        elif (
+            name == "message_id"
+            and len(found) == 1
+            and bound.binder.tables
+            and not _is_read(found[0].value, bound)
+        ):
+            faults.append(
+                Fault(
+                    "message_id_computed",
+                    "message_id must be a message_id column of a table, untouched: it names the message.",
+                    at,
+                    "m.message_id AS message_id",
+                )
+            )
     return faults
+
+
+def _is_read(value: Value, bound: Bound) -> bool:
+    # Of a part that is broken nothing is known, and the query is refused for that.
+    return value.type.is_message_id or (not value.type.is_known and bool(bound.binder.faults))
 
 
 _RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier", "_changetype")
@@ -171,13 +191,13 @@ _RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_
 def _is_same(have: SqlType, want: SqlType) -> bool:
     if want.element is None or have.element is None:
         return have == want
-    names = tuple((name or "").lower() for name, _ in have.element.fields)
-    return names == ("key", "value") and all(kind == STRING for _, kind in have.element.fields)
+    # Whoever reads the rows finds the fields by these very names.
+    return have.element.fields == want.element.fields
 
 
 def _cure(name: str) -> str | None:
     return {
         "data": "CAST(... AS BYTES) AS data",
         "attributes": "ARRAY(SELECT AS STRUCT key, value FROM UNNEST(attributes)) AS attributes",
-        "message_id": "CAST(... AS STRING) AS message_id",
+        "message_id": "m.message_id AS message_id",
     }.get(name)

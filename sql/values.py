@@ -39,6 +39,7 @@ class Value:
     """A typed expression; ``lake`` is its text for the lake's engine, safe to put anywhere.
 
     ``items`` is how many elements an array made of it may have; None for as many as a message's arrays have.
+    ``is_key`` is whether it may tell one message from another: see ``amplification.is_key``.
     """
 
     type: SqlType
@@ -48,6 +49,7 @@ class Value:
     constant: Any = field(default=NOT_CONSTANT)
     is_literal: bool = False
     items: int | None = None
+    is_key: bool = False
 
 
 # How many elements an array has that holds something of every row of a table; and one that is still to be told how
@@ -64,17 +66,16 @@ class LakeGapError(Exception):
 
 
 _TEXT_OR_NAME: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")""")
-_QUOTED: Final = re.compile(r"'(?:[^']|'')*'")
 
 
-def without_strings(text: str) -> str:
-    """Return a text for the lake with every string in it emptied.
+def without_quotes(text: str) -> str:
+    r"""Return a text for the lake with every string and every quoted name in it emptied.
 
     Example:
-        >>> without_strings("a = 'it''s t1.x' AND b")
-        "a = '' AND b"
+        >>> print(without_quotes("a = 'it''s t1.x' AND \"it's\" = $p0"))
+        a = '' AND "" = $p0
     """
-    return _QUOTED.sub("''", text)
+    return _TEXT_OR_NAME.sub(lambda match: match[0][0] * 2, text)
 
 
 def map_code(change: Callable[[str], str], text: str) -> str:

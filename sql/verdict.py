@@ -17,11 +17,13 @@ from sql.parameters import Parameter
 from sql.query_binder import QueryBinder
 from sql.relation import Relation
 from sql.syntax import Query
-from sql.values import map_code, quote_name, without_strings
+from sql.values import map_code, quote_name, without_quotes
 from sql.violation import Fault, QueryRefusedError, Violation
 
-# A scan in a text for the lake; one that is sampled stays as it is: only a table can be.
-_SCAN_TEXT: Final = re.compile(r"\b(refeed_archive|refeed_table_\d+) AS (t\d+)\b(?! TABLESAMPLE)")
+# A scan in a text for the lake, with its sample: only a table can be sampled.
+_SCAN_TEXT: Final = re.compile(
+    r"\b(refeed_archive|refeed_table_\d+) AS (t\d+)\b( TABLESAMPLE SYSTEM \(\d+ PERCENT\))?"
+)
 # What a selection keeps of each message beside the three columns of a replay.
 KEPT_COLUMNS = ("topic", "publish_time", "ordering_key")
 
@@ -119,7 +121,7 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
         lake_sql = _join_columns(lake_sql, relation, missing, window)
     origins = {c.key: c.value.origin.column if c.value.origin else None for c in relation.columns}
     # A parameter that only moved a bound or a LIMIT is in the text as a constant already.
-    placed = set(re.findall(r"\$(p\d+)", without_strings(lake_sql)))
+    placed = set(re.findall(r"\$(p\d+)", without_quotes(lake_sql)))
     used = {
         key: parameter_value(binder.parameters[name])
         for name, key in binder.used_parameters.items()
@@ -156,10 +158,10 @@ def _until_the_plan(sql: str, binder: QueryBinder) -> str:
     end = f"TIMESTAMPTZ '{binder.policy.now.isoformat(' ')}'"
 
     def ended(match: re.Match[str]) -> str:
-        view, name = match.groups()
+        view, name, sample = match.groups("")
         if name not in binder.open_ended:
             return match[0]
-        return f'(SELECT * FROM {view} WHERE "{INGEST_TIME}" < {end}) AS {name}'
+        return f'(SELECT * FROM {view}{sample} WHERE "{INGEST_TIME}" < {end}) AS {name}'
 
     return map_code(lambda code: _SCAN_TEXT.sub(ended, code), sql)
 

@@ -115,3 +115,10 @@ def test_other_columns_disagree(change: tuple[str, str]) -> None:
 def test_every_difference_is_told() -> None:
     answer = DryRun("SCRIPT", ("a.b.c", "a.b.d"), ())
     assert len(differences(answer)) == 4
+
+
+def test_attributes_whose_fields_bigquery_spells_otherwise_are_no_attributes() -> None:
+    spelt = ("attributes", "ARRAY<STRUCT<Key STRING, VALUE STRING>>")
+    found = differences(replace(RUN, columns=(RUN.columns[0], spelt, *RUN.columns[2:])))
+    assert len(found) == 1
+    assert "attributes" in found[0]

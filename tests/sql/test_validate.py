@@ -122,3 +122,13 @@ def test_a_text_that_reads_like_a_sign_is_a_text() -> None:
         "SELECT CURRENT_DATE '('",
     ):
         assert codes(text) == ["syntax"]
+
+
+def test_a_sampled_scan_without_an_upper_end_stops_at_the_moment_of_the_plan(
+    lake: duckdb.DuckDBPyConnection,
+) -> None:
+    text = "SELECT * FROM backup.messages TABLESAMPLE SYSTEM (100 PERCENT) WHERE _PARTITIONTIME >= '2024-01-02'"
+    policy = Policy("backup.messages", "shop", datetime(2024, 1, 3, 10, 6, tzinfo=UTC))
+    query = validate_query(text, {}, policy)
+    found = lake.sql(f"SELECT message_id FROM ({render_lake_query(query).sql}) ORDER BY 1").fetchall()
+    assert [row[0] for row in found] == ["m3", "m4", "m5", "m6"]

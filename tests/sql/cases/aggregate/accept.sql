@@ -8,8 +8,8 @@ SELECT latest.data, latest.attributes, latest.message_id FROM (SELECT ARRAY_AGG(
 --: rows m1 m2
 SELECT message_id, MIN(data) AS data, ANY_VALUE(attributes) AS attributes FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY 1
 --- grouped by an alias
---: rows m1 m2
-SELECT LOWER(message_id) AS message_id, MAX(data) AS data, ANY_VALUE(attributes) AS attributes FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY message_id
+--: rows m1
+SELECT MIN(message_id) AS message_id, LOWER(topic) AS kind, MAX(data) AS data, ANY_VALUE(attributes) AS attributes FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY kind
 --- having
 --: rows m8
 SELECT message_id, MAX(data) AS data, ANY_VALUE(attributes) AS attributes FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01' GROUP BY message_id HAVING MAX(publish_time) > '2024-01-04'

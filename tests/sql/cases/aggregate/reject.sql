@@ -12,7 +12,7 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND COUNT(*) >
 SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, message_id, SUM(COUNT(*)) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY message_id
 --- an ordinal that is not there
 --: codes group_ordinal
-SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, 'x' AS message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY 9
+SELECT ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes, MIN(message_id) AS message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY 9
 --- having without a group
 --: codes not_grouped
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' HAVING TRUE

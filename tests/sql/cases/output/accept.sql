@@ -49,3 +49,16 @@ SELECT IFNULL(data, b'') AS data, IFNULL(attributes, []) AS attributes, message_
 --- attributes by condition
 --: rows m1 m2
 SELECT data, IF(ARRAY_LENGTH(attributes) > 1, attributes, [STRUCT('none' AS k, '' AS v)]) AS attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a message_id under the same name through a subquery, a window and a cast
+--: rows m1 m2
+SELECT data, attributes, CAST(id AS STRING) AS message_id FROM (SELECT *, message_id AS id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' QUALIFY ROW_NUMBER() OVER (PARTITION BY message_id ORDER BY publish_time) = 1)
+--- a message_id out of rows that are laid out again
+--: rows m1 m2
+SELECT r.data, r.attributes, r.message_id FROM UNNEST((SELECT ARRAY_AGG(STRUCT(data, attributes, message_id)) FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01')) AS r
+--- the greatest and the least of each topic
+--: rows m1 m2
+SELECT MIN(data) AS data, ANY_VALUE(attributes) AS attributes, MIN(message_id) AS message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY topic
+UNION ALL SELECT MIN(data), ANY_VALUE(attributes), MAX(message_id) FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' GROUP BY topic
+--- a message_id of a join by using, from either side
+--: rows m1 m2
+SELECT m.data, m.attributes, message_id FROM (SELECT UPPER(LOWER(message_id)) AS message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01') AS f RIGHT JOIN backup.messages m USING (message_id) WHERE m._PARTITIONDATE = '2024-01-01'

@@ -18,3 +18,7 @@ SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' ORDER BY messa
 --: rows
 --: params {"s": {"type": "STRING", "value": "' OR 1=1 --"}}
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01' AND message_id = @s
+--- a parameter after an alias with an apostrophe
+--: rows m1 m2
+--: params {"t": {"type": "STRING", "value": "orders"}}
+SELECT *, 1 AS `it's` FROM backup.messages WHERE topic = @t AND _PARTITIONDATE = '2024-01-01'
