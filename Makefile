@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test lint fmt types bench bench-sql bench-latency fuzz chaos soak lock clean
+.PHONY: help demo demo-bigquery up test lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-latency: $(STAMPS)/dev  ## Measure seconds from POST to the first message 
 fuzz: $(STAMPS)/dev  ## Send 20,000 mutated queries through the SQL gate (MUTANTS=...)
 	@REFEED_FUZZ_MUTANTS=$(or $(MUTANTS),20000) $(BIN)/python -m pytest tests/sql/test_fuzz.py --timeout 3600 $(ARGS)
 
+oracle: $(STAMPS)/oracle  ## Compare the lake's answers with those of Google's engine to new expressions (SEED=1)
+	@$(BIN)/python -m tests.sql.answers ask $(or $(SEED),1)
+
 chaos: $(STAMPS)/dev  ## Kill, stop and starve the whole system under load, then compare every message (SEED=1 RUNS=1)
 	@$(BIN)/python -m tests.chaos.run --seed $(or $(SEED),1) --runs $(or $(RUNS),1) --kills $(or $(KILLS),40) \
 	  --warehouse $(or $(WAREHOUSE),both)
@@ -89,4 +92,10 @@ $(STAMPS)/run: requirements.lock pyproject.toml | $(BIN)/python
 $(STAMPS)/dev: requirements-dev.lock $(STAMPS)/run
 	@echo "Setting up $(VENV): the tools of requirements-dev.lock ..." >&2
 	@$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# Google's engine is in no lock file: no test needs it, only the comparison with new expressions.
+$(STAMPS)/oracle: $(STAMPS)/dev
+	@echo "Setting up $(VENV): Google's SQL engine, zetasql ..." >&2
+	@$(PIP) "zetasql>=0.1.5"
 	@touch $@

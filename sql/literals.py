@@ -74,7 +74,7 @@ def _is_number(text: str, largest: Decimal) -> bool:
         number = Decimal(text.strip())
     except InvalidOperation:
         return False
-    return not number.is_finite() or abs(number) <= largest
+    return not number.is_finite() or number.copy_abs() <= largest
 
 
 def moment(value: date | datetime) -> Value:

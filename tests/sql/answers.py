@@ -1,0 +1,343 @@
+"""The answers of Google's engine to the grid: how they are recorded, and how the lake's are compared with them.
+
+``python -m tests.sql.answers record`` asks what is not recorded yet and forgets what left the grid;
+``python -m tests.sql.answers ask SEED`` asks about new combinations and compares at once. Both need the
+dependency group ``oracle``.
+"""
+
+import gzip
+import json
+import math
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from model.table import TableSchema
+from sql.datatypes import SqlType, lake_type
+from sql.tables import read_type
+from sql.validate import Policy, QueryRefusedError, ValidatedQuery
+from sql.verdict import judge_query
+from tests.sql import grid
+from tests.sql.judge import Judge, JudgeError, render_float, render_numeric
+
+RECORD: Final = Path(__file__).parent / "answers.jsonl.gz"
+FREE: Final = Policy("backup.messages", None, datetime(2024, 1, 10, 12, tzinfo=UTC), replay=False)
+BATCH: Final = 40
+_ERRORS: Final = ("error", "invalid")
+_FLOAT: Final = re.compile(r"(?<![\w\"])-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)f\b")
+
+
+def read_answers() -> dict[str, list[str]]:
+    """Return the recorded answers: of the literal form, and of the form by columns where that is another."""
+    lines = gzip.decompress(RECORD.read_bytes()).decode().splitlines() if RECORD.exists() else []
+    return {line[0]: line[1:] for line in map(json.loads, lines)}
+
+
+def ask(judge: Judge, sql: str) -> str:
+    """Return the engine's answer to a query as text; "error" or "invalid" where it gives none."""
+    try:
+        rows = judge.answer(sql)
+    except JudgeError as exc:
+        text = str(exc)
+        kinds = {"[OUT_OF_RANGE]": "error", "[INVALID_ARGUMENT]": "invalid", "[UNIMPLEMENTED]": "unknown"}
+        return next((kind for sign, kind in kinds.items() if text.startswith(sign)), f"unknown {text[:60]}")
+    return ";".join(",".join(row) for row in rows)
+
+
+def ask_case(judge: Judge, case: grid.Case) -> list[str]:
+    """Return the answers to a case's literal form and, where it differs, to its form by columns."""
+    literal = ask(judge, f"SELECT {case.literal}")
+    if not case.columns:
+        return [literal]
+    columns = ask(judge, case.by_columns)
+    return [literal] if literal == columns else [literal, columns]
+
+
+def is_same(ours: str, theirs: str) -> bool:
+    """Say whether an answer of the lake is Google's: refusing is, floats may differ in the last digits."""
+    if theirs.startswith("unknown") or ours.startswith("refused"):
+        return True
+    if theirs in _ERRORS:
+        return ours == "error"
+    if ours == theirs:
+        return True
+    mine, wanted = _FLOAT.findall(ours), _FLOAT.findall(theirs)
+    return (
+        len(mine) == len(wanted)
+        and _FLOAT.sub("", ours) == _FLOAT.sub("", theirs)
+        and all(_is_close(float(a[:-1]), float(b[:-1])) for a, b in zip(mine, wanted, strict=True))
+    )
+
+
+def _is_close(mine: float, wanted: float) -> bool:
+    if math.isnan(mine) or math.isnan(wanted):
+        return math.isnan(mine) and math.isnan(wanted)
+    is_zero = mine == wanted == 0 and math.copysign(1, mine) == math.copysign(1, wanted)
+    return is_zero or (mine != 0 and math.isclose(mine, wanted, rel_tol=1e-14))
+
+
+class Lake:
+    """Answers expressions as the lake does, in the words of the judge."""
+
+    def __init__(self) -> None:
+        self._connection = duckdb.connect(config={"threads": 1})
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._literals: dict[str, str] = {}
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def query(self, sql: str) -> str:
+        """Return the answer to a query: its rows as text, "error", "refused: ..." or "broken: ..."."""
+        query = self._judged(sql)
+        return query if isinstance(query, str) else self._rows(query, [], ())
+
+    def literals(self, expressions: list[str]) -> Iterator[str]:
+        """Yield the answers to expressions, as many as possible asked together."""
+        for start in range(0, len(expressions), BATCH):
+            part = expressions[start : start + BATCH]
+            query = self._judged(f"SELECT {', '.join(part)}")
+            if isinstance(query, str) or (rows := self._table(query, [], ())) is None:
+                for expression in part:
+                    yield self.query(f"SELECT {expression}")
+            else:
+                yield from rows[0]
+
+    def columns(self, cases: list[grid.Case]) -> Iterator[tuple[grid.Case, str]]:
+        """Yield the answers to cases of one template, their values in columns of a table."""
+        kinds = cases[0].kinds
+        schema = TableSchema("ops.grid", tuple((f"c{place}", kind) for place, kind in enumerate(kinds)))
+        policy = replace(FREE, extra_tables=("ops.grid",), schemas=(schema,))
+        # Constants of a template make queries of their own.
+        bodies: dict[str, list[grid.Case]] = defaultdict(list)
+        for case in cases:
+            bodies[case.body].append(case)
+        for body, group in bodies.items():
+            query = self._judged(f"SELECT {body} FROM ops.grid", policy)
+            if isinstance(query, str):
+                yield from ((case, query) for case in group)
+                continue
+            together = [case for case in group if not case.fails]
+            found = self._table(query, together, kinds) if together else []
+            alone = group if found is None else [case for case in group if case.fails]
+            if found is not None:
+                yield from zip(together, (row[0] for row in found), strict=True)
+            yield from ((case, self._rows(query, [case], kinds)) for case in alone)
+
+    def _values(self, cases: list[grid.Case], kinds: tuple[str, ...]) -> str:
+        """Return the table of the cases' values for the lake."""
+        rows = ", ".join(f"({', '.join(map(self._value, case.columns))})" for case in cases)
+        names = ", ".join(f"c{place}" for place in range(len(kinds)))
+        casts = ", ".join(f"CAST(c{n} AS {lake_type(read_type(kind))}) AS c{n}" for n, kind in enumerate(kinds))
+        return f"WITH refeed_table_1 AS MATERIALIZED (SELECT {casts} FROM (VALUES {rows}) AS v({names}))"
+
+    def _value(self, literal: str) -> str:
+        if literal not in self._literals:
+            query = self._judged(f"SELECT {literal} AS v")
+            assert not isinstance(query, str), (literal, query)
+            head, tail = 'SELECT o1 AS "v" FROM (SELECT ', " AS o1) AS result"
+            self._literals[literal] = query.lake_sql.removeprefix(head).removesuffix(tail)
+        return self._literals[literal]
+
+    def _judged(self, sql: str, policy: Policy = FREE) -> ValidatedQuery | str:
+        try:
+            query = judge_query(sql, {}, policy)
+        except QueryRefusedError as exc:
+            return f"refused: {exc.violations[0].code}"
+        if query.lake_violations:
+            return f"refused: {query.lake_violations[0].message[:80]}"
+        return query
+
+    def _run(self, query: ValidatedQuery, cases: list[grid.Case], kinds: tuple[str, ...]) -> list[list[str]]:
+        table = f"{self._values(cases, kinds)}\n" if cases else ""
+        found = self._connection.sql(table + query.lake_sql, params=dict(query.lake_parameters)).to_arrow_table()
+        return _render_table(found, query)
+
+    def _table(
+        self, query: ValidatedQuery, cases: list[grid.Case], kinds: tuple[str, ...]
+    ) -> list[list[str]] | None:
+        try:
+            return self._run(query, cases, kinds)
+        except duckdb.Error:
+            return None
+
+    def _rows(self, query: ValidatedQuery, cases: list[grid.Case], kinds: tuple[str, ...]) -> str:
+        try:
+            return ";".join(",".join(row) for row in self._run(query, cases, kinds))
+        except duckdb.Error as exc:
+            planning = duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException
+            return f"broken: {str(exc)[:200]}" if isinstance(exc, planning) else "error"
+
+
+def _render_table(table: pa.Table, query: ValidatedQuery) -> list[list[str]]:
+    kinds = [read_type(column.type) for column in query.output]
+    columns = [
+        [_render(value, kind) for value in _plain(column)]
+        for column, kind in zip(table.columns, kinds, strict=True)
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    # Moments as numbers: Python knows none beyond the year 9999, and answers there have to be seen.
+    return pa.chunked_array(
+        [_as_numbers(chunk) for chunk in column.chunks], type=_number_type(column.type)
+    ).to_pylist()
+
+
+def _number_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(_number_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(f"f{n}", _number_type(kind.field(n).type)) for n in range(kind.num_fields)])
+    return kind
+
+
+def _as_numbers(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_list(kind):
+        flat = _as_numbers(array.values)
+        return (
+            pa.ListArray.from_arrays(array.offsets, flat, mask=array.is_null())
+            if len(array)
+            else pa.array([], _number_type(kind))
+        )
+    if pa.types.is_struct(kind):
+        fields = [_as_numbers(array.field(n)) for n in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, [f"f{n}" for n in range(len(fields))], mask=array.is_null())
+    wanted = _number_type(kind)
+    return array if wanted == kind else array.view(wanted)
+
+
+def _render(value: Any, kind: SqlType) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a type
+    if value is None:
+        return "NULL"
+    if kind.element is not None:
+        return f"[{','.join(_render(item, kind.element) for item in value)}]"
+    match kind.name:
+        case "STRUCT":
+            return (
+                f"({','.join(_render(item, k) for item, (_, k) in zip(value.values(), kind.fields, strict=True))})"
+            )
+        case "BOOL":
+            return str(value).lower() if isinstance(value, bool) else f"no BOOL {value!r}"
+        case "INT64":
+            return str(value) if isinstance(value, int) else f"no INT64 {value!r}"
+        case "FLOAT64":
+            return render_float(value) if isinstance(value, float) else f"no FLOAT64 {value!r}"
+        case "NUMERIC":
+            return render_numeric(value) if isinstance(value, Decimal) else f"no NUMERIC {value!r}"
+        case "STRING":
+            return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else f"no STRING {value!r}"
+        case "BYTES":
+            return f'b"{value.hex()}"' if isinstance(value, bytes) else f"no BYTES {value!r}"
+        case "JSON":
+            return f"json {value}"
+        case "DATE":
+            return _date(value)
+        case "TIMESTAMP":
+            return f"{value}us"
+        case "DATETIME":
+            days, rest = divmod(value, 86_400 * 10**6)
+            return f"{_date(days)} {_clock(rest)}"
+        case "TIME":
+            return _clock(value)
+        case _:
+            return f"{kind} {value}"
+
+
+def _date(days: int) -> str:
+    try:
+        return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
+    except OverflowError:
+        return f"day {days}"
+
+
+def _clock(micros: int) -> str:
+    seconds, rest = divmod(micros, 10**6)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"
+
+
+def compare(
+    lake: Lake, cases: Iterable[grid.Case], answers: dict[str, list[str]], *, literals_of: int = 1
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each case that the lake does not answer as Google: the question, Google's answer, the lake's.
+
+    Of the forms with literals only one in ``literals_of`` is asked, and those that Google answers otherwise.
+    """
+    cases = list(cases)
+    chosen = [
+        case
+        for number, case in enumerate(cases)
+        if number % literals_of == 0 or not case.columns or len(answers[case.literal]) > 1
+    ]
+    # What Google answers is asked in batches; what fails there has to fail alone.
+    fine = [case.literal for case in chosen if answers[case.literal][0] not in _ERRORS]
+    ours = dict(zip(fine, lake.literals(fine), strict=True))
+    for case in chosen:
+        theirs = answers[case.literal][0]
+        mine = ours[case.literal] if case.literal in ours else lake.query(f"SELECT {case.literal}")
+        if not is_same(mine, theirs):
+            yield f"SELECT {case.literal}", theirs, mine
+    groups: dict[str, list[grid.Case]] = defaultdict(list)
+    for case in cases:
+        if case.columns:
+            groups[case.template].append(replace(case, fails=answers[case.literal][-1] in _ERRORS))
+    for group in groups.values():
+        for case, mine in lake.columns(group):
+            theirs = answers[case.literal][-1]
+            if not is_same(mine, theirs):
+                yield case.by_columns, theirs, mine
+
+
+def compare_queries(
+    lake: Lake, queries: Iterable[str], answers: dict[str, list[str]]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each query over rows that the lake does not answer as Google."""
+    for sql in queries:
+        theirs, mine = answers[sql][0], lake.query(sql)
+        if not is_same(mine, theirs):
+            yield sql, theirs, mine
+
+
+def record() -> None:
+    """Ask what is not recorded yet, and write the record."""
+    known, judge = read_answers(), Judge()
+    answers = {case.literal: known.get(case.literal) or ask_case(judge, case) for case in grid.cases()}
+    answers |= {sql: known.get(sql) or [ask(judge, sql)] for sql in grid.row_queries()}
+    lines = (json.dumps([text, *found], ensure_ascii=False) for text, found in answers.items())
+    RECORD.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
+
+
+def main() -> None:
+    """Record, or ask about a seed's cases and print what differs."""
+    if sys.argv[1:] == ["record"]:
+        record()
+        return
+    seed = int(sys.argv[2])
+    judge, lake = Judge(), Lake()
+    cases = list(grid.cases(seed))
+    answers = {case.literal: ask_case(judge, case) for case in cases}
+    found = list(compare(lake, cases, answers))
+    for question, theirs, mine in found:
+        sys.stdout.write(f"{question}\n  Google: {theirs}\n  lake:   {mine}\n")
+    sys.stdout.write(f"seed {seed}: {len(cases)} expressions, {len(found)} answers differ\n")
+    lake.close()
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
