@@ -16,7 +16,7 @@ from backup.source import PulledPart
 from backup.warehouse import Archive, Part
 from connectors.pubsub.source import TaskResult
 from jobs.stream.hold import Hold, raise_reported, read_faults
-from jobs.stream.journal import IDS_SCHEMA, EntryState, Journal, concat_ids, is_among, without_acks
+from jobs.stream.journal import IDS_SCHEMA, Entry, EntryState, Journal, concat_ids, is_among
 from jobs.stream.status import StatusFile
 from model import failpoint
 from model.archive import Attempt
@@ -110,8 +110,7 @@ class Archiver:
         inherited = self.archive.inherited_ids(self._stream)
         if inherited.num_rows:
             self._last_attempt += 1
-            entry = self._journal.write(self._last_attempt, without_acks(inherited, IDS_SCHEMA))
-            self._journal.move(entry, EntryState.RECOVERED)
+            self._journal.remember(self._last_attempt, inherited)
             _log.info("ids_inherited", messages=inherited.num_rows)
 
     def open_batch(self, rows: Sequence[TaskResult]) -> Batch:
@@ -151,7 +150,7 @@ class Archiver:
         if batch.pulled:
             with self.hold(batch):
                 self._archive_parts(batch)
-        self._journal.prune()
+        self._journal.prune(has_messages=bool(batch.pulled))
         self._report()
 
     def _archive_parts(self, batch: Batch) -> None:
@@ -160,13 +159,15 @@ class Archiver:
         if parts:
             self._last_attempt += 1
             entry = self._journal.write(self._last_attempt, held)
-            self._commit(parts, concat_ids(fresh))
-            self._acknowledge(held)
+            self._commit(entry, parts, concat_ids(fresh))
+            failed = self._acknowledge(held)
             failpoint.hit("ack.after")
-            self._journal.move(entry, EntryState.DONE)
+            self._journal.finish(entry, failed)
             failpoint.hit("journal.done")
-        else:
-            self._acknowledge(held)
+        elif (failed := self._acknowledge(held)).num_rows:
+            # They are known by an entry that may be forgotten before they come again.
+            self._last_attempt += 1
+            self._journal.remember(self._last_attempt, failed)
         for ids in returned:
             self._hold.give_back(ids)
             self._totals["given_back"] += ids.num_rows
@@ -218,15 +219,14 @@ class Archiver:
                 one.ids = one.ids.filter(pc.invert(is_again))
         return parts, fresh, returned
 
-    def _commit(self, parts: list[Part], ids: pa.Table) -> None:
+    def _commit(self, entry: Entry, parts: list[Part], ids: pa.Table) -> None:
         try:
-            self.archive.commit(parts, self._attempt(self._last_attempt), ids)
+            self.archive.commit(parts, self._attempt(entry.attempt), ids)
         except CommitOutcomeUnknownError:
             # The journal's entry stays pending: the next start finds out.
             raise
         except RefeedError:
-            for entry in self._journal.entries(EntryState.PENDING):
-                self._journal.forget(entry)
+            self._journal.forget(entry)
             for part in parts:
                 self._drop(part)
             raise
@@ -234,10 +234,12 @@ class Archiver:
     def _attempt(self, number: int) -> Attempt:
         return Attempt(self._stream, number, self._lease, self._lease_epoch)
 
-    def _acknowledge(self, ids: pa.Table) -> None:
-        """Acknowledge ``ids``; what fails comes again and is known by its id."""
-        if failed := self._hold.acknowledge(ids):
-            self._totals["faults"] += failed
+    def _acknowledge(self, ids: pa.Table) -> pa.Table:
+        """Acknowledge ``ids`` and return those that failed: they come again and have to be known then."""
+        failed = self._hold.acknowledge(ids)
+        if failed.num_rows:
+            self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
+        return failed
 
     def _compact_aside(self) -> None:
         """Merge small files in a thread when they pile up; the stream goes on committing meanwhile."""

@@ -14,16 +14,15 @@ import structlog
 from connectors.pubsub.source import collect_results
 from jobs.stream.hold import Hold, raise_reported, read_faults
 from jobs.stream.journal import (
-    TABLE_IDS_SCHEMA,
+    Entry,
     EntryState,
     Journal,
     concat_ids,
     is_among,
-    without_acks,
 )
 from jobs.stream.status import StatusFile
 from model import failpoint
-from model.errors import CommitOutcomeUnknownError, RefeedError
+from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullError
 from pipeline.group import Committer
 from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
@@ -103,8 +102,7 @@ class Stager:
         inherited = self._tables.inherited_ids()
         if inherited.num_rows:
             self._last_attempt += 1
-            entry = self._journal.write(self._last_attempt, without_acks(inherited, TABLE_IDS_SCHEMA))
-            self._journal.move(entry, EntryState.RECOVERED)
+            self._journal.remember(self._last_attempt, inherited)
             _log.info("ids_inherited", messages=inherited.num_rows)
 
     def stage_batch(self, results: Any, batch_id: int) -> None:
@@ -131,11 +129,12 @@ class Stager:
         except RefeedError:
             self._drop(_by_table(staged))
             raise
-        if any(part.ids.num_rows for part in staged):
+        has_messages = any(part.ids.num_rows for part in staged)
+        if has_messages:
             self._stage(staged)
         self._make_room(staged)
         self._wait_for_quota(sum(len(part.parts) for part in staged))
-        self._journal.prune()
+        self._journal.prune(has_messages=has_messages)
         self.status.write(
             state="running", totals=dict(self._totals), last_batch_at=time.time(), sources=self._counted()
         )
@@ -155,14 +154,16 @@ class Stager:
                 with self.lock:
                     committed, failure = self._commit(parts, held)
                 if failure is None:
-                    self._acknowledge(held)
+                    failed = self._acknowledge(held)
                     failpoint.hit("ack.after")
-                    self._journal.move(entry, EntryState.DONE)
+                    self._journal.finish(entry, failed)
                     failpoint.hit("journal.done")
                 else:
                     self._settle(entry, held, parts, committed, failure)
-            else:
-                self._acknowledge(held)
+            elif (failed := self._acknowledge(held)).num_rows:
+                # They are known by an entry that may be forgotten before they come again.
+                self._last_attempt += 1
+                self._journal.remember(self._last_attempt, failed)
         if returned.num_rows:
             self._hold.give_back(returned)
             self._totals["given_back"] += returned.num_rows
@@ -196,7 +197,7 @@ class Stager:
 
     def _settle(
         self,
-        entry: Any,
+        entry: Entry,
         held: pa.Table,
         parts: dict[str, list[Part]],
         committed: frozenset[str],
@@ -210,11 +211,20 @@ class Stager:
         # A table whose parts were all known already has nothing to commit; its messages are in it.
         done = _of_tables(held, [name for name in _tables_of(held) if name in committed or name not in parts])
         if done.num_rows:
-            self._acknowledge(done)
-            self._journal.move(self._journal.keep_only(entry, done), EntryState.DONE)
+            self._finish_some(entry, done)
         else:
             self._journal.forget(entry)
         raise failure
+
+    def _finish_some(self, entry: Entry, done: pa.Table) -> None:
+        failed = self._acknowledge(done)
+        try:
+            kept = self._journal.keep_only(entry, done)
+        except StorageFullError:
+            # Messages that no table has must not be known: one that comes twice is better than one that is lost.
+            self._journal.forget(entry)
+        else:
+            self._journal.finish(kept, failed)
 
     def _without_known(self, staged: Sequence[StagedParts]) -> tuple[dict[str, list[Part]], pa.Table, pa.Table]:
         """Return the parts to commit, by table, the ids that are done with them, and ids that have to come again.
@@ -256,8 +266,11 @@ class Stager:
         except RefeedError as exc:
             return frozenset(), exc
 
-    def _acknowledge(self, ids: pa.Table) -> None:
-        self._totals["faults"] += self._hold.acknowledge(ids)
+    def _acknowledge(self, ids: pa.Table) -> pa.Table:
+        """Acknowledge ``ids`` and return those that failed: they come again and have to be known then."""
+        failed = self._hold.acknowledge(ids)
+        self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
+        return failed
 
     def _drop(self, parts: dict[str, list[Part]]) -> None:
         for name, found in parts.items():

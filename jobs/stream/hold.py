@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
 from connectors.pubsub.acks import Held, acknowledge_each, extend_each
@@ -36,17 +37,18 @@ class Hold:
         self._channel = channel
         self._project = project
 
-    def acknowledge(self, ids: pa.Table) -> int:
-        """Acknowledge ``ids`` and return how many subscriptions failed: theirs come again and are known by id."""
+    def acknowledge(self, ids: pa.Table) -> pa.Table:
+        """Acknowledge ``ids`` and return those of subscriptions that failed: they come again, whenever that is."""
         held = list(self._held(ids))
         failed = set()
         for position, (path, error) in enumerate(acknowledge_each(self._channel, held)):
             if position == 0 and len(held) > 1:
                 failpoint.hit("ack.between")
             if error is not None:
-                failed.add(path)
+                failed.add(_id_of(path))
                 _log.warning("ack_failed", subscription=_id_of(path), error=error.message)
-        return len(failed)
+        names = ids.column("subscription").cast(pa.string())
+        return ids.filter(pc.is_in(names, value_set=pa.array(sorted(failed), pa.string())))
 
     def give_back(self, ids: pa.Table) -> None:
         """Let ``ids`` come again at once; where that fails they come when their leases run out."""

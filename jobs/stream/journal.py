@@ -33,15 +33,17 @@ TABLE_IDS_SCHEMA: Final = IDS_SCHEMA.append(pa.field("table", pa.dictionary(pa.i
 
 # Pub/Sub keeps an un-acked message for seven days unless a subscription says otherwise.
 _RECOVERED_SECONDS: Final = 7 * 86400
+# A batch counts this part of the window at most: a stream that stood still for an hour got nothing in it.
+_LONGEST_STEP: Final = 0.1
 _SUFFIX: Final = ".arrow"
 
 
 class EntryState(StrEnum):
     """Where an attempt stands.
 
-    ``pending`` is written before its commit; ``done`` follows its acks; ``recovered`` is one whose commit was
-    found after a crash: its acks may have come too late, so that its ids stay known until Pub/Sub itself
-    forgets the messages.
+    ``pending`` is written before its commit; ``done`` follows its acks; ``recovered`` has ids that are committed
+    and perhaps not acknowledged, because an ack failed or came after a crash: they stay known until Pub/Sub
+    itself forgets the messages.
     """
 
     PENDING = "pending"
@@ -51,14 +53,17 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One attempt's ids on disk, and the span of their publish times, which tells most lookups 'not here'."""
+    """One attempt's ids on disk, and the span of their publish times, which tells most lookups 'not here'.
+
+    ``since`` is when its window began: by the journal's own clock when it is done, in Unix seconds when recovered.
+    """
 
     attempt: int
     state: EntryState
     path: Path
     first_publish_time: datetime
     last_publish_time: datetime
-    written_at: float
+    since: float
     schema: pa.Schema
 
     def read_ids(self) -> pa.Table:
@@ -71,7 +76,7 @@ class Entry:
 
 
 class Journal:
-    """The ids of attempts, a file each, in ``folder``.
+    """The ids of attempts in ``folder``: a file each, and one more for those that were not acknowledged.
 
     Files are the whole memory: a lookup opens only those whose publish times overlap the batch's, which in
     steady flow is none, so that neither a long window nor a restart costs memory or time.
@@ -81,12 +86,14 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._keep_seconds = keep_seconds
-        # Time in which no stream ran does not count towards the window: nothing came again in it.
-        self._started_at = time.time()
+        self._schema = schema
+        # Seconds in which messages came. It begins with the process: in the time before nothing came again.
+        self._clock = 0.0
+        self._looked_at = time.monotonic()
         for leftover in folder.glob("*.tmp"):
             leftover.unlink()
         opened = [_open_entry(path, schema) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
-        self._entries = {entry.attempt: entry for entry in opened}
+        self._entries = {entry.path: entry for entry in opened}
 
     def entries(self, state: EntryState) -> list[Entry]:
         """Return the entries in ``state``, oldest first."""
@@ -94,7 +101,7 @@ class Journal:
 
     def last_attempt(self) -> int:
         """Return the highest number of an attempt here, 0 when there is none."""
-        return max(self._entries, default=0)
+        return max((entry.attempt for entry in self._entries.values()), default=0)
 
     def write(self, attempt: int, ids: pa.Table) -> Entry:
         """Write the ids of ``attempt`` durably, as pending, before anything of it is committed.
@@ -103,12 +110,30 @@ class Journal:
             StorageFullError: there is no room; nothing is left behind.
         """
         failpoint.hit("journal.before_write")
-        path = self._path(attempt, EntryState.PENDING)
-        self._write(path, ids)
-        entry = _entry(path, ids, time.time())
-        self._entries[attempt] = entry
+        entry = self._add(attempt, EntryState.PENDING, ids)
         failpoint.hit("journal.written")
         return entry
+
+    def remember(self, attempt: int, ids: pa.Table) -> None:
+        """Write ``ids`` durably as committed and perhaps not acknowledged; of an attempt without an entry so far.
+
+        Raises:
+            StorageFullError: there is no room; nothing is left behind.
+        """
+        self._add(attempt, EntryState.RECOVERED, _without_acks(ids, self._schema))
+
+    def finish(self, entry: Entry, unacknowledged: pa.Table) -> None:
+        """Say that ``entry`` is committed and acknowledged, but for those ids, which stay known.
+
+        Where there is no room to write them by themselves the whole entry stays known.
+        """
+        state = EntryState.DONE
+        if unacknowledged.num_rows:
+            try:
+                self.remember(entry.attempt, unacknowledged)
+            except StorageFullError:
+                state = EntryState.RECOVERED
+        self.move(entry, state)
 
     def keep_only(self, entry: Entry, ids: pa.Table) -> Entry:
         """Put ``ids``, a part of its own, in the place of the entry's: the others were never committed.
@@ -117,9 +142,18 @@ class Journal:
             StorageFullError: there is no room; the entry is as it was.
         """
         self._write(entry.path, ids)
-        kept = _entry(entry.path, ids, entry.written_at)
-        self._entries[entry.attempt] = kept
+        kept = _entry(entry.path, ids, entry.since)
+        self._entries[entry.path] = kept
         return kept
+
+    def _add(self, attempt: int, state: EntryState, ids: pa.Table) -> Entry:
+        path = self._path(attempt, state)
+        self._write(path, ids)
+        entry = self._entries[path] = _entry(path, ids, self._now(state))
+        return entry
+
+    def _now(self, state: EntryState) -> float:
+        return self._clock if state is EntryState.DONE else time.time()
 
     def _write(self, path: Path, ids: pa.Table) -> None:
         temporary = path.with_suffix(".tmp")
@@ -140,19 +174,27 @@ class Journal:
         path = self._path(entry.attempt, state)
         entry.path.rename(path)
         self._sync_folder()
-        self._entries[entry.attempt] = replace(entry, state=state, path=path, written_at=time.time())
+        del self._entries[entry.path]
+        self._entries[path] = replace(entry, state=state, path=path, since=self._now(state))
 
     def forget(self, entry: Entry) -> None:
         """Drop an attempt that was never committed: its messages come again and are new."""
         entry.path.unlink()
-        del self._entries[entry.attempt]
+        del self._entries[entry.path]
 
-    def prune(self) -> None:
-        """Drop what is older than the window; ids that come again after it are archived twice."""
-        now = time.time()
+    def prune(self, *, has_messages: bool) -> None:
+        """Drop what is older than the window; ids that come again after it are archived twice.
+
+        It is called after each batch, with whether messages came in it. Only such time counts towards the window:
+        while Pub/Sub or the warehouse is away nothing comes again, and nothing more has to be kept either.
+        """
+        now = time.monotonic()
+        if has_messages:
+            self._clock += min(now - self._looked_at, self._keep_seconds * _LONGEST_STEP)
+        self._looked_at = now
+        keep = {EntryState.DONE: self._keep_seconds, EntryState.RECOVERED: _RECOVERED_SECONDS}
         for entry in list(self._entries.values()):
-            keep = {EntryState.DONE: self._keep_seconds, EntryState.RECOVERED: _RECOVERED_SECONDS}.get(entry.state)
-            if keep is not None and now - max(entry.written_at, self._started_at) > keep:
+            if entry.state in keep and self._now(entry.state) - entry.since >= keep[entry.state]:
                 self.forget(entry)
 
     def find_known(self, ids: pa.Table) -> pa.BooleanArray:
@@ -191,8 +233,8 @@ def concat_ids(parts: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
 
 
-def without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ids of another home's messages in the journal's ``schema``: they can't be acknowledged from here."""
+def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return ids in the journal's ``schema`` that nobody will acknowledge from here."""
     empty = pa.repeat(pa.scalar(""), ids.num_rows)
     columns = {**{name: ids.column(name) for name in ids.column_names}, "subscription": empty, "ack_id": empty}
     return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
@@ -229,7 +271,8 @@ def _is_between(times: pa.ChunkedArray, first: datetime, last: datetime) -> pa.C
 
 def _open_entry(path: Path, schema: pa.Schema) -> Entry:
     ids, written_at = _read(path, schema)
-    return _entry(path, ids, written_at)
+    entry = _entry(path, ids, written_at)
+    return replace(entry, since=0.0) if entry.state is EntryState.DONE else entry
 
 
 def _read(path: Path, schema: pa.Schema) -> tuple[pa.Table, float]:
@@ -247,8 +290,8 @@ def _read(path: Path, schema: pa.Schema) -> tuple[pa.Table, float]:
         ) from exc
 
 
-def _entry(path: Path, ids: pa.Table, written_at: float) -> Entry:
+def _entry(path: Path, ids: pa.Table, since: float) -> Entry:
     attempt, state, _ = path.name.split(".")
     ends = pc.min_max(ids.column("publish_time"))
     first, last = ends["min"].as_py(), ends["max"].as_py()
-    return Entry(int(attempt), EntryState(state), path, first, last, written_at, ids.schema)
+    return Entry(int(attempt), EntryState(state), path, first, last, since, ids.schema)

@@ -1,6 +1,7 @@
 import json
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import grpc
 import pyarrow.parquet as pq
@@ -26,24 +27,27 @@ class Refused(grpc.RpcError):
 
 
 class AckChannel:
-    """A channel that keeps which ids were acknowledged; with ``is_down`` it refuses."""
+    """Keeps which ids were acknowledged; it refuses all while ``is_down``, else those of the topics ``down``."""
 
     def __init__(self) -> None:
         self.acked: list[str] = []
         self.extended: list[str] = []
         self.is_down = False
+        self.down: set[str] = set()
 
     def unary_unary(self, method, request_serializer, response_deserializer):
         return Extensions(self) if method.endswith("ModifyAckDeadline") else self
 
     def future(self, request, timeout):
-        if not self.is_down:
-            self.acked += AcknowledgeRequest.deserialize(request).ack_ids
-        return self
+        asked = AcknowledgeRequest.deserialize(request)
+        is_refused = self.is_down or asked.subscription.rpartition(".")[2] in self.down
+        if not is_refused:
+            self.acked += asked.ack_ids
+        return SimpleNamespace(result=refuse if is_refused else bytes)
 
-    def result(self):
-        if self.is_down:
-            raise Refused
+
+def refuse():
+    raise Refused
 
 
 class Extensions:
@@ -64,6 +68,7 @@ class Stream:
     """An archiver over a real lake, and what it takes to start another one after a crash."""
 
     stream_id = "s"
+    keep_seconds = 600
 
     def __init__(self, archive, folder) -> None:
         self.archive = archive
@@ -73,7 +78,7 @@ class Stream:
         self.start()
 
     def start(self) -> None:
-        self.journal = Journal(self.folder / "journal", keep_seconds=600)
+        self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds)
         self.archiver = Archiver(
             archive=self.archive,
             journal=self.journal,
@@ -151,6 +156,67 @@ def test_an_ack_that_fails_costs_nothing_the_message_is_known_when_it_comes_agai
     stream.batch([pulled("orders", b"a")])
     assert stream.archived() == Counter([("orders", "1")])
     assert stream.channel.acked == ["orders-1"]
+
+
+@pytest.fixture
+def forgetful(archive, tmp_path, monkeypatch):
+    """A stream that forgets at once what it may forget."""
+    monkeypatch.setattr(Stream, "keep_seconds", 0)
+    return Stream(archive, tmp_path)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(forgetful, pulled, is_restarted):
+    forgetful.channel.is_down = True
+    forgetful.batch([pulled("orders", b"a", b"b")])
+    forgetful.batch()
+    if is_restarted:
+        forgetful.start()
+    forgetful.channel.is_down = False
+    forgetful.batch([pulled("members", b"x")])
+    forgetful.batch([pulled("orders", b"a", b"b")])
+    assert forgetful.archived() == Counter([("orders", "1"), ("orders", "2"), ("members", "1")])
+    assert sorted(forgetful.channel.acked) == ["members-1", "orders-1", "orders-2"]
+
+
+def test_only_what_was_not_acknowledged_stays_known(forgetful, pulled):
+    forgetful.channel.down = {"orders"}
+    forgetful.batch([pulled("orders", b"a")], [pulled("members", b"x", b"y")])
+    (entry,) = forgetful.journal.entries(EntryState.RECOVERED)
+    assert entry.read_ids().select(["topic", "message_id", "ack_id"]).to_pylist() == [
+        {"topic": "orders", "message_id": "1", "ack_id": ""}
+    ]
+    assert forgetful.journal.entries(EntryState.DONE) == []
+
+
+def test_a_known_message_whose_ack_fails_stays_known(stream, pulled):
+    stream.batch([pulled("orders", b"a")])
+    stream.channel.is_down = True
+    stream.batch([pulled("orders", b"a")])
+    (entry,) = stream.journal.entries(EntryState.RECOVERED)
+    assert entry.read_ids().column("message_id").to_pylist() == ["1"]
+    stream.channel.is_down = False
+    stream.batch([pulled("orders", b"a", b"b")])
+    assert stream.archived() == Counter([("orders", "1"), ("orders", "2")])
+
+
+def test_a_disk_that_is_full_after_the_commit_forgets_nothing_that_was_not_acknowledged(
+    forgetful, pulled, monkeypatch
+):
+    write = Journal._write
+
+    def refuse_recovered(self, path, ids):
+        if "recovered" in path.name:
+            raise StorageFullError
+        write(self, path, ids)
+
+    forgetful.channel.is_down = True
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "_write", refuse_recovered)
+        forgetful.batch([pulled("orders", b"a")])
+    forgetful.channel.is_down = False
+    forgetful.batch([pulled("orders", b"a")])
+    assert forgetful.archived() == Counter([("orders", "1")])
 
 
 def test_a_commit_that_failed_acknowledges_nothing_and_its_messages_are_new_again(stream, pulled, monkeypatch):

@@ -41,12 +41,15 @@ class RecordingHold(Hold):
         self.acked: list[str] = []
         self.given_back: list[str] = []
         self.is_crashing = False
+        self.is_down = False
 
     def acknowledge(self, ids):
         if self.is_crashing:
             raise KeyboardInterrupt
+        if self.is_down:
+            return ids
         self.acked += ids.column("ack_id").to_pylist()
-        return 0
+        return ids.slice(0, 0)
 
     def give_back(self, ids):
         self.given_back += ids.column("ack_id").to_pylist()
@@ -54,6 +57,8 @@ class RecordingHold(Hold):
 
 class Stream:
     """A stager over real tables, a lake's by default, and what it takes to start another one after a crash."""
+
+    keep_seconds = 600
 
     def __init__(self, folder) -> None:
         self.folder = folder
@@ -83,7 +88,7 @@ class Stream:
 
     def start(self) -> None:
         self.hold.is_crashing = False
-        self.journal = Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+        self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds, schema=TABLE_IDS_SCHEMA)
         tables = self.open_tables()
         tables.leases().take_lease("l")
         self.stager = Stager(
@@ -205,6 +210,54 @@ def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(str
     stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
     assert sorted(stream.hold.acked) == ["members-1", "members-1", "orders-1"]
+
+
+def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_known_one(stream, monkeypatch):
+    """The disk has room for nothing: neither for the table's commit nor for the journal's shorter entry."""
+    commit = RowTable.commit
+
+    def full(*_):
+        raise StorageFullError
+
+    def refuse_orders(self, files, attempt, ids=None):
+        if self.name == "staging.orders":
+            raise StorageFullError
+        commit(self, files, attempt, ids)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "commit", refuse_orders)
+        patched.setattr(Journal, "keep_only", full)
+        with pytest.raises(StorageFullError):
+            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    stream.batch([pulled("orders", b"{}")])
+    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(tmp_path, monkeypatch, is_partial):
+    monkeypatch.setattr(Stream, "keep_seconds", 0)
+    stream = Stream(tmp_path)
+    commit = RowTable.commit
+
+    def refuse_members(self, files, attempt, ids=None):
+        if self.name == "staging.members":
+            raise StorageFullError
+        commit(self, files, attempt, ids)
+
+    stream.hold.is_down = True
+    if is_partial:
+        with monkeypatch.context() as patched:
+            patched.setattr(RowTable, "commit", refuse_members)
+            with pytest.raises(StorageFullError):
+                stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    else:
+        stream.batch([pulled("orders", b"{}")])
+    stream.batch([])
+    stream.hold.is_down = False
+    stream.batch([pulled("members", b"{}")])
+    stream.batch([pulled("orders", b"{}")])
+    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
+    assert sorted(stream.hold.acked) == ["members-1", "orders-1"]
 
 
 def test_a_commit_whose_outcome_is_unknown_is_looked_up_at_the_next_start(stream, monkeypatch):

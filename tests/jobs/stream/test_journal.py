@@ -1,10 +1,10 @@
 import os
-import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
+from jobs.stream import journal as journal_module
 from jobs.stream.journal import IDS_SCHEMA, TABLE_IDS_SCHEMA, EntryState, Journal, concat_ids
 from model.errors import CheckpointCorruptError
 
@@ -76,27 +76,106 @@ def test_a_forgotten_attempt_is_not_known_any_more(tmp_path):
     assert Journal(tmp_path, keep_seconds=600).last_attempt() == 0
 
 
-def test_done_attempts_leave_after_the_window_pending_and_recovered_ones_stay(tmp_path):
-    journal = Journal(tmp_path, keep_seconds=0)
-    journal.move(journal.write(1, ids("1")), EntryState.DONE)
-    journal.move(journal.write(2, ids("2")), EntryState.RECOVERED)
-    journal.write(3, ids("3"))
-    deadline = time.time() + 0.01
-    while time.time() <= deadline:  # the window is 0 s: the clock only has to move on
-        continue
-    journal.prune()
-    assert journal.find_known(ids("1", "2", "3")).to_pylist() == [False, True, True]
+class Clock:
+    """Stands in for the journal's ``time``: a test moves it on."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now - 1_600_000_000.0
 
 
-def test_time_in_which_no_stream_ran_does_not_count_towards_the_window(tmp_path):
-    journal = Journal(tmp_path, keep_seconds=600)
-    entry = journal.write(1, ids("1"))
-    journal.move(entry, EntryState.DONE)
-    hour_ago = time.time() - 3600
-    os.utime(journal.entries(EntryState.DONE)[0].path, (hour_ago, hour_ago))
-    restarted = Journal(tmp_path, keep_seconds=600)
-    restarted.prune()
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(journal_module, "time", found)
+    return found
+
+
+def flow(journal: Journal, clock: Clock, seconds: int, *, has_messages: bool = True) -> None:
+    """Let batches of a second end, one after the other."""
+    for _ in range(seconds):
+        clock.now += 1
+        journal.prune(has_messages=has_messages)
+
+
+def done(journal: Journal, attempt: int, message_id: str) -> None:
+    journal.finish(journal.write(attempt, ids(message_id)), ids())
+
+
+def test_done_attempts_leave_after_the_window_pending_and_unacknowledged_ones_stay(tmp_path, clock):
+    journal = Journal(tmp_path, keep_seconds=100)
+    journal.finish(journal.write(1, ids("1", "2")), ids("2"))
+    journal.remember(2, ids("3"))
+    journal.write(3, ids("4"))
+    flow(journal, clock, 99)
+    assert journal.find_known(ids("1", "2", "3", "4")).to_pylist() == [True, True, True, True]
+    flow(journal, clock, 2)
+    assert journal.find_known(ids("1", "2", "3", "4")).to_pylist() == [False, True, True, True]
+
+
+def test_time_in_which_nothing_comes_does_not_count_towards_the_window(tmp_path, clock):
+    journal = Journal(tmp_path, keep_seconds=100)
+    done(journal, 1, "1")
+    flow(journal, clock, 3600, has_messages=False)
+    flow(journal, clock, 90)
+    assert journal.find_known(ids("1")).to_pylist() == [True]
+    flow(journal, clock, 11)
+    assert journal.find_known(ids("1")).to_pylist() == [False]
+
+
+def test_a_stream_that_stood_still_counts_a_tenth_of_the_window_for_it(tmp_path, clock):
+    journal = Journal(tmp_path, keep_seconds=100)
+    done(journal, 1, "1")
+    clock.now += 3600  # stopped, or no commit went through
+    flow(journal, clock, 80)
+    assert journal.find_known(ids("1")).to_pylist() == [True]
+
+
+def test_time_in_which_no_stream_ran_does_not_count_towards_the_window(tmp_path, clock):
+    done(Journal(tmp_path, keep_seconds=100), 1, "1")
+    clock.now += 3600
+    restarted = Journal(tmp_path, keep_seconds=100)
+    flow(restarted, clock, 90)
     assert restarted.find_known(ids("1")).to_pylist() == [True]
+
+
+def test_what_was_not_acknowledged_is_forgotten_when_pubsub_has_forgotten_it_also_over_restarts(tmp_path, clock):
+    journal = Journal(tmp_path, keep_seconds=100)
+    journal.remember(1, ids("1"))
+    (entry,) = journal.entries(EntryState.RECOVERED)
+    os.utime(entry.path, (clock.now, clock.now))
+    clock.now += 6 * 86400
+    restarted = Journal(tmp_path, keep_seconds=100)
+    restarted.prune(has_messages=False)
+    assert restarted.find_known(ids("1")).to_pylist() == [True]
+    clock.now += 1.1 * 86400
+    restarted.prune(has_messages=False)
+    assert restarted.find_known(ids("1")).to_pylist() == [False]
+
+
+def test_a_crash_before_an_attempt_is_done_leaves_its_whole_entry(tmp_path, monkeypatch):
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    journal = Journal(tmp_path, keep_seconds=0)
+    entry = journal.write(1, ids("1", "2"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "move", crash)
+        with pytest.raises(KeyboardInterrupt):
+            journal.finish(entry, ids("2"))
+    again = Journal(tmp_path, keep_seconds=0)
+    (pending,) = again.entries(EntryState.PENDING)
+    again.move(pending, EntryState.RECOVERED)
+    again.prune(has_messages=True)
+    last = Journal(tmp_path, keep_seconds=0)
+    for found in (again, last):
+        assert found.find_known(ids("1", "2")).to_pylist() == [True, True]
+        assert len(found.entries(EntryState.RECOVERED)) == 1
 
 
 def test_a_file_that_was_cut_off_while_written_is_no_entry(tmp_path):
