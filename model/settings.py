@@ -240,7 +240,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         dataproc=DataprocSettings(
             region=get("REFEED_DATAPROC_REGION", "", _optional(_region)),
             image=env.get("REFEED_DATAPROC_IMAGE") or None,
-            runtime_version=get("REFEED_DATAPROC_RUNTIME", "2.3", str),
+            runtime_version=get("REFEED_DATAPROC_RUNTIME", "2.3", _runtime),
             service_account=env.get("REFEED_DATAPROC_SERVICE_ACCOUNT") or None,
             subnetwork=env.get("REFEED_DATAPROC_SUBNET") or None,
             history_server=env.get("REFEED_DATAPROC_HISTORY_SERVER") or None,
@@ -284,6 +284,10 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
     return settings
 
 
+# "Serverless for Apache Spark runtime versions": the first one with Spark 4.
+_SPARK_4_RUNTIME: Final = 3
+
+
 def _dataproc_faults(settings: Settings) -> list[str]:
     """Return what drivers that share nothing with this machine but Google Cloud would miss."""
     missing = {
@@ -297,6 +301,15 @@ def _dataproc_faults(settings: Settings) -> list[str]:
         faults.append("REFEED_JOBS_FOLDER is no gs://bucket/prefix: batches share no disk with the API")
     if settings.warehouse != "bigquery":
         faults.append("REFEED_WAREHOUSE is not bigquery: a batch sees no lake on this machine's disk")
+    # Runtimes with Spark 4 take no persistent history server.
+    if (
+        settings.dataproc.history_server
+        and int(settings.dataproc.runtime_version.split(".")[0]) >= _SPARK_4_RUNTIME
+    ):
+        faults.append(
+            f"REFEED_DATAPROC_HISTORY_SERVER goes with runtime 2.3 and older; REFEED_DATAPROC_RUNTIME is "
+            f"{settings.dataproc.runtime_version}"
+        )
     return faults
 
 
@@ -320,6 +333,12 @@ def _number(low: float, high: float) -> Callable[[str], float]:
         return float(text)
 
     return parse
+
+
+def _runtime(text: str) -> str:
+    if not re.fullmatch(r"\d{1,3}\.\d{1,3}", text):
+        raise ValueError("takes a version such as 2.3")
+    return text
 
 
 def _time_of_day(text: str) -> time | None:

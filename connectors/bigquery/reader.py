@@ -1,6 +1,5 @@
 """A table read in parallel by the Storage Read API: Arrow batches straight through, resumed where they broke."""
 
-import json
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +10,8 @@ from typing import Any, Final, Self
 import pyarrow as pa
 from google.api_core import exceptions as api
 from google.cloud.bigquery_storage_v1 import types
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from connectors.bigquery.client import CALL_SECONDS, Clients, Connection, process_clients
+from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from, our_errors, retry_passing
 from connectors.bigquery.tables import TableId
 from model.errors import WarehouseUnavailableError
@@ -198,62 +196,3 @@ def _read_once(clients: Clients, stream: str, offset: int, schema: pa.Schema) ->
     finally:
         if responses is not None and hasattr(responses, "cancel"):
             responses.cancel()
-
-
-class BigQuerySource(DataSource):  # type: ignore[misc]
-    """A table of BigQuery as a Spark data source: a partition a stream, Arrow batches as they come.
-
-    Options: ``connection`` (JSON of :class:`~connectors.bigquery.client.Connection`), ``session`` (JSON of a
-    :class:`ReadSession` that the driver opened, so that a job that starts again reads the very same rows).
-
-    Example::
-
-        spark.dataSource.register(BigQuerySource)
-        options = {"connection": json.dumps(connection.as_json()), "session": json.dumps(session.as_json())}
-        rows = spark.read.format("refeed_bigquery").options(**options).load()
-    """
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name in ``read.format``."""
-        return "refeed_bigquery"
-
-    def schema(self) -> Any:
-        """Return the session's schema in Spark's types."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return from_arrow_schema(self._session().arrow_schema())
-
-    def reader(self, schema: Any) -> "BigQueryReader":  # noqa: ARG002 - Spark's signature
-        """Return the reader that Spark drives."""
-        return BigQueryReader(Connection.from_json(json.loads(self.options["connection"])), self._session())
-
-    def _session(self) -> ReadSession:
-        return ReadSession.from_json(json.loads(self.options["session"]))
-
-
-class _StreamPartition(InputPartition):  # type: ignore[misc]
-    """One stream of a session."""
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.stream = stream
-
-
-class BigQueryReader(DataSourceReader):  # type: ignore[misc]
-    """Deals a session's streams out to tasks."""
-
-    def __init__(self, connection: Connection, session: ReadSession) -> None:
-        self._connection = connection
-        self._session = session
-
-    def partitions(self) -> list[_StreamPartition]:
-        """Return a partition for every stream; an empty table has no stream, and Spark wants a partition."""
-        return [_StreamPartition(stream) for stream in self._session.streams or ("",)]
-
-    def read(self, partition: _StreamPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the stream's batches."""
-        if not partition.stream:
-            return
-        for _, batch in read_stream(process_clients(self._connection), self._session, partition.stream):
-            yield batch

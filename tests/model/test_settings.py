@@ -125,6 +125,24 @@ def test_dataproc_names_all_that_its_batches_would_miss(tmp_path: Path) -> None:
     assert settings.dataproc.ttl_seconds == 86400
 
 
+@pytest.mark.parametrize(("runtime", "is_refused"), [("2.3", False), ("3.0", True), ("3.1", True), ("10.0", True)])
+def test_a_history_server_goes_with_runtimes_before_3_0(tmp_path: Path, runtime: str, is_refused: bool) -> None:
+    given = {
+        "REFEED_LAUNCHER": "dataproc",
+        "REFEED_JOBS_FOLDER": "gs://shop-refeed-jobs/refeed",
+        "REFEED_WAREHOUSE": "bigquery",
+        "REFEED_DATAPROC_REGION": "europe-west1",
+        "REFEED_DATAPROC_IMAGE": "europe-docker.pkg.dev/shop/refeed/dataproc:1",
+        "REFEED_DATAPROC_HISTORY_SERVER": "projects/shop/regions/europe-west1/clusters/history",
+        "REFEED_DATAPROC_RUNTIME": runtime,
+    }
+    if is_refused:
+        with pytest.raises(SettingsError, match="REFEED_DATAPROC_HISTORY_SERVER"):
+            read_settings(given, home=tmp_path)
+    else:
+        assert read_settings(given, home=tmp_path).dataproc.history_server
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("REFEED_JOBS_FOLDER", "jobs"), ("REFEED_JOBS_FOLDER", "gs://"), ("REFEED_DATAPROC_REGION", "Europe")],

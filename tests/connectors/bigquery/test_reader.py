@@ -1,4 +1,4 @@
-"""A table read in streams: every row once, in Arrow, over broken connections; by Spark too."""
+"""A table read in streams: every row once, in Arrow, over broken connections."""
 
 import json
 import threading
@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.reader import BigQuerySource, ReadSession, open_session, read_session, read_stream
+from connectors.bigquery.reader import ReadSession, open_session, read_session, read_stream
 from model.archive import Attempt
 from model.errors import TableNotFoundError, WarehouseError, WarehousePermissionError
 from tests.standin.fixture import wait_until
@@ -133,26 +133,3 @@ def test_a_session_that_nobody_knows_a_missing_table_and_a_missing_role_say_so(c
     shared_standin.fault("CreateReadSession", status="PERMISSION_DENIED")
     with pytest.raises(WarehousePermissionError, match=r"roles/bigquery\.readSessionUser"):
         open_session(clients, table, max_streams=1, condition=ALL)
-
-
-@pytest.mark.java
-def test_spark_reads_a_partition_a_stream(clients, table, settings, tmp_path):
-    from connectors.spark.session import close_session
-    from connectors.spark.session import open_session as open_spark
-
-    session = open_session(clients, table, max_streams=3, condition=ALL)
-    empty = open_session(clients, table.companion("dead_letters"), max_streams=3)
-    spark = open_spark("read", master="local[2]", driver_memory="1g", scratch=tmp_path / "spark")
-    try:
-        spark.dataSource.register(BigQuerySource)
-        found = []
-        for one in (session, empty):
-            options = {
-                "connection": json.dumps(Connection.of("shop", settings.bigquery).as_json()),
-                "session": json.dumps(one.as_json()),
-            }
-            rows = spark.read.format("refeed_bigquery").options(**options).load()
-            found.append(Counter(row.message_id for row in rows.select("message_id").collect()))
-    finally:
-        close_session(spark)
-    assert found == [Counter(str(n) for n in range(ROWS)), Counter()]

@@ -1,0 +1,102 @@
+"""Dataproc Serverless runtime 2.3 LTS brings Spark 3.5: what a batch imports and runs has to run there."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cli.processes import Children
+from tests.acceptance.test_backfill_bigquery import QUERY, ROWS, BigQueryHouse
+from tests.standin.fixture import StandIn, standin
+
+__all__ = ["standin"]
+
+pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+
+# "Dataproc Serverless for Spark runtime releases": 2.3 LTS has Spark 3.5, 3.0 has Spark 4.0.
+_SPARK = "pyspark==3.5.*"
+_PY4J = "py4j==0.10.9.7"  # the version that PySpark 3.5 asks for
+_ROOT = Path(__file__).parents[2]
+# A batch's main module is one of the first two; the rest is imported on the way, some of it inside functions.
+_IMPORT_ALL = """
+import importlib, pkgutil, pyspark
+assert pyspark.__version__.startswith("3.5."), pyspark.__version__
+names = ["backfill.job", "backfill.publish", "backfill.bigquery"]
+names += ["reporting.job", "reporting.bigquery", "reporting.spark"]
+for package in ("connectors.bigquery", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"):
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__, package + ".")
+    names += [module.name for module in found]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+
+
+@pytest.fixture(scope="module")
+def spark35() -> Path:
+    """A folder with PySpark 3.5, installed from PyPI once an environment."""
+    folder = Path(sys.prefix) / "share" / "refeed-tests" / "pyspark-3.5"
+    if not (folder / "pyspark" / "version.py").exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        done = subprocess.run([*command, _SPARK, _PY4J], capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"PyPI is out of reach: {done.stderr.strip().splitlines()[-1]}")
+    return folder
+
+
+@pytest.fixture
+def environment(spark35: Path) -> dict[str, str]:
+    # It comes before the environment's own packages, so that PySpark and py4j are the older ones everywhere.
+    return {"PYTHONPATH": os.pathsep.join([str(spark35), str(_ROOT)])}
+
+
+@pytest.fixture
+def house(tmp_path: Path, standin: StandIn, environment: dict[str, str]) -> Iterator[BigQueryHouse]:
+    given = {
+        **standin.environment,
+        **environment,
+        "REFEED_WAREHOUSE": "bigquery",
+        "REFEED_LAUNCHER": "spark-submit",
+    }
+    with Children() as children, closing(BigQueryHouse(tmp_path / "home", children, **given)) as house:
+        yield house
+
+
+def test_every_module_of_a_batch_imports_under_spark_3_5(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT_ALL],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 50
+
+
+def test_a_backfill_of_bigquery_runs_with_the_spark_submit_of_spark_3_5(
+    house: BigQueryHouse, spark35: Path
+) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
+    parameters = {name: {"type": "TIMESTAMP", "value": at.isoformat()} for name, at in bounds.items()}
+    listener = house.listen("replay")
+    answer = house.client.post("/backfills", json={"query": QUERY, "topic": "replay", "parameters": parameters})
+    assert answer.status_code == 202, answer.text
+    backfill_id = answer.json()["id"]
+
+    ended = house.wait_for_state(backfill_id, "SUCCEEDED")
+
+    assert ended["progress"]["published"] == ROWS
+    received = house.receive(listener)
+    assert {int(message.attributes["n"]) for message in received} == set(range(ROWS))
+    assert {message.attributes["refeed_backfill_id"] for message in received} == {backfill_id}
+    log = (house.home / "backfills" / backfill_id / "driver.log").read_text()
+    assert "version 3.5." in log, log[:2000]
+    assert str(spark35) in house.environment["PYTHONPATH"]
