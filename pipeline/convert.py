@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from model.widening import to_json
 from pipeline.mapping import FieldPlan, listed
 from pipeline.paths import field_name, map_place
 from pipeline.transforms import compile_transforms
@@ -21,7 +22,6 @@ from pipeline.values import (
     to_bool,
     to_bytes,
     to_float,
-    to_json,
     to_numeric,
     to_seconds,
     to_text,

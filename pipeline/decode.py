@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from model.widening import to_json
 from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
 from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan
 from pipeline.originals import read_originals
 from pipeline.paths import counted_path
 from pipeline.schema import INGEST_TIME, Variant, row_columns
-from pipeline.values import name_of, parse_json, to_json, to_timestamp
+from pipeline.values import name_of, parse_json, to_timestamp
 
 _INSERT, _MODIFY, _REMOVE = "INSERT", "MODIFY", "REMOVE"
 _CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}

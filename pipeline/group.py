@@ -24,7 +24,6 @@ from pipeline.inferred import MAX_TYPES, EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry, Snapshot, Source
 from pipeline.repository import REPOSITORY_TABLE, SchemaRepository
-from pipeline.shapes import widen_value
 from pipeline.warehouse import RowTables
 
 _log = structlog.get_logger(__name__)
@@ -173,7 +172,7 @@ class Group:
             about = f"{source.name} {found.table}"
             try:
                 with committer.lock:
-                    self._tables.open(found.table).rewrite(found.schema, widen_value)
+                    self._tables.open(found.table).rewrite(found.schema)
             except EvolutionRefusedError as exc:
                 self._alert(about, exc)
                 refused.append(found)

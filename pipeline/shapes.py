@@ -1,16 +1,15 @@
 """What JSON objects look like: shapes that are read off messages, joined, and never become narrower."""
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
 from model.schema import Field, FieldType
+from model.widening import EXACT_FLOAT, describe_name, plain_number, scalar_text, to_json
 from pipeline.mapping import REFUSED_PREFIXES
 from pipeline.paths import field_name
-from pipeline.values import to_json
 
 # BIGINT are integers that a FLOAT64 can't hold exactly. TEXT is the text of any scalar, JSON that of any value.
 ShapeKind = Literal["INT", "BIGINT", "FLOAT", "BOOL", "TEXT", "RECORD", "JSON"]
@@ -24,7 +23,6 @@ _COLUMN_TYPES: Final[Mapping[ShapeKind, FieldType]] = {
     "RECORD": "RECORD",
     "JSON": "JSON",
 }
-_EXACT_FLOAT: Final = 1 << 53
 _INT64: Final = 1 << 63
 # A record of more fields has keys for names: its fields are data, and would be as many columns.
 MAX_FIELDS: Final = 500
@@ -97,7 +95,7 @@ def read_shape(value: Any, depth: int = 0) -> Shape | None:
     if isinstance(value, bool):
         return Shape("BOOL")
     if isinstance(value, int):
-        return Shape("INT" if abs(value) <= _EXACT_FLOAT else "BIGINT" if -_INT64 <= value < _INT64 else "TEXT")
+        return Shape("INT" if abs(value) <= EXACT_FLOAT else "BIGINT" if -_INT64 <= value < _INT64 else "TEXT")
     return Shape("FLOAT" if isinstance(value, float) else "TEXT")
 
 
@@ -234,33 +232,6 @@ def compile_fit(
     return fit
 
 
-def widen_value(value: Any, old: Field, new: Field) -> Any:
-    """Return what the cell ``value`` of a column that was ``old`` is in the wider ``new``."""
-    if value is None or (old.type, old.mode, old.fields) == (new.type, new.mode, new.fields):
-        return value
-    if new.type == "JSON" and new.mode != "REPEATED":
-        return to_json(_unnamed(value, old))
-    if old.mode == "REPEATED" and isinstance(value, list):
-        one, other = replace(old, mode="NULLABLE"), replace(new, mode="NULLABLE")
-        return [widen_value(element, one, other) for element in value]
-    if new.type == "RECORD":
-        wider = {child.name: child for child in new.fields}
-        return {child.name: widen_value(value[child.name], child, wider[child.name]) for child in old.fields}
-    return float(value) if new.type == "FLOAT64" else value if isinstance(value, str) else to_json(value)
-
-
-def _unnamed(value: Any, old: Field) -> Any:
-    """Return the JSON value that a cell was made of; a field has its JSON name in its description."""
-    if old.mode == "REPEATED" and isinstance(value, list):
-        return [_unnamed(element, replace(old, mode="NULLABLE")) for element in value]
-    if old.type == "JSON":
-        return json.loads(value)
-    if old.type == "RECORD":
-        found = {child.description or child.name: _unnamed(value[child.name], child) for child in old.fields}
-        return {name: cell for name, cell in found.items() if cell is not None}
-    return value
-
-
 def _read_record(value: Mapping[str, Any], depth: int) -> Shape | None:
     if depth >= MAX_DEPTH or (depth and len(value) > MAX_FIELDS):
         return Shape("JSON") if value else None
@@ -304,15 +275,14 @@ def _free_name(name: str, taken: set[str], *, is_top: bool) -> str:
 
 
 def _column(name: str, shape: Shape) -> Field:
-    # The description keeps the JSON name where the column can't have it.
-    description = name if name != shape.column else ""
     mode: Literal["REPEATED", "NULLABLE"] = "REPEATED" if shape.is_repeated else "NULLABLE"
+    description = describe_name(name, shape.column)
     return Field(shape.column, _COLUMN_TYPES[shape.kind], mode, description, (), columns(shape))
 
 
 def _fit(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, Any]], Any]:
     if shape.kind == "JSON":
-        return lambda value, _path, _beside: to_json(value)
+        return lambda value, _path, _beside: _json_text(value)
     if not shape.is_repeated:
         return _fit_one(shape, is_closed=is_closed)
     one = _fit_one(shape, is_closed=is_closed)
@@ -337,15 +307,15 @@ def _fit_one(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, 
 
         return fit_record
     low, high = {
-        "INT": (-_EXACT_FLOAT, _EXACT_FLOAT),
+        "INT": (-EXACT_FLOAT, EXACT_FLOAT),
         "BIGINT": (-_INT64, _INT64 - 1),
-        "FLOAT": (-_EXACT_FLOAT, _EXACT_FLOAT),
+        "FLOAT": (-EXACT_FLOAT, EXACT_FLOAT),
     }.get(kind, (0, -1))
 
     def fit_scalar(value: Any, path: str, beside: dict[str, Any]) -> Any:  # noqa: ARG001  one signature for all
         found = type(value)
         if kind == "TEXT" and found not in (dict, list):
-            return value if found is str else to_json(value)
+            return scalar_text(value)
         if found is int and low <= value <= high:
             return float(value) if kind == "FLOAT" else value
         if (found is float and kind == "FLOAT") or (found is bool and kind == "BOOL"):
@@ -353,3 +323,16 @@ def _fit_one(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, 
         raise UnfitError(path)
 
     return fit_scalar
+
+
+def _json_text(value: Any) -> str:
+    """Return the JSON text of a value in which each number has one text."""
+    text = to_json(value)
+    # Every FLOAT64 that is an integer, and small enough to be one exactly, has ".0" in its text.
+    return to_json(_plain(value)) if ".0" in text else text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(child) for name, child in value.items()}
+    return [_plain(child) for child in value] if isinstance(value, list) else plain_number(value)

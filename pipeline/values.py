@@ -38,8 +38,6 @@ _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
 Convert = Callable[[Any], Any]
 
-_encode_json: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
@@ -187,11 +185,6 @@ def parse_json(text: str) -> Any:
         RecursionError: it is nested too deep.
     """
     return _decode_json(text)
-
-
-def to_json(value: Any) -> str:
-    """Return the JSON text of any value."""
-    return _encode_json(value)
 
 
 def number_text(value: float | Decimal) -> str:

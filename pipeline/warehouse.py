@@ -1,13 +1,13 @@
 """What the pipeline needs of the tables that it writes, and the tables that the settings choose."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from jobs.stream.lease import LeaseStore
 from model.errors import RefeedError
-from model.schema import Evolution, Field, RowSchema
+from model.schema import Evolution, RowSchema
 from model.settings import Settings
 
 
@@ -60,11 +60,10 @@ class RowTable(Protocol):
             EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
         """
 
-    def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:
+    def rewrite(self, wanted: RowSchema) -> None:
         """Make the table what is wanted even where types become wider: every row is written again.
 
-        ``convert`` makes a cell of a column that was one field and becomes another; a warehouse that converts in
-        SQL does the same. Nobody commits to the table meanwhile.
+        Cells become what :func:`model.widening.widen_value` makes of them. Nobody commits to the table meanwhile.
         """
 
     def writer(self, schema: RowSchema) -> RowWriter:

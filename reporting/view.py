@@ -1,5 +1,6 @@
 """The view that people query: reporting united with what staging has since, each key once, its newest version."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.merging import MergeLimits, MergeStatements, read_union
 from connectors.lake.rows import RowTable
 from connectors.lake.taken_files import StagedRows
+from model.errors import EvolutionRefusedError, MergeOvertakenError
 from reporting.lake import select_staged
 from reporting.merge import MergeSource, reporting_schema
 
@@ -33,19 +35,25 @@ def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> Un
     """Return the view of ``source`` as it is now, None while nothing was ever staged.
 
     It holds all that staging committed since the last merge, and two days at least, so that a row is in it from
-    its commit on, whether merges run or not.
+    its commit on, whether merges run or not. Where staging became wider, reporting does too: rows of two types
+    can't be united.
     """
     staging = RowTable(lake, source.staging)
     schema = staging.schema()
     if schema is None:
         return None
     reporting = EntityTable(lake, source.reporting)
+    wanted = reporting_schema(schema)
+    if reporting.exists() and reporting.plan(wanted).refused:
+        # What can't be mended here is the next merge's to report.
+        with suppress(EvolutionRefusedError, MergeOvertakenError):
+            reporting.evolve(wanted)
     # Reporting first: what a merge moves over in between is in both then, and in neither the other way round.
     snapshot = reporting.snapshot() if reporting.exists() else EntitySnapshot(0, (), 0, 0)
     moment = now or datetime.now(UTC)
     since = moment - timedelta(days=_STAGING_DAYS)
     return UnionView(
-        MergeStatements(reporting.schema() or reporting_schema(schema), source.rules),
+        MergeStatements(reporting.schema() or wanted, source.rules),
         tuple(file.path for file in snapshot.files),
         select_staged(staging, staging.data_files(), reporting, snapshot, since=since, now=moment),
     )

@@ -12,10 +12,11 @@ from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
-from connectors.bigquery.evolving import evolve_table
+from connectors.bigquery.evolving import evolve_table, plan_table
 from connectors.bigquery.query_run import run_query
 from connectors.bigquery.row_schema import from_bigquery, to_bigquery
 from connectors.bigquery.tables import TableId, read_table
+from connectors.bigquery.widening import widen_table
 from model.entity import EntityRules
 from model.errors import WarehouseError
 from model.schema import Evolution, RowSchema
@@ -62,12 +63,16 @@ class BigQueryEntityTable:
         return None if found is None else from_bigquery(found)
 
     def evolve(self, wanted: RowSchema, rules: EntityRules) -> Evolution:
-        """Create the table or widen it; it is never narrowed.
+        """Create the table or widen it; it is never narrowed. Where types become wider a job writes it again.
 
         Raises:
             EvolutionRefusedError: it can't hold rows of ``wanted``; nothing was changed.
             WarehouseError: BigQuery failed, or others changed the table all the time.
         """
+        found = read_table(self._clients, self.id)
+        evolution = plan_table(found, wanted)
+        if found is not None and evolution.refused:
+            widen_table(self._clients, self.id, found, wanted, evolution, use="merge")
         return evolve_table(
             self._clients, self.id, wanted, lambda schema: self._create(self._resource(schema, rules))
         )

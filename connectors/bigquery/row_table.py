@@ -1,7 +1,6 @@
 """A table of rows in BigQuery: a schema that grows, partitions by when rows came in."""
 
 import json
-from collections.abc import Callable
 from typing import Any, Final
 
 from google.cloud import bigquery
@@ -13,7 +12,7 @@ from connectors.bigquery.row_schema import from_bigquery, time_paths, to_bigquer
 from connectors.bigquery.row_writer import BigQueryRowWriter
 from connectors.bigquery.tables import TableId, apply, read_table, rows_spec
 from connectors.bigquery.widening import widen_table
-from model.schema import Evolution, Field, RowSchema
+from model.schema import Evolution, RowSchema
 from model.settings import BigQuerySettings
 from model.table import Partitioning
 
@@ -63,20 +62,20 @@ class BigQueryRowTable:
         """
         return evolve_table(self._clients, self.id, wanted, self._create)
 
-    def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:  # noqa: ARG002  in SQL
-        """Make the table what is wanted even where types change: every row is written again, in one job.
+    def rewrite(self, wanted: RowSchema) -> None:
+        """Make the table what is wanted even where types become wider: every row is written again, in one job.
 
         Whoever calls this holds the lease and commits nothing meanwhile. A crash is mended by the next call.
 
         Raises:
-            EvolutionRefusedError: a column would be dropped, or BigQuery still has rows in its write buffer;
-                nothing was changed.
+            EvolutionRefusedError: a column would be dropped or become narrower, or BigQuery still has rows in its
+                write buffer; nothing was changed.
             WarehouseError: BigQuery failed; nothing was changed.
         """
         table = read_table(self._clients, self.id)
         evolution = plan_table(table, wanted)
         if table is not None and evolution.refused:
-            widen_table(self._clients, self.id, table, wanted, evolution)
+            widen_table(self._clients, self.id, table, wanted, evolution, use="pipeline")
         self.evolve(wanted)
 
     def read_rows(self) -> list[dict[str, Any]]:

@@ -14,51 +14,54 @@ from connectors.bigquery.query_jobs import begin_query, wait_until_done
 from connectors.bigquery.row_schema import from_bigquery
 from connectors.bigquery.tables import TableId
 from model.errors import EvolutionRefusedError, WarehouseError
-from model.schema import Evolution, Field, RowSchema, evolution_error
+from model.schema import Evolution, Field, RowSchema
+from model.widening import EXACT_FLOAT, json_name, plan_widening
 
 _JOB_SECONDS: Final = 600.0
 
 
-def widen_table(clients: Clients, target: TableId, table: Any, wanted: RowSchema, evolution: Evolution) -> None:
-    """Give the columns of ``table`` that change their type the one of ``wanted``; new columns are not its work.
+def widen_table(
+    clients: Clients, target: TableId, table: Any, wanted: RowSchema, evolution: Evolution, *, use: str
+) -> None:
+    """Give the columns of ``table`` that become wider the type of ``wanted``; new columns are not its work.
 
     One query job reads the table and takes its place (Google's "Modifying table schemas", *Change a column's
     data type*), all at once for every reader. Its id is made of the table's version: whoever comes after a
     crash finds the same job, or a table that needs none. All rows lie in the partition of the rewriting then;
-    ``ingest_time`` stays what it was.
+    ``ingest_time`` stays what it was. ``use`` labels the job.
 
     Raises:
-        EvolutionRefusedError: a column would be dropped, or rows are in the write buffer still, which the job
-            would not replace; nothing was changed.
+        EvolutionRefusedError: a column would be dropped or become narrower, or rows are in the write buffer
+            still, which the job would not replace; nothing was changed.
         WarehouseUnavailableError: the job has not ended in time; call it again.
         WarehouseError: the job failed; nothing was changed.
     """
-    by_name = {field.name.lower(): field for field in wanted.fields}
-    changed = {fault.path.split(".")[0].lower() for fault in evolution.refused}
-    if not changed <= by_name.keys():
-        raise evolution_error(str(target), evolution)
+    current = from_bigquery(table)
+    widened = plan_widening(str(target), current, wanted, evolution)
     if table.streaming_buffer is not None:
         raise EvolutionRefusedError(
             f"{target} has rows in BigQuery's write buffer; its columns become wider when that is empty.",
             table=str(target),
         )
     columns = [
-        f"{_wider(f'`{field.name}`', field, by_name[field.name.lower()])} AS `{field.name}`"
-        for field in from_bigquery(table).fields
+        f"{_wider(f'`{old.name}`', old, new)} AS `{old.name}`"
+        for old, new in zip(current.fields, widened.fields, strict=True)
     ]
     sql = f"SELECT {', '.join(columns)} FROM `{target}`"  # noqa: S608  names are checked ones
     digest = hashlib.sha256(json.dumps([str(target), table.etag, sql]).encode()).hexdigest()
-    _run(clients, target, table, sql, f"refeed-widen-{digest[:40]}")
+    _run(clients, table, sql, job_id=f"refeed-widen-{digest[:40]}", use=use)
 
 
-def _run(clients: Clients, target: TableId, table: Any, sql: str, job_id: str) -> None:
+def _run(clients: Clients, table: Any, sql: str, *, job_id: str, use: str) -> None:
+    target = f"{table.project}.{table.dataset_id}.{table.table_id}"
     config = bigquery.QueryJobConfig(
-        destination=str(target),
+        destination=target,
         write_disposition="WRITE_TRUNCATE",
         create_disposition="CREATE_NEVER",
         time_partitioning=table.time_partitioning,
+        clustering_fields=table.clustering_fields,
         use_query_cache=False,
-        labels=clients.connection.labels_for("pipeline"),
+        labels=clients.connection.labels_for(use),
     )
     what = f"making columns of {target} wider"
     ends_at = time.monotonic() + _JOB_SECONDS
@@ -75,11 +78,11 @@ def _run(clients: Clients, target: TableId, table: Any, sql: str, job_id: str) -
 
 
 def _wider(sql: str, old: Field, new: Field, depth: int = 0) -> str:
-    """Return the expression that makes of ``sql``, which is ``old``, a cell of ``new``."""
+    """Return the expression that makes of ``sql``, which is ``old``, the cell that ``widen_value`` makes."""
     if (old.type, old.mode, old.fields) == (new.type, new.mode, new.fields):
         return sql
     if new.type == "JSON" and new.mode != "REPEATED":
-        return sql if old.type == "JSON" and old.mode != "REPEATED" else f"TO_JSON({_named(sql, old, depth)})"
+        return _json(sql, old, depth)
     if old.mode == "REPEATED":
         one = _wider(f"e{depth}", replace(old, mode="NULLABLE"), replace(new, mode="NULLABLE"), depth + 1)
         return _each(sql, one, depth)
@@ -90,20 +93,37 @@ def _wider(sql: str, old: Field, new: Field, depth: int = 0) -> str:
             for child in old.fields
         ]
         return f"IF({sql} IS NULL, NULL, STRUCT({', '.join(cells)}))"
-    return f"CAST({sql} AS FLOAT64)" if new.type == "FLOAT64" else f"TO_JSON_STRING({sql})"
+    return f"CAST({sql} AS FLOAT64)" if new.type == "FLOAT64" else _text(sql, old)
 
 
-def _named(sql: str, old: Field, depth: int) -> str:
-    """Return ``sql`` with the fields of records under their JSON names, which are their descriptions."""
-    if old.type != "RECORD":
-        return sql
+def _text(sql: str, old: Field) -> str:
+    """Return a scalar as a text; of a null TO_JSON_STRING would make the text "null"."""
+    text = f"TO_JSON_STRING({sql})"
+    if old.type == "FLOAT64":
+        text = f"IF({_is_whole(sql)}, CAST(CAST({sql} AS INT64) AS STRING), {text})"
+    return f"IF({sql} IS NULL, NULL, {text})"
+
+
+def _json(sql: str, old: Field, depth: int) -> str:
+    """Return ``sql`` as JSON, null where it is null; the fields of records have their JSON names."""
     if old.mode == "REPEATED":
-        return _each(sql, _named(f"e{depth}", replace(old, mode="NULLABLE"), depth + 1), depth)
-    cells = [
-        f"{_named(f'{sql}.`{child.name}`', child, depth)} AS `{_quoted(child.description or child.name)}`"
-        for child in old.fields
-    ]
-    return f"IF({sql} IS NULL, NULL, STRUCT({', '.join(cells)}))"
+        one = _json(f"e{depth}", replace(old, mode="NULLABLE"), depth + 1)
+        return f"IF(ARRAY_LENGTH({sql}) = 0, NULL, TO_JSON({_each(sql, one, depth)}))"
+    if old.type == "JSON":
+        return sql
+    if old.type == "RECORD":
+        # Unlike a STRUCT's, the names of a JSON_OBJECT may be any text, the empty one too.
+        cells = [
+            f"{_literal(json_name(child))}, {_json(f'{sql}.`{child.name}`', child, depth)}" for child in old.fields
+        ]
+        return f"IF({sql} IS NULL, NULL, JSON_OBJECT({', '.join(cells)}))"
+    if old.type == "FLOAT64":
+        return f"IF({sql} IS NULL, NULL, IF({_is_whole(sql)}, TO_JSON(CAST({sql} AS INT64)), TO_JSON({sql})))"
+    return f"IF({sql} IS NULL, NULL, TO_JSON({sql}))"
+
+
+def _is_whole(sql: str) -> str:
+    return f"ABS({sql}) <= {EXACT_FLOAT} AND {sql} = TRUNC({sql})"
 
 
 def _each(sql: str, one: str, depth: int) -> str:
@@ -111,5 +131,6 @@ def _each(sql: str, one: str, depth: int) -> str:
     return f"ARRAY(SELECT {one} FROM {rows})"  # noqa: S608  names are checked ones
 
 
-def _quoted(name: str) -> str:
-    return name.replace("\\", "\\\\").replace("`", "\\`")
+def _literal(text: str) -> str:
+    """Return a text as a GoogleSQL literal, whose escapes are JSON's."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,10 +1,11 @@
 """A reporting table in a lake: one row an entity, partitioned by a day of its own, replaced by the partition."""
 
+import hashlib
 import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -19,11 +20,12 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.lake.columns import arrow_schema
 from connectors.lake.files import sync_file
-from connectors.lake.rows import SCHEMA_PROPERTY
+from connectors.lake.rows import SCHEMA_PROPERTY, widen_batch
 from connectors.lake.tables import our_errors
 from model.entity import PARTITION_DATE
 from model.errors import MergeOvertakenError, WarehouseError
-from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
+from model.schema import Evolution, RowSchema, plan_evolution
+from model.widening import plan_widening
 
 _PARTITION: Final = pa.field(PARTITION_DATE, pa.date32())
 _WATERMARK: Final = "merge"
@@ -34,6 +36,7 @@ _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta
 _FILE_BYTES: Final = 256 * 1024 * 1024
 _ROW_GROUP_ROWS: Final = 65_536
 _OVERTAKE_TRIES: Final = 5
+_REWRITE_ROWS: Final = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +100,24 @@ class EntityTable:
         with our_errors("reading the table's schema"):
             return RowSchema.from_json(json.loads(self._table().metadata().configuration[SCHEMA_PROPERTY]))
 
+    def plan(self, wanted: RowSchema) -> Evolution:
+        """Return how the table comes to hold rows of ``wanted`` without a row changing; nothing is touched."""
+        current = self.schema()
+        return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
+
     def evolve(self, wanted: RowSchema) -> Evolution:
-        """Create the table or widen it; it is never narrowed.
+        """Create the table or widen it; it is never narrowed. Where types become wider all of it is written again.
 
         Raises:
             EvolutionRefusedError: it can't hold rows of ``wanted``; nothing was changed.
+            MergeOvertakenError: a merge changed the table meanwhile; nothing was changed.
         """
         current = self.schema()
         evolution = plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
-        if evolution.refused:
-            raise evolution_error(self.name, evolution)
+        if current is not None and evolution.refused:
+            widened = plan_widening(self.name, current, wanted, evolution)
+            self._rewrite(current, widened)
+            evolution = replace(plan_evolution(widened, wanted), changes=evolution.changes)
         note = {SCHEMA_PROPERTY: json.dumps(evolution.schema.to_json())}
         if current is None:
             with our_errors(f"creating {self.name}"):
@@ -126,6 +137,30 @@ class EntityTable:
                 table.alter.set_table_properties(note, raise_if_not_exists=False)
             self._delta = None
         return evolution
+
+    def _rewrite(self, current: RowSchema, target: RowSchema) -> None:
+        """Give columns the wider types of ``target``, in one commit that every merge under way fails by.
+
+        The schema is noted after it: the commit says whether it was made to whoever comes after a crash.
+        """
+        digest = hashlib.sha256(json.dumps([current.to_json(), target.to_json()]).encode()).hexdigest()
+        mark = f"rewrite:{digest[:16]}"
+        table = self._table()
+        if not table.transaction_version(mark):
+            snapshot = self.snapshot()
+            schema = arrow_schema(target)
+            written = [
+                new
+                for file in snapshot.files
+                for new in write_partition(self.uri, file.partition, schema, _widened(file.path, current, target))
+            ]
+            marks = [Transaction(mark, 1), Transaction(_WATERMARK, snapshot.watermark_us)]
+            self._commit(snapshot, [_add(file) for file in written], marks, schema.append(_PARTITION))
+        with our_errors(f"changing {self.name}"):
+            table = self._table()
+            note = {SCHEMA_PROPERTY: json.dumps(target.to_json())}
+            table.alter.set_table_properties(note, raise_if_not_exists=False)
+        self._delta = None
 
     def snapshot(self) -> EntitySnapshot:
         """Return the table as it is now."""
@@ -164,9 +199,6 @@ class EntityTable:
             MergeOvertakenError: the table has changed since ``snapshot``: nothing was changed, begin again.
             WarehouseError: the lake failed; whether the commit is in, the next snapshot's watermark says.
         """
-        table = self._table()
-        if table.version() != snapshot.version:
-            raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
         now_ms = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(
@@ -178,28 +210,30 @@ class EntityTable:
             )
             for file in removed
         ]
-        actions += [
-            AddAction(
-                path=file.name,
-                size=file.size_bytes,
-                partition_values={PARTITION_DATE: file.partition},
-                modification_time=now_ms,
-                data_change=True,
-                stats=json.dumps({"numRecords": file.rows}),
-            )
-            for file in added
-        ]
         marks = [
             Transaction(_WATERMARK, watermark_us),
             Transaction(_INDEX, index_number),
             Transaction(_TAKEN, taken_number),
         ]
+        self._commit(snapshot, [*actions, *map(_add, added)], marks)
+
+    def _commit(
+        self,
+        snapshot: EntitySnapshot,
+        actions: list[AddAction | RemoveAction],
+        marks: list[Transaction],
+        schema: pa.Schema | None = None,
+    ) -> None:
+        """Commit ``actions`` to the table as it was in ``snapshot``; with another ``schema`` its files go too."""
+        table = self._table()
+        if table.version() != snapshot.version:
+            raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
         try:
             with our_errors(f"committing to {self.name}", but=CommitFailedError):
                 table.create_write_transaction(
                     actions,
-                    mode="append",
-                    schema=table.schema(),
+                    mode="append" if schema is None else "overwrite",
+                    schema=table.schema() if schema is None else Schema.from_arrow(schema),
                     partition_by=[PARTITION_DATE],
                     commit_properties=CommitProperties(app_transactions=marks),
                 )
@@ -281,6 +315,27 @@ def write_partition(
                 finish()
         finish()
     return written
+
+
+def _add(file: NewFile) -> AddAction:
+    return AddAction(
+        path=file.name,
+        size=file.size_bytes,
+        partition_values={PARTITION_DATE: file.partition},
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=json.dumps({"numRecords": file.rows}),
+    )
+
+
+def _widened(path: str, current: RowSchema, target: RowSchema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, which may lack columns that are younger than it, in the schema ``target``."""
+    uri = path if "://" in path else Path(path).absolute().as_uri()
+    filesystem, place = pafs.FileSystem.from_uri(uri)
+    schema = arrow_schema(target)
+    with pq.ParquetFile(place, filesystem=filesystem) as file:
+        for batch in file.iter_batches(_REWRITE_ROWS):
+            yield widen_batch(batch, current, target, schema)
 
 
 def _by_partition(file: EntityFile) -> tuple[date, str]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -19,8 +19,9 @@ from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile,
 from connectors.lake.tables import CONFIGURATION, DataFile, LakeTable, our_errors
 from connectors.lake.taken_files import StagedRows, TakenFiles
 from model.errors import WarehouseError
-from model.schema import Evolution, Field, RowSchema, evolution_error, plan_evolution
+from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 from model.table import Partitioning
+from model.widening import plan_widening, widen_value
 
 # Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
 SCHEMA_PROPERTY: Final = "refeed.schema"
@@ -142,28 +143,25 @@ class RowTable(LakeTable):
             self._again(lambda: self._change(evolution.schema))
         return evolution
 
-    def rewrite(self, wanted: RowSchema, convert: Callable[[Any, Field, Field], Any]) -> None:
-        """Make the table what is wanted even where types change: every row is written again, in one commit.
+    def rewrite(self, wanted: RowSchema) -> None:
+        """Make the table what is wanted even where types become wider: every row is written again, in one commit.
 
-        ``convert`` makes a cell of a column that was one field and becomes another. Whoever calls this holds the
-        lease and commits nothing meanwhile. A crash is mended by the next call: the commit says whether it was
-        made, whatever the schema that was noted.
+        Whoever calls this holds the lease and commits nothing meanwhile. A crash is mended by the next call: the
+        commit says whether it was made, whatever the schema that was noted.
 
         Raises:
-            EvolutionRefusedError: a column would be dropped; nothing was changed.
+            EvolutionRefusedError: a column would be dropped or become narrower; nothing was changed.
             WarehouseError: the lake failed, or another's upkeep came between three times.
         """
         current = self.schema()
         evolution = self.plan(wanted)
-        changed = {fault.path.split(".")[0].lower() for fault in evolution.refused}
-        by_name = {field.name.lower(): field for field in wanted.fields}
-        if current is None or not changed or not changed <= by_name.keys():
+        if current is None or not evolution.refused:
             self.evolve(wanted)
             return
-        fields = tuple(by_name.get(field.name.lower(), field) for field in evolution.schema.fields)
-        target = RowSchema(fields, wanted.description)
+        widened = plan_widening(self.name, current, wanted, evolution)
+        target = plan_evolution(widened, wanted).schema
         digest = hashlib.sha256(json.dumps([current.to_json(), target.to_json()]).encode()).hexdigest()
-        self._again(lambda: self._rewrite(current, target, f"rewrite:{digest[:16]}", convert))
+        self._again(lambda: self._rewrite(current, target, f"rewrite:{digest[:16]}"))
 
     def _again(self, change: Callable[[], None]) -> None:
         """Make a change that upkeep may come between, three times at most; each try begins with what is there."""
@@ -177,17 +175,14 @@ class RowTable(LakeTable):
             else:
                 break
 
-    def _rewrite(
-        self, current: RowSchema, target: RowSchema, mark: str, convert: Callable[[Any, Field, Field], Any]
-    ) -> None:
+    def _rewrite(self, current: RowSchema, target: RowSchema, mark: str) -> None:
         table = self._table()
         partition = PARTITION_COLUMNS[self.partitioning]
         schema = arrow_schema(target).append(partition)
-        before = {field.name: field for field in current.fields}
         with our_errors(f"rewriting {self.name}", but=CommitFailedError):
             if not table.transaction_version(mark):
                 batches = (
-                    _converted(batch, before, target, schema, convert)
+                    widen_batch(batch, current, target, schema)
                     for batch in table.to_pyarrow_dataset().to_batches(batch_size=_REWRITE_ROWS)
                 )
                 write_deltalake(
@@ -244,14 +239,12 @@ class RowTable(LakeTable):
             table.alter.set_table_description(schema.description)
 
 
-def _converted(
-    batch: pa.RecordBatch,
-    before: Mapping[str, Field],
-    target: RowSchema,
-    schema: pa.Schema,
-    convert: Callable[[Any, Field, Field], Any],
-) -> pa.RecordBatch:
-    """Return the rows of ``batch`` in ``schema``; columns that did not change are taken as they are."""
+def widen_batch(batch: pa.RecordBatch, current: RowSchema, target: RowSchema, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of ``batch``, whose columns were ``current``, as those of the wider ``target``.
+
+    ``schema`` is the target's, with the columns that are the lake's own; what did not change is taken as it is.
+    """
+    before = {field.name: field for field in current.fields}
     after = {field.name: field for field in target.fields}
     arrays = []
     for kind in schema:
@@ -259,8 +252,11 @@ def _converted(
         if kind.name not in batch.schema.names:
             arrays.append(pa.nulls(batch.num_rows, kind.type))
         elif old is None or new is None or old == new:
-            arrays.append(batch.column(kind.name).cast(kind.type))
+            column = batch.column(kind.name)
+            # A record in an older file lacks fields, which no cast adds.
+            is_older = pa.types.is_nested(kind.type) and column.type != kind.type
+            arrays.append(pa.array(column.to_pylist(), kind.type) if is_older else column.cast(kind.type))
         else:
-            cells = [convert(cell, old, new) for cell in batch.column(kind.name).to_pylist()]
+            cells = [widen_value(cell, old, new) for cell in batch.column(kind.name).to_pylist()]
             arrays.append(pa.array(cells, kind.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

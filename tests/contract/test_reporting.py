@@ -1,6 +1,7 @@
 """The merge and the view, by one suite on both warehouses, against an oracle in plain Python."""
 
 import itertools
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import reporting.bigquery
 from model import failpoint
 from model.entity import EntityRules
-from model.errors import EvolutionRefusedError, MergeOvertakenError
+from model.errors import EvolutionRefusedError, MergeOvertakenError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Row, Shop, order
 from tests.standin.fixture import StandIn, session_standin, shared_standin
@@ -143,6 +144,74 @@ def test_reporting_that_can_not_become_what_staging_is_stays_as_it_is(shop: Shop
     with pytest.raises(EvolutionRefusedError):
         other.merge(START + 3 * DAY)
     assert shop.reporting() == before
+
+
+WIDENED = (
+    Field("price", "INT64"),
+    Field("code", "INT64"),
+    Field("extra", "RECORD", fields=(Field("a", "INT64"),)),
+)
+WIDER = (Field("price", "FLOAT64"), Field("code", "STRING"), Field("extra", "JSON"))
+
+
+def widen(shop: Shop, fields: tuple[Field, ...]) -> None:
+    """Let staging have become wider, as the pipeline makes it when a message fits no column."""
+    shop.schema = RowSchema((*SCHEMA.fields, *fields), "orders")
+    shop.drop_staging()
+
+
+def test_reporting_becomes_wider_with_staging_and_merges_go_on(shop: Shop) -> None:
+    shop.schema = RowSchema((*SCHEMA.fields, *WIDENED), "orders")
+    shop.stage([order(n, day=n, price=n, code=n, extra={"a": n}) for n in (1, 2)], START)
+    shop.merge(START + HOUR)
+    widen(shop, WIDER)
+    shop.stage([order(3, day=2, price=0.5, code="x", extra='{"a":"y"}')], START + 2 * DAY)
+    seen = shop.view(START + 2 * DAY)
+    for hours in (1, 2):
+        shop.merge(START + 2 * DAY + hours * HOUR)
+        found = {key[1]: (row["price"], row["code"], value(row["extra"])) for key, row in shop.reporting().items()}
+        assert found == {1: (1.0, "1", {"a": 1}), 2: (2.0, "2", {"a": 2}), 3: (0.5, "x", {"a": "y"})}
+    assert {key: row["code"] for key, row in seen.items()} == {("se", 1): "1", ("se", 2): "2", ("se", 3): "x"}
+
+
+def test_an_entity_is_found_by_its_key_when_the_key_has_become_wider(shop: Shop) -> None:
+    shop.stage([order(1), order(2)], START)
+    shop.merge(START + HOUR)
+    wider = tuple(replace(f, type="STRING") if f.name == "number" else f for f in SCHEMA.fields)
+    shop.schema = RowSchema(wider, "orders")
+    shop.drop_staging()
+    later = {**order(1, minute=5, day=9), "number": "1"}
+    shop.stage([later, {**order(7), "number": "x"}], START + 2 * DAY)
+    shop.merge(START + 2 * DAY + HOUR)
+    assert {key[1]: row["ordered_on"].day for key, row in shop.reporting().items()} == {"1": 9, "2": 1, "x": 1}
+
+
+def test_a_merge_under_way_while_reporting_becomes_wider_changes_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.schema = RowSchema((*SCHEMA.fields, *WIDENED), "orders")
+    shop.stage([order(1, price=1)], START)
+    shop.merge(START + HOUR)
+    shop.stage([order(2, price=2)], START + DAY)
+
+    def widen_meanwhile(name: str) -> None:
+        if name == "merge.compared":
+            monkeypatch.setattr(failpoint, "hit", lambda _: None)
+            other = make_like(shop)
+            other.schema = RowSchema((*SCHEMA.fields, *WIDER), "orders")
+            other.stage([order(3, price=0.5)], START + DAY)
+            other.merge(START + DAY + HOUR)
+
+    monkeypatch.setattr(failpoint, "hit", widen_meanwhile)
+    with pytest.raises((MergeOvertakenError, WarehouseError)):
+        shop.merge(START + DAY + HOUR)
+    shop.schema = RowSchema((*SCHEMA.fields, *WIDER), "orders")
+    assert {key[1]: row["price"] for key, row in shop.reporting().items()} == {1: 1.0, 3: 0.5}
+
+
+def value(cell: Any) -> Any:
+    """Return the value of a JSON column, which is a text in a lake."""
+    return json.loads(cell) if isinstance(cell, str) else cell
 
 
 def make_like(shop: Shop) -> Shop:

@@ -1,5 +1,6 @@
 """What the pipeline needs of its tables, the same in the lake and in BigQuery (against the stand-in)."""
 
+import json
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, time
@@ -12,7 +13,6 @@ from connectors.lake.columns import arrow_schema
 from model.errors import EvolutionRefusedError, LeaseLostError
 from model.schema import Field, RowSchema
 from model.settings import read_settings
-from pipeline.shapes import widen_value
 from pipeline.warehouse import open_row_tables, open_row_writer
 from tests.standin.fixture import session_standin, shared_standin
 
@@ -259,17 +259,58 @@ def test_columns_become_wider_with_the_rows_that_are_there(world):
         ),
         "Wider.",
     )
-    world.tables.open(world.orders).rewrite(wider, widen_value)
+    world.tables.open(world.orders).rewrite(wider)
     assert world.tables.open(world.orders).schema() == wider
     first, second = world.rows(world.orders)
     assert (first["id"], second["id"], first["more"]) == (1.0, 2.0, None)
     assert [line["count"] for line in second["lines"]] == ["0", "1"]
     assert all("ключ" in line["sku"] for line in second["lines"])
-    world.tables.open(world.orders).rewrite(wider, widen_value)
+    world.tables.open(world.orders).rewrite(wider)
     assert world.ids(world.orders) == [1.0, 2.0]
+
+
+def test_a_cell_of_a_wider_column_is_what_its_message_makes_of_that_column(world):
+    name = world.name("shapes")
+    a, b = Field("n", "FLOAT64"), Field("tags", "STRING", "REPEATED")
+    names = (Field("x", "INT64", description='""'), Field("y", "FLOAT64", description="+1"))
+    deep = Field("deep", "RECORD", fields=(*names, Field("many", "RECORD", "REPEATED", fields=names), b))
+    narrow = RowSchema((Field("id", "INT64"), a, b, deep, Field("t", "BOOL"), INGEST_TIME))
+    table = world.tables.open(name)
+    table.evolve(narrow)
+    world.tables.take(name)
+    one = {"x": 7, "y": 2.0}
+    cells = [
+        {"id": 1, "n": 1.0, "tags": ["ü"], "deep": {**one, "many": [one], "tags": ["a"]}, "t": True},
+        {"id": 2, "n": 0.5, "tags": [], "deep": {"x": None, "y": None, "many": [], "tags": []}, "t": None},
+        {"id": 3, "n": None, "tags": [], "deep": None, "t": False},
+    ]
+    batch = pa.RecordBatch.from_pylist([{**row, "ingest_time": NOON} for row in cells], arrow_schema(narrow))
+    writer = open_row_writer(table.writer(narrow).as_json())
+    part = world.tables.parse_part(writer.write_rows([batch]).as_json())
+    world.tables.commit({name: [part]}, 1, ids_of(name, 1, 2, 3))
+    wider = (Field("id", "INT64"), Field("n", "STRING"), Field("tags", "JSON"), Field("deep", "JSON"))
+    table.rewrite(RowSchema((*wider, Field("t", "STRING"), INGEST_TIME)))
+    found = [[row["n"], row["t"], value(row["tags"]), stripped(value(row["deep"]))] for row in world.rows(name)]
+    one = {"": 7, "+1": 2}
+    assert found == [
+        ["1", "true", ["ü"], {**one, "many": [one], "tags": ["a"]}],
+        ["0.5", None, None, {}],
+        [None, "false", None, None],
+    ]
+    assert '"+1":2}' in str(world.rows(name)[0]["deep"]).replace("'", '"').replace(" ", "")
+
+
+def value(cell):
+    """Return the value of a JSON column, which is a text in a lake."""
+    return json.loads(cell) if isinstance(cell, str) else cell
+
+
+def stripped(found):
+    """Return an object without the nulls that BigQuery's has where the lake's has nothing."""
+    return {name: cell for name, cell in found.items() if cell is not None} if found else found
 
 
 def test_a_rewrite_drops_no_column(world):
     with pytest.raises(EvolutionRefusedError):
-        world.tables.open(world.orders).rewrite(RowSchema(ORDERS.fields[1:]), widen_value)
+        world.tables.open(world.orders).rewrite(RowSchema(ORDERS.fields[1:]))
     assert "id" in columns(world)

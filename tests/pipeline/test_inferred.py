@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 from collections import Counter, defaultdict
 from contextlib import nullcontext
@@ -161,6 +162,42 @@ def test_a_later_run_with_more_fields_and_other_types_widens_and_keeps_every_mes
     assert {row["deep"]["x"] for row in rows if row["deep"]} == {"1", '{"y":1}'}
 
 
+@pytest.mark.parametrize(("last", "text"), [("x", "x"), ({"y": 2.0}, '{"y":2}')])
+def test_a_number_has_one_text_in_whatever_order_messages_came(stream, last, text):
+    orders = list(itertools.permutations([1, 0.5, last]))
+    for place in range(3):
+        for number, order in enumerate(orders):
+            stream.send(f"t{number}", {"n": order[place]})
+        stream.drain(batches=2)
+    for number in range(len(orders)):
+        assert {row["n"] for row in stream.rows(f"staging.hooks_t{number}")} == {"1", "0.5", text}
+
+
+def test_a_message_without_an_array_has_none_when_the_column_becomes_wider(stream):
+    first = {"id": 1, "tags": ["a"], "deep": {"tags": ["a"], "x": 1}}
+    stream.send("a", first, {"id": 2, "tags": None, "deep": {"x": 2}})
+    stream.drain(batches=2)
+    stream.send("a", {"id": 3, "tags": "text", "deep": "text"})
+    stream.drain(batches=2)
+    found = {row["id"]: (row["tags"], row["deep"]) for row in stream.rows("staging.hooks_a")}
+    assert found == {
+        1: ('["a"]', '{"tags":["a"],"x":1}'),
+        2: (None, '{"x":2}'),
+        3: ('"text"', '"text"'),
+    }
+
+
+def test_a_name_that_is_empty_is_its_own_when_its_record_becomes_wider(stream):
+    bodies = [{"": 1, "_": 2, '"': 3, '""': 4}, {"": 5}]
+    stream.send("a", *[{"id": 1, "deep": body} for body in bodies])
+    stream.drain(batches=2)
+    assert stream.types("staging.hooks_a")["deep"] == "RECORD"
+    stream.send("a", {"id": 2, "deep": "text"})
+    stream.drain(batches=2)
+    found = [json.loads(row["deep"]) for row in stream.rows("staging.hooks_a")]
+    assert sorted(found, key=str) == sorted([*bodies, "text"], key=str)
+
+
 def test_the_repository_has_every_variation_with_its_version_and_schema(stream):
     stream.send("a", {"id": 1})
     stream.drain(batches=2)
@@ -187,7 +224,7 @@ def test_names_that_no_column_can_have_get_one_and_keep_their_own_beside(stream)
         "_topic": "x_topic",
         "url": "url",
         "URL": "URL_2",
-        "x": "x",
+        '""': "x",
         "ingest_time": "ingest_time_2",
     }
 

@@ -322,10 +322,16 @@ def _settle(tree: exp.Expr) -> None:
 
 
 def _settle_json(tree: exp.Expr) -> None:
-    """Let TO_JSON give JSON: sqlglot makes a text of it, as of TO_JSON_STRING."""
-    for node in list(tree.find_all(exp.JSONFormat)):
-        if node.args.get("to_json"):
-            node.replace(exp.cast(exp.Anonymous(this="to_json", expressions=[node.this.copy()]), "JSON"))
+    """Let TO_JSON give JSON: sqlglot makes a text of it, as of TO_JSON_STRING.
+
+    "JSON functions", JSON encodings: NULL is encoded as null. So TO_JSON of NULL is a JSON null, and
+    TO_JSON_STRING of it the text null; neither is NULL.
+    """
+    # The innermost first: what stands in another is copied with it.
+    for node in reversed(list(tree.find_all(exp.JSONFormat))):
+        made = exp.cast(exp.Anonymous(this="to_json", expressions=[node.this.copy()]), "JSON")
+        some = exp.Coalesce(this=made, expressions=[exp.cast(exp.Literal.string("null"), "JSON")])
+        node.replace(some if node.args.get("to_json") else exp.cast(some, "TEXT"))
 
 
 def _check_offsets(tree: exp.Expr) -> None:

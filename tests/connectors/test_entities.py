@@ -1,0 +1,84 @@
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake.table import TableAlterer
+
+from connectors.lake.columns import arrow_schema
+from connectors.lake.entities import EntityTable, write_partition
+from model.errors import EvolutionRefusedError, MergeOvertakenError
+from model.schema import Field, RowSchema
+
+NARROW = RowSchema((Field("id", "INT64"), Field("free", "STRING"), Field("tags", "STRING", "REPEATED")))
+WIDE = RowSchema((Field("id", "STRING"), Field("free", "JSON"), Field("tags", "JSON"), Field("more", "BOOL")))
+DAYS = (None, date(2026, 3, 1))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> EntityTable:
+    """Return a table with a row in each of two partitions."""
+    found = EntityTable(str(tmp_path / "lake"), "reporting.orders")
+    found.evolve(NARROW)
+    add(found, [{"id": 1, "free": "text", "tags": ["a"]}, {"id": 2, "free": None, "tags": []}])
+    return found
+
+
+def add(table: EntityTable, rows: Sequence[dict[str, Any]]) -> None:
+    schema = arrow_schema(NARROW)
+    files = [
+        file
+        for day, row in zip(DAYS, rows, strict=True)
+        for file in write_partition(
+            table.uri, day, schema, iter([pa.RecordBatch.from_pylist([row], schema=schema)])
+        )
+    ]
+    table.replace(table.snapshot(), [], files, watermark_us=7, index_number=0, taken_number=3)
+
+
+def rows(table: EntityTable) -> dict[date | None, list[dict[str, Any]]]:
+    return {file.partition: pq.ParquetFile(file.path).read().to_pylist() for file in table.snapshot().files}
+
+
+def test_types_become_wider_in_every_partition_and_what_merges_noted_stays(table: EntityTable) -> None:
+    table.evolve(WIDE)
+    assert rows(table) == {
+        None: [{"id": "1", "free": '"text"', "tags": '["a"]'}],
+        DAYS[1]: [{"id": "2", "free": None, "tags": None}],
+    }
+    snapshot = table.snapshot()
+    assert (table.schema(), snapshot.watermark_us, snapshot.taken_number) == (WIDE, 7, 3)
+    assert table.evolve(WIDE).changes == ()
+
+
+def test_a_crash_before_the_wider_schema_is_noted_converts_nothing_twice(
+    table: EntityTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableAlterer, "set_table_properties", crash)
+        with pytest.raises(KeyboardInterrupt):
+            table.evolve(WIDE)
+    again = EntityTable(table.uri.rsplit("/", 2)[0], table.name)
+    again.evolve(WIDE)
+    assert [row["free"] for found in rows(again).values() for row in found] == ['"text"', None]
+    assert again.schema() == WIDE
+
+
+def test_a_merge_that_began_before_a_table_became_wider_is_overtaken(table: EntityTable) -> None:
+    snapshot = table.snapshot()
+    EntityTable(table.uri.rsplit("/", 2)[0], table.name).evolve(WIDE)
+    with pytest.raises(MergeOvertakenError):
+        table.replace(snapshot, snapshot.files, [], watermark_us=8, index_number=0, taken_number=4)
+    assert len(rows(table)) == len(DAYS)
+
+
+def test_a_column_never_becomes_narrower(table: EntityTable) -> None:
+    with pytest.raises(EvolutionRefusedError, match="free is STRING, wanted is INT64"):
+        table.evolve(RowSchema((Field("id", "STRING"), Field("free", "INT64"), NARROW.fields[2])))
+    assert table.schema() == NARROW
