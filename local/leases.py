@@ -1,6 +1,7 @@
 """Messages in the hands of consumers: one lease a delivery, its state in arrays."""
 
 import heapq
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,10 +28,11 @@ class Lease:
 
 @dataclass(slots=True)
 class Outstanding:
-    """What a stream's consumer holds, for its flow control."""
+    """What a stream's consumer holds, for its flow control; ``bell`` rings when that gets less."""
 
     messages: int = 0
     size_bytes: int = 0
+    bell: threading.Event | None = None
 
 
 class LeaseBook:
@@ -52,6 +54,12 @@ class LeaseBook:
     def outstanding(self, stream: int) -> Outstanding:
         """Return what the consumer of ``stream`` holds."""
         return self._outstanding.setdefault(stream, Outstanding())
+
+    def ring(self) -> None:
+        """Ring for every stream that waits for room."""
+        for counter in self._outstanding.values():
+            if counter.bell is not None:
+                counter.bell.set()
 
     def forget_stream(self, stream: int) -> None:
         """Stop counting for a stream that has ended; its messages stay leased until their deadline."""
@@ -134,11 +142,10 @@ class LeaseBook:
                 heapq.heappush(self._due, (float(lease.deadlines[lease.held].min()), number))
         return _join(expired)
 
-    def next_deadline(self) -> float | None:
-        """Return a time at or before which nothing expires; None when nothing is leased."""
-        while self._due and self._due[0][1] not in self._leases:
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
+    def is_due(self, now: float) -> bool:
+        """Whether some lease may be over; may be called without the subscription's lock."""
+        # A copy, since another thread may take the only element away.
+        return any(deadline <= now for deadline, _ in self._due[:1])
 
     def clear(self) -> None:
         """End every lease."""
@@ -164,6 +171,8 @@ class LeaseBook:
             counter = self._outstanding[lease.stream]
             counter.messages -= len(places)
             counter.size_bytes -= int(lease.lengths[places].sum())
+            if counter.bell is not None:
+                counter.bell.set()
         if not lease.held.any():
             del self._leases[lease.number]
 

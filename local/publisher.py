@@ -39,11 +39,18 @@ class PublisherService:
         }
         return grpc.method_handlers_generic_handler(_SERVICE, methods)
 
-    def publish(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """Store a PublishRequest's messages and return their ids; after that a kill -9 loses none of them."""
+    def publish(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Store a PublishRequest's messages and return their ids; after that a kill -9 loses none of them.
+
+        They are delivered when the answer is on its way, so that no consumer has a message before its publisher
+        has the id.
+        """
         with self._parsing:
             name, bodies = parse_publish(request)
-        return build_publish_response(self._resources.publish(name, bodies), len(bodies))
+        first_id, deliver = self._resources.store(name, bodies)
+        if not context.add_callback(deliver):
+            deliver()
+        return build_publish_response(first_id, len(bodies))
 
     def _get_topic(self, request: Any) -> Any:
         return self._resources.topic(request.topic).config

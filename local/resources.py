@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from model.errors import CheckpointCorruptError
 
 _SNAPSHOT_SECONDS: Final = 7 * 86400
 _MIN_SNAPSHOT_SECONDS: Final = 3600
+# A publisher that does not read its connection must not keep a topic's consumers waiting.
+MAX_ANSWER_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -34,6 +36,11 @@ class Topic:
     log_number: int
     log: MessageLog
     subscriptions: list[Subscription] = field(default_factory=list)
+
+    def notify(self) -> None:
+        """Wake a consumer of each subscription."""
+        for subscription in tuple(self.subscriptions):
+            subscription.notify()
 
 
 @dataclass(slots=True)
@@ -121,11 +128,23 @@ class Resources:
 
     def publish(self, name: str, bodies: Sequence[bytes]) -> int:
         """Store messages in the topic and return the first one's id; the others' follow it."""
+        first_id, deliver = self.store(name, bodies)
+        deliver()
+        return first_id
+
+    def store(self, name: str, bodies: Sequence[bytes]) -> tuple[int, Callable[[], None]]:
+        """Store messages in the topic; return the first one's id, and the call that has them delivered.
+
+        Where that call does not come within ``MAX_ANSWER_SECONDS``, they are delivered without it.
+        """
         topic = self.topic(name)
-        first_seq = topic.log.append(bodies)
-        for subscription in tuple(topic.subscriptions):
-            subscription.notify()
-        return topic.log.first_id + first_seq
+        first_seq = topic.log.append(bodies, is_answered=False)
+
+        def deliver() -> None:
+            topic.log.release(first_seq)
+            topic.notify()
+
+        return topic.log.first_id + first_seq, deliver
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; its subscriptions stay and keep what they have not delivered."""
@@ -299,6 +318,15 @@ class Resources:
 
     # -- upkeep
 
+    def tick(self) -> None:
+        """End the leases that are over, and deliver what no publisher takes the answer for."""
+        moment = time.monotonic() - MAX_ANSWER_SECONDS
+        for topic in list(self.topics.values()):
+            if topic.log.is_answering and topic.log.release_before(moment):
+                topic.notify()
+        for entry in list(self.subscriptions.values()):
+            entry.working.expire_leases()
+
     def clean_up(self) -> None:
         """Drop what retention has ended, expired snapshots, and the segments nobody needs any more."""
         with self._lock:
@@ -353,7 +381,7 @@ class Resources:
     def wake(self) -> None:
         """Let every waiting call look around."""
         for entry in list(self.subscriptions.values()):
-            entry.working.notify()
+            entry.working.wake()
 
     def close(self) -> None:
         """Close the files; nothing may be called after it."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from concurrent import futures
 from pathlib import Path
 from typing import Final, Self
@@ -28,6 +29,8 @@ from model.errors import LeaseHeldError, PortTakenError, StorageFullError
 DEFAULT_PORT: Final = 8085
 STATS_METHOD: Final = "/refeed.local.Stats/Get"
 CLEAN_UP_SECONDS: Final = 5.0
+# How late a message may come back after its deadline.
+TICK_SECONDS: Final = 0.1
 # A waiting Pull or a stream keeps a thread (some 100 KB); the rest of the pool is for calls that don't wait.
 _THREADS: Final = 544
 _WAITING_THREADS: Final = 512
@@ -116,10 +119,15 @@ class PubSubServer:
     def _keep_up(self) -> None:
         resources = self._resources
         assert resources is not None
-        while not self._stopping.wait(CLEAN_UP_SECONDS):
+        cleaned_at = time.monotonic()
+        while not self._stopping.wait(TICK_SECONDS):
             # A full disk only postpones it; the calls that need the space say so.
             with contextlib.suppress(Exception):
-                resources.clean_up()
+                resources.tick()
+            if time.monotonic() - cleaned_at >= CLEAN_UP_SECONDS:
+                cleaned_at = time.monotonic()
+                with contextlib.suppress(Exception):
+                    resources.clean_up()
 
     def stop(self, grace: float | None = 1.0) -> None:
         """Stop: waiting calls end at once, others have ``grace`` seconds. Calling it twice does nothing."""

@@ -24,8 +24,6 @@ _MAX_RESPONSE_BYTES: Final = 1_000_000
 _MAX_RESPONSE_MESSAGES: Final = 1000
 # An empty response now and then tells the client that the stream lives.
 _HEARTBEAT_SECONDS: Final = 15.0
-# How often a waiting stream looks whether its client is still there.
-_LOOK_SECONDS: Final = 1.0
 _UNLIMITED: Final = 1 << 62
 
 _Request: Final[Any] = types.StreamingPullRequest.pb()
@@ -71,6 +69,7 @@ class _Stream:
         self.max_bytes = first.max_outstanding_bytes if first.max_outstanding_bytes > 0 else _UNLIMITED
         self.deadline_seconds = first.stream_ack_deadline_seconds
         self.ended = False
+        self.bell = threading.Event()
         self.confirmations: deque[bytes] = deque()
         self.error: StatusError | None = None
 
@@ -113,7 +112,7 @@ class _Stream:
 
     def _confirm(self, answer: Any) -> None:
         self.confirmations.append(answer.SerializeToString())
-        self._subscription.notify()
+        self.bell.set()
 
     def read_requests(self, requests: Iterator[bytes]) -> None:
         """Apply the requests until the client stops sending; runs on a thread of its own."""
@@ -132,7 +131,7 @@ class _Stream:
     def end(self) -> None:
         """Let the stream's thread go: the client has ended the call, or is gone."""
         self.ended = True
-        self._subscription.notify()
+        self.bell.set()
 
     def take(self) -> bytes:
         """Return the next messages that flow control allows; empty when there are none or no room."""
@@ -197,19 +196,25 @@ def run_streaming_pull(
 def _deliver(
     stream: _Stream, subscription: Subscription, tail: bytes, is_wanted: Callable[[], bool]
 ) -> Iterator[bytes]:
+    def is_over() -> bool:
+        return stream.ended or subscription.deleted or not is_wanted()
+
     last_sent = time.monotonic()
-    while is_wanted() and not stream.ended and not subscription.deleted:
+    while not is_over():
+        # Before the look at all that it rings for: what comes later is seen at the next turn.
+        stream.bell.clear()
+        messages = stream.take()
         while stream.confirmations:
             yield stream.confirmations.popleft() + tail
-        messages = stream.take()
-        if messages or time.monotonic() - last_sent > _HEARTBEAT_SECONDS:
+        quiet_seconds = _HEARTBEAT_SECONDS - (time.monotonic() - last_sent)
+        if messages or quiet_seconds <= 0:
             yield messages + tail
             last_sent = time.monotonic()
         elif stream.has_room():
-            subscription.wait(_LOOK_SECONDS, lambda: stream.ended or bool(stream.confirmations) or not is_wanted())
+            subscription.wait(stream.bell, quiet_seconds, is_over)
         else:
             subscription.wait_for_room(
-                _LOOK_SECONDS, lambda: stream.ended or bool(stream.confirmations) or stream.has_room()
+                stream.number, stream.bell, quiet_seconds, lambda: is_over() or stream.has_room()
             )
 
 

@@ -1,5 +1,6 @@
 """google.pubsub.v1.Subscriber over gRPC."""
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Final, cast
@@ -23,6 +24,8 @@ MAX_PULL_BYTES: Final = 4_000_000
 # How long an empty Pull waits for a message; a client with a shorter deadline gets its answer in time.
 PULL_WAIT_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 0.5
+# How long a Pull that would not wait does so for messages whose publish is being answered.
+_ANSWERING_SECONDS: Final = 0.05
 
 
 class SubscriberService:
@@ -67,14 +70,21 @@ class SubscriberService:
         give_up = time.monotonic()
         if not request.return_immediately and self._slots.may_wait():
             give_up += _read_patience(context)
+        if subscription.log.is_answering:
+            # The publisher may have its answer before this server has noted that it has.
+            give_up = max(give_up, time.monotonic() + _ANSWERING_SECONDS)
+        bell = threading.Event()
         while context.is_active():
+            bell.clear()
             response = subscription.take(request.max_messages, MAX_PULL_BYTES)
             left = give_up - time.monotonic()
             if response or left <= 0 or self._slots.closed:
                 return response
             with self._slots.waiting():
-                subscription.wait(left, lambda: self._slots.closed)
+                subscription.wait(bell, left, lambda: self._slots.closed)
             self._resources.subscription(request.subscription)
+        # The bell may have rung for a message that this client does not want any more.
+        subscription.notify()
         return b""
 
     def acknowledge(self, raw: bytes, _context: grpc.ServicerContext) -> bytes:

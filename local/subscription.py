@@ -1,5 +1,6 @@
 """One subscription at work: delivery, leases, acknowledgements and seeks, over the log of its topic."""
 
+import contextlib
 import math
 import threading
 import time
@@ -82,8 +83,10 @@ class Subscription:
         # How often each message came back; kept in memory only, as Google's count is "best effort".
         self._returns: dict[int, int] = {}
         self._doomed: deque[Seqs] = deque()
-        self._changed = threading.Condition()
-        self._waiters = 0
+        self._lock = threading.RLock()
+        # The bells of the consumers that wait for messages, longest first. One rings for what is new, and whoever
+        # leaves some of it rings the next: a publish that wakes hundreds takes the interpreter from everybody.
+        self._waiting: deque[threading.Event] = deque()
 
     # -- delivery
 
@@ -99,7 +102,7 @@ class Subscription:
             StatusError: the log can't be read, or the subscription was detached.
         """
         attempts: list[int] = []
-        with self._changed:
+        with self._lock:
             if self.detached:
                 raise StatusError.failed_precondition("The subscription was detached from its topic.")
             now = self._clock()
@@ -110,6 +113,8 @@ class Subscription:
                 lease = self._leases.add(seqs, lengths, deadline, stream)
                 if self.rules.max_delivery_attempts is not None:
                     attempts = [self._returns.get(seq, 0) + 1 for seq in seqs.tolist()]
+                if self._backlog.has_some:
+                    self.notify()
         self.bury_doomed()
         if not len(seqs):
             return b""
@@ -119,50 +124,66 @@ class Subscription:
             add_delivery_attempts(buffer.tobytes(), lengths.tolist(), attempts) if attempts else buffer.tobytes()
         )
 
-    def wait(self, timeout_seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Return when a ``take`` may find something, when something has changed, or when it is over."""
-        with self._changed:
-            if self._backlog.has_some or self.deleted or self.detached:
-                return
-            # Counted before the log is looked at again: a publish between here and there sees the waiter.
-            self._waiters += 1
-            try:
-                if not self._backlog.has_some and not is_over():
-                    self._changed.wait(self._until_expiry(timeout_seconds))
-            finally:
-                self._waiters -= 1
+    def wait(
+        self, bell: threading.Event, timeout_seconds: float, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Return when a ``take`` may find something, when the bell rings, or when it is over.
 
-    def wait_for_room(self, timeout_seconds: float, has_room: Callable[[], bool]) -> None:
-        """Return when ``has_room``, when something else has changed, or when the time is over."""
-        with self._changed:
-            self._waiters += 1
-            try:
-                if not has_room():
-                    self._changed.wait(self._until_expiry(timeout_seconds))
-                self._expire(self._clock())
-            finally:
-                self._waiters -= 1
+        The caller clears the bell before it looks for messages, and calls ``notify`` when it goes away instead of
+        looking again: the bell may have rung for a message that another consumer could have.
+        """
+        # First in line, then the look: a publish in between rings.
+        self._waiting.append(bell)
+        try:
+            if not (self._backlog.has_some or self.deleted or self.detached or is_over()):
+                bell.wait(timeout_seconds)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(bell)
+
+    def wait_for_room(
+        self, stream: int, bell: threading.Event, timeout_seconds: float, is_over: Callable[[], bool]
+    ) -> None:
+        """Return when the consumer of ``stream`` holds less, when the bell rings, or when it is over."""
+        with self._lock:
+            self._leases.outstanding(stream).bell = bell
+        try:
+            if not (self.deleted or self.detached or is_over()):
+                bell.wait(timeout_seconds)
+        finally:
+            with self._lock:
+                self._leases.outstanding(stream).bell = None
 
     def notify(self) -> None:
-        """Wake the waiting consumers: something was published."""
-        if self._waiters:
-            with self._changed:
-                self._changed.notify_all()
+        """Wake a waiting consumer: there may be something to take. Never waits for the subscription's lock."""
+        with contextlib.suppress(IndexError):
+            self._waiting.popleft().set()
+
+    def wake(self) -> None:
+        """Let every waiting consumer look around."""
+        for _ in range(len(self._waiting)):
+            self.notify()
+        with self._lock:
+            self._leases.ring()
 
     def outstanding(self, stream: int) -> tuple[int, int]:
         """Return the messages and bytes that the consumer of ``stream`` holds."""
-        with self._changed:
+        with self._lock:
             counter = self._leases.outstanding(stream)
             return counter.messages, counter.size_bytes
 
     def forget_stream(self, stream: int) -> None:
         """A stream has ended; what its consumer holds comes back at its deadline."""
-        with self._changed:
+        with self._lock:
             self._leases.forget_stream(stream)
+        self.notify()
 
-    def _until_expiry(self, timeout_seconds: float) -> float:
-        deadline = self._leases.next_deadline()
-        return timeout_seconds if deadline is None else max(0.0, min(timeout_seconds, deadline - self._clock()))
+    def expire_leases(self) -> None:
+        """Take messages back whose deadline is over; cheap when there are none."""
+        if self._leases.is_due(self._clock()):
+            with self._lock:
+                self._expire(self._clock())
+            self.bury_doomed()
 
     def _expire(self, now: float) -> None:
         expired = self._leases.expire(now)
@@ -191,7 +212,7 @@ class Subscription:
         between lets a message be dead-lettered twice, as Google's service may.
         """
         while self._doomed and self._bury is not None:
-            with self._changed:
+            with self._lock:
                 if not self._doomed:
                     return
                 seqs = self._doomed.popleft()
@@ -205,7 +226,7 @@ class Subscription:
                 self._bury(records, counts)
             except StatusError:
                 is_buried = False
-            with self._changed:
+            with self._lock:
                 held = self._leases.take_back(seqs)
                 if is_buried:
                     self._finish(held, NOTHING)
@@ -218,8 +239,7 @@ class Subscription:
         if not len(seqs):
             return
         self._leases.take_back(self._backlog.come_back(seqs))
-        if self._waiters:
-            self._changed.notify_all()
+        self.notify()
 
     # -- what consumers say
 
@@ -230,7 +250,7 @@ class Subscription:
             StatusError: the disk did not take it, and the messages will be delivered again; or, with exactly-once
                 delivery, some leases are over: their messages are not done, the others are.
         """
-        with self._changed:
+        with self._lock:
             ids, refused = self._accepted(ids)
             held, late = self._leases.release(ids)
             # A message that went out again meanwhile is done too: who acknowledges has been told that it is.
@@ -245,7 +265,7 @@ class Subscription:
         Raises:
             StatusError: with exactly-once delivery, some leases are over; the others are changed.
         """
-        with self._changed:
+        with self._lock:
             ids, refused = self._accepted(ids)
             if seconds:
                 self._leases.extend(ids, self._clock() + seconds)
@@ -269,8 +289,8 @@ class Subscription:
             if self._returns:
                 for seq in done.tolist():
                     self._returns.pop(seq, None)
-        if self._waiters:
-            self._changed.notify_all()
+        if self._backlog.has_some:
+            self.notify()
 
     def _accepted(self, ids: AckIds) -> tuple[AckIds, list[str]]:
         """Return the ids that count, and those that exactly-once delivery refuses: an ended lease is no lease."""
@@ -294,7 +314,7 @@ class Subscription:
 
     def read_state(self) -> SeqSet:
         """Return a copy of what is acknowledged: what a snapshot keeps."""
-        with self._changed:
+        with self._lock:
             return SeqSet(self._acks.acked.floor, self._acks.acked.runs())
 
     def seek(self, state: SeqSet) -> None:
@@ -303,7 +323,7 @@ class Subscription:
         Raises:
             StatusError: the disk did not take it; nothing has changed.
         """
-        with self._changed:
+        with self._lock:
             state.add(state.floor, self.log.first_seq)
             self._acks.replace(state)
             self._leases.clear()
@@ -311,14 +331,14 @@ class Subscription:
             self._returns.clear()
             self._doomed.clear()
             self._backlog.reset()
-            self._changed.notify_all()
+            self.wake()
 
     def seek_to_time(self, publish_time_us: int, first_retained_seq: int) -> None:
         """Hold what was published before that time for done, the rest from ``first_retained_seq`` on for undone.
 
         Messages below ``first_retained_seq`` keep their state: those that are done are gone.
         """
-        with self._changed:
+        with self._lock:
             target = self.log.first_seq_since(publish_time_us)
             state = SeqSet(target)
             acked = self._acks.acked
@@ -328,7 +348,7 @@ class Subscription:
 
     def drop_expired(self, now_us: int) -> None:
         """Hold what is older than the retention for done, and bring the ack log up to date."""
-        with self._changed:
+        with self._lock:
             acked = self._acks.acked
             keep = self.log.first_seq_since(now_us - int(self.rules.retention_seconds * 1_000_000))
             acked.add(acked.floor, keep)
@@ -343,7 +363,7 @@ class Subscription:
 
     def read_backpressure(self) -> Backpressure:
         """Return how much is undelivered and how old the oldest of it is."""
-        with self._changed:
+        with self._lock:
             self._expire(self._clock())
             if self.detached:
                 return Backpressure(0, 0, 0.0)
@@ -357,16 +377,16 @@ class Subscription:
 
     def detach(self) -> None:
         """Drop every message, now and from now on, and let waiting consumers go."""
-        with self._changed:
+        with self._lock:
             self.detached = True
             self._leases.clear()
             self._first_valid_lease = self._leases.next_number
             self._backlog.reset()
-            self._changed.notify_all()
+            self.wake()
 
     def close(self, *, deleted: bool = False) -> None:
         """Let waiting consumers go and close the ack log."""
-        with self._changed:
+        with self._lock:
             self.deleted = deleted
-            self._changed.notify_all()
+            self.wake()
             self._acks.close()

@@ -1,11 +1,19 @@
+import threading
+from collections.abc import Callable
+
 import grpc
 import pytest
 from google.api_core import exceptions
 from google.protobuf import duration_pb2, field_mask_pb2
+from google.pubsub_v1 import types
 
+from local import publisher as publisher_module
+from local import resources as resources_module
 from local.server import PubSubServer
+from local.wire import build_publish_response
 
 PROJECT = "projects/p"
+PubsubMessage = types.PubsubMessage.pb()
 
 
 def test_a_topic_is_created_read_listed_updated_and_deleted(shop) -> None:
@@ -127,3 +135,39 @@ def test_a_request_that_is_no_protobuf_is_an_invalid_argument(shop, channel: grp
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/google.pubsub.v1.Publisher/Publish")(b"\x0a\xff")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_no_consumer_has_a_message_before_its_publisher_has_the_answer(
+    shop, server: PubSubServer, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    path = shop.subscribe()
+    answer = threading.Event()
+
+    def build_late(first_id: int, count: int) -> bytes:
+        assert answer.wait(10)
+        return build_publish_response(first_id, count)
+
+    monkeypatch.setattr(publisher_module, "build_publish_response", build_late)
+    log = server._resources.topic(shop.topic).log
+    publish = threading.Thread(target=lambda: shop.publish(b"a"))
+    pulled: list[bytes] = []
+    pull = threading.Thread(target=lambda: pulled.extend(m.data for m in shop.pull(path)))
+    pull.start()
+    publish.start()
+    wait_until(lambda: log.next_seq == 1, "the message is stored")
+    assert shop.pull_now(path) == []
+    assert not pulled
+    answer.set()
+    publish.join(10)
+    pull.join(10)
+    assert pulled == [b"a"]
+
+
+def test_a_publisher_that_takes_no_answer_keeps_nobody_waiting_for_long(
+    shop, server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources_module, "MAX_ANSWER_SECONDS", 0.2)
+    path = shop.subscribe()
+    body = PubsubMessage(data=b"a").SerializeToString()
+    server._resources.store(shop.topic, [body])
+    assert [m.data for m in shop.pull(path)] == [b"a"]

@@ -65,7 +65,7 @@ def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path:
         requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         requests.put(types.StreamingPullRequest.serialize(first))
         stream = channel.stream_stream("/google.pubsub.v1.Subscriber/StreamingPull")(iter(requests.get, None))
-        wait_until(lambda: working._waiters == 2, "both wait")
+        wait_until(lambda: len(working._waiting) == 2, "both wait")
         started = time.monotonic()
         server.stop(grace=20)
         assert time.monotonic() - started < 3

@@ -130,25 +130,64 @@ def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(
     bench: Any, wait_until: Callable[..., None]
 ) -> None:
     subscription = bench.subscription
-    woken: list[bool] = []
+    bell = threading.Event()
 
-    def wait(act: Callable[[], None]) -> None:
-        woken.clear()
-        thread = threading.Thread(target=lambda: (subscription.wait(20), woken.append(True)))
+    def wait(act: Callable[[], object]) -> None:
+        bell.clear()
+        thread = threading.Thread(target=lambda: subscription.wait(bell, 20))
         thread.start()
-        wait_until(lambda: subscription._waiters == 1, "the consumer waits")
+        wait_until(lambda: len(subscription._waiting) == 1, "the consumer waits")
         act()
         thread.join(5)
-        assert woken == [True]
+        assert not thread.is_alive()
+        assert not subscription._waiting
 
     wait(lambda: (bench.publish("a"), subscription.notify()))
     got = bench.pull()
     wait(lambda: bench.extend(0, got["a"]))
     bench.pull()
-    bench.now += 9.95
-    subscription.wait(20)
-    bench.now += 0.1
+    bench.now += 9.9
+    subscription.expire_leases()
+    assert bench.pull() == {}
+    bench.now += 0.2
+    wait(subscription.expire_leases)
     assert list(bench.pull()) == ["a"]
+
+
+def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(
+    bench: Any, wait_until: Callable[..., None]
+) -> None:
+    subscription = bench.subscription
+    wakes: list[int] = []
+    got: list[str] = []
+    over = threading.Event()
+
+    def consume() -> None:
+        bell = threading.Event()
+        while not over.is_set():
+            bell.clear()
+            got.extend(bench.pull(2))
+            subscription.wait(bell, 20, over.is_set)
+            wakes.append(1)
+
+    consumers = [threading.Thread(target=consume) for _ in range(20)]
+    for consumer in consumers:
+        consumer.start()
+    wait_until(lambda: len(subscription._waiting) == 20, "all wait")
+    for expected, texts in enumerate((["a"], ["b"], ["c"]), 1):
+        bench.publish(*texts)
+        subscription.notify()
+        wait_until(lambda: len(got) == expected and len(subscription._waiting) == 20, "one has it")  # noqa: B023
+    assert len(wakes) == 3
+    bench.publish("d", "e", "f", "g", "h")
+    subscription.notify()
+    wait_until(lambda: len(got) == 8 and len(subscription._waiting) == 20, "three have them")
+    assert len(wakes) <= 7
+    over.set()
+    subscription.wake()
+    for consumer in consumers:
+        consumer.join(5)
+        assert not consumer.is_alive()
 
 
 def test_leases_of_thousands_are_split_by_acks_and_deadlines(bench: Any) -> None:
