@@ -5,39 +5,89 @@ delivered again, every later one of its key is as well, also those acknowledged 
 """
 
 import heapq
-from collections import deque
+import time
+from array import array
+from bisect import bisect_left
 from typing import Final
 
 import numpy as np
 
 from local.acklog import AckLog
-from local.backlog import NOTHING, LogReader
+from local.backlog import NOTHING, SCAN_SECONDS, LogReader
 from local.filters import Filter
 from local.segments import MessageLog
 from local.seqset import Seqs
 from local.wire import read_ordering_key
 
-# How far the reader runs ahead, so that a key that waits for its consumer does not hold up the others.
-MAX_AHEAD_MESSAGES: Final = 20_000
 _READ_MESSAGES: Final = 1000
+_TRIM_MESSAGES: Final = 1024
 
 
 class _Key:
-    """One ordering key: what waits, what consumers hold, and what of that they have acknowledged out of turn."""
+    """One ordering key: the messages that consumers hold, then those that wait, in one ascending array.
 
-    __slots__ = ("acked", "held", "pending")
+    8 bytes a message: a key whose consumer is stuck may have millions.
+    """
+
+    __slots__ = ("_first", "_seqs", "acked", "held")
 
     def __init__(self) -> None:
-        self.pending: deque[int] = deque()
-        self.held: deque[int] = deque()
+        self._seqs = array("q")
+        self._first = 0
+        # How many of the first consumers hold, and which of these they have acknowledged out of turn.
+        self.held = 0
         self.acked: set[int] = set()
+
+    @property
+    def waiting(self) -> int:
+        """How many messages nobody holds."""
+        return len(self._seqs) - self._first - self.held
+
+    def append(self, seq: int) -> None:
+        self._seqs.append(seq)
+
+    def first_waiting(self) -> int:
+        return self._seqs[self._first + self.held]
+
+    def read_done(self) -> list[int]:
+        """Return the messages that are held and acknowledged with everything before them."""
+        done: list[int] = []
+        for at in range(self._first, self._first + self.held):
+            if self._seqs[at] not in self.acked:
+                break
+            done.append(self._seqs[at])
+        return done
+
+    def give_back(self, seq: int) -> list[int]:
+        """Let ``seq`` and every later message that is held wait again, and return these."""
+        end = self._first + self.held
+        start = bisect_left(self._seqs, seq, lo=self._first, hi=end)
+        back = self._seqs[start:end].tolist()
+        self.held -= len(back)
+        self.acked.difference_update(back)
+        return back
+
+    def remove(self, seq: int) -> None:
+        """Forget a message, nearly always the first one."""
+        at = bisect_left(self._seqs, seq, lo=self._first)
+        if at < self._first + self.held:
+            self.held -= 1
+        self.acked.discard(seq)
+        if at > self._first:
+            del self._seqs[at]
+            return
+        self._first += 1
+        if self._first >= _TRIM_MESSAGES and 2 * self._first >= len(self._seqs):
+            del self._seqs[: self._first]
+            self._first = 0
 
 
 class OrderedBacklog:
     """Undelivered messages of a subscription with message ordering; the same contract as ``Backlog``.
 
     An acknowledgement counts when all earlier messages of the key's delivery are acknowledged; until then it is
-    kept in memory only, since a redelivery of an earlier one takes it back.
+    kept in memory only, since a redelivery of an earlier one takes it back. What is read of the log ahead of a key
+    that waits for its consumer is kept in memory, so that the key does not hold up the others.
     """
 
     def __init__(self, log: MessageLog, acks: AckLog, message_filter: Filter) -> None:
@@ -45,23 +95,22 @@ class OrderedBacklog:
         self._acks = acks
         self._reader = LogReader(log, acks, message_filter)
         self._keys: dict[str, _Key] = {}
+        # The key of each message that is held.
         self._key_of: dict[int, str] = {}
         # (number, key): the first waiting message of each key that nobody holds, and every message without a key.
         self._ready: list[tuple[int, str]] = []
-        self._ahead = 0
 
     def reset(self) -> None:
         """Forget what was delivered: everything that is not acknowledged is undelivered again."""
         self._keys.clear()
         self._key_of.clear()
         self._ready.clear()
-        self._ahead = 0
         self._reader.reset()
 
     @property
     def has_some(self) -> bool:
         """Whether a take may find something."""
-        return bool(self._ready) or (self._reader.has_more and self._ahead < MAX_AHEAD_MESSAGES)
+        return bool(self._ready) or self._reader.has_more
 
     def take(self, max_messages: int, max_bytes: int) -> tuple[Seqs, Seqs]:
         """Return messages to deliver now, ascending within each key, and their record lengths.
@@ -69,7 +118,8 @@ class OrderedBacklog:
         Raises:
             StatusError: the log can't be read; nothing is taken.
         """
-        while len(self._ready) < max_messages and self._reader.has_more and self._ahead < MAX_AHEAD_MESSAGES:
+        give_up = time.monotonic() + SCAN_SECONDS
+        while self._has_less_than(max_messages) and self._reader.has_more and time.monotonic() < give_up:
             if not self._read_ahead():
                 break
         taken: list[int] = []
@@ -80,7 +130,10 @@ class OrderedBacklog:
             seq, key = self._ready[0]
             if seq < self._acks.acked.floor:
                 # Dropped by its retention while it waited.
-                self._drop_first(seq, key)
+                heapq.heappop(self._ready)
+                if key:
+                    self._keys[key].remove(seq)
+                    self._settle(key)
                 continue
             length = int(self._log.read_lengths(np.array([seq]))[0])
             if taken and size + length > max_bytes:
@@ -89,13 +142,13 @@ class OrderedBacklog:
             taken.append(seq)
             lengths.append(length)
             size += length
-            self._ahead -= 1
             if key:
                 touched.add(key)
+                self._key_of[seq] = key
                 state = self._keys[key]
-                state.held.append(state.pending.popleft())
-                if state.pending:
-                    heapq.heappush(self._ready, (state.pending[0], key))
+                state.held += 1
+                if state.waiting:
+                    heapq.heappush(self._ready, (state.first_waiting(), key))
         if touched:
             # What is left of a key waits until this delivery of it is done.
             self._ready = [entry for entry in self._ready if entry[1] not in touched]
@@ -103,34 +156,36 @@ class OrderedBacklog:
         order = np.argsort(np.array(taken, dtype=np.int64))
         return np.array(taken, dtype=np.int64)[order], np.array(lengths, dtype=np.int64)[order]
 
+    def _has_less_than(self, messages: int) -> bool:
+        """Whether fewer than ``messages`` can be delivered of what was read."""
+        count = 0
+        for _, key in self._ready:
+            count += self._keys[key].waiting if key else 1
+            if count >= messages:
+                return False
+        return True
+
     def _read_ahead(self) -> bool:
-        seqs = self._reader.read(_READ_MESSAGES)
-        if not len(seqs):
-            return False
-        lengths = self._log.read_lengths(seqs)
-        raw = self._log.read(seqs, lengths).tobytes()
+        cursor = self._reader.cursor
+        try:
+            seqs = self._reader.read(_READ_MESSAGES)
+            lengths = self._log.read_lengths(seqs)
+            raw = self._log.read(seqs, lengths).tobytes()
+        except BaseException:
+            self._reader.cursor = cursor
+            raise
         position = 0
         for seq, length in zip(seqs.tolist(), lengths.tolist(), strict=True):
             key = read_ordering_key(raw[position : position + length])
             position += length
-            self._ahead += 1
             if not key:
                 heapq.heappush(self._ready, (seq, ""))
                 continue
-            self._key_of[seq] = key
             state = self._keys.setdefault(key, _Key())
-            state.pending.append(seq)
-            if len(state.pending) == 1 and not state.held:
+            state.append(seq)
+            if state.waiting == 1 and not state.held:
                 heapq.heappush(self._ready, (seq, key))
-        return True
-
-    def _drop_first(self, seq: int, key: str) -> None:
-        heapq.heappop(self._ready)
-        self._ahead -= 1
-        if key:
-            self._keys[key].pending.popleft()
-            del self._key_of[seq]
-            self._settle(key)
+        return len(seqs) > 0
 
     def _settle(self, key: str) -> None:
         """Make a key whose delivery is done ready for the next one, or forget it."""
@@ -138,8 +193,8 @@ class OrderedBacklog:
         if state.held:
             return
         state.acked.clear()
-        if state.pending:
-            heapq.heappush(self._ready, (state.pending[0], key))
+        if state.waiting:
+            heapq.heappush(self._ready, (state.first_waiting(), key))
         else:
             del self._keys[key]
 
@@ -155,11 +210,7 @@ class OrderedBacklog:
             self._keys[key].acked.add(seq)
             touched.add(key)
         for key in touched:
-            state = self._keys[key]
-            for seq in state.held:
-                if seq not in state.acked:
-                    break
-                done.append(seq)
+            done += self._keys[key].read_done()
         return np.sort(np.concatenate((np.array(done, dtype=np.int64), self._late(late))))
 
     def _late(self, late: Seqs) -> Seqs:
@@ -178,21 +229,16 @@ class OrderedBacklog:
     def confirm(self, done: Seqs, late: Seqs) -> None:  # noqa: ARG002 - the contract of Backlog
         """Note that ``done`` is acknowledged on disk."""
         finished = set(done.tolist())
-        if any(seq in finished for seq, _ in self._ready):
-            self._ahead -= sum(1 for seq, _ in self._ready if seq in finished)
+        late_keys = {seq: key for seq, key in self._ready if seq in finished}
+        if late_keys:
             self._ready = [entry for entry in self._ready if entry[0] not in finished]
             heapq.heapify(self._ready)
         touched: set[str] = set()
-        for seq in finished:
-            key = self._key_of.pop(seq, None)
-            if key is None:
-                continue
-            state = self._keys[key]
-            state.acked.discard(seq)
-            for waiting in (state.held, state.pending):
-                if waiting and waiting[0] <= seq and seq in waiting:
-                    waiting.remove(seq)
-            touched.add(key)
+        for seq in done.tolist():
+            key = self._key_of.pop(seq, "") or late_keys.get(seq)
+            if key:
+                self._keys[key].remove(seq)
+                touched.add(key)
         for key in touched:
             self._settle(key)
 
@@ -203,17 +249,13 @@ class OrderedBacklog:
             key = self._key_of.get(seq)
             if key is None:
                 heapq.heappush(self._ready, (seq, ""))
-                self._ahead += 1
             else:
                 first_of.setdefault(key, seq)
         followers: list[int] = []
         for key, first in first_of.items():
-            state = self._keys[key]
-            while state.held and state.held[-1] >= first:
-                seq = state.held.pop()
-                state.pending.appendleft(seq)
-                state.acked.discard(seq)
-                followers.append(seq)
-                self._ahead += 1
+            back = self._keys[key].give_back(first)
+            for seq in back:
+                del self._key_of[seq]
+            followers += back
             self._settle(key)
         return np.array(followers, dtype=np.int64) if followers else NOTHING
