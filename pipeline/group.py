@@ -23,7 +23,7 @@ from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.inferred import MAX_TYPES, EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry, Snapshot, Source
-from pipeline.repository import REPOSITORY_TABLE, SchemaRepository
+from pipeline.repository import SchemaRepository, repository_table
 from pipeline.warehouse import RowTables
 
 _log = structlog.get_logger(__name__)
@@ -145,7 +145,7 @@ class Group:
     def _tables_beside(self, name: str) -> set[str]:
         """Return the tables that are not those of the source ``name``: no type of its events may get one."""
         letters = self._dead_letters.name
-        found = {letters, f"{letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"}
+        found = {letters, repository_table(letters)}
         for plan in (plan for other, plan in self._accepted.items() if other != name):
             found |= {plan.source.staging, *(kind.table for kind in plan.types)}
         return found
@@ -189,9 +189,7 @@ class Group:
 
     def _accept_inferred(self, source: Source, committer: Committer) -> SourcePlan:
         if self._repository is None:
-            letters = self._dead_letters.name
-            name = f"{letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"
-            self._repository = SchemaRepository(self._tables, name)
+            self._repository = SchemaRepository(self._tables, repository_table(self._dead_letters.name))
         types = self._repository.read(source.name)
         self._check_room(source, types)
         refused = self._widen(source, types, committer)

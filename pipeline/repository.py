@@ -35,6 +35,16 @@ REPOSITORY_SCHEMA: Final = RowSchema(
 )
 
 
+def repository_table(dead_letters: str) -> str:
+    """Return the name of the repository's table, which lies beside the table of dead letters.
+
+    Example:
+        >>> repository_table("backup.dead_letters")
+        'backup.schemas'
+    """
+    return f"{dead_letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"
+
+
 class SchemaRepository:
     """What has been inferred, noted before tables are changed: a crash in between is mended at the next start."""
 

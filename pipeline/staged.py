@@ -1,15 +1,19 @@
 """Which staging tables a topic's messages go to, for whoever wants to know what became of them."""
 
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import structlog
 
+from connectors.lake.rows import RowTable
 from connectors.lake.staging import LakeStaging
-from model.errors import RegistryError
+from model.errors import AlreadyMergedError, RegistryError, RevertIncompleteError, WarehouseError
 from model.settings import Settings
 from pipeline.registry import Registry, Source
+from pipeline.repository import repository_table
 
 if TYPE_CHECKING:
     from connectors.bigquery.staging import BigQueryStaging
@@ -28,22 +32,24 @@ class StagedTopics:
         self._settings = settings
         self._lock = threading.Lock()
         self._fingerprint = ""
-        self._by_topic: dict[str, Source] = {}
+        self._by_topic: dict[str, list[Source]] = {}
 
-    def __call__(self, topic: str) -> "LakeStaging | BigQueryStaging | None":
-        """Return the staging of ``topic``.
+    def __call__(self, topic: str) -> "LakeStaging | BigQueryStaging | StagedSources | None":
+        """Return the staging of ``topic``, of all sources that read it.
 
         Raises:
             WarehouseError: BigQuery does not say which tables an inferred source has.
         """
         try:
             with self._lock:
-                source = self._read().get(topic)
+                sources = self._read().get(topic, [])
         except RegistryError as exc:
             _LOG.warning("registry_unreadable", code=exc.code, error=exc.message)
             return None
-        if source is None:
-            return None
+        parts = [self._staging(source) for source in sources]
+        return StagedSources(parts) if len(parts) > 1 else next(iter(parts), None)
+
+    def _staging(self, source: Source) -> "LakeStaging | BigQueryStaging":
         if self._settings.warehouse == "bigquery":
             return self._in_bigquery(source)
         tables = self._inferred_tables(source) if source.is_inferred else [source.staging]
@@ -67,20 +73,70 @@ class StagedTopics:
         reporting = BigQueryEntityTable(clients, source.reporting, settings.bigquery)
         return BigQueryStaging(clients, texts, reporting)
 
-    def _read(self) -> dict[str, Source]:
+    def _read(self) -> dict[str, list[Source]]:
         registry = Registry(self._settings.registry)
         fingerprint = registry.fingerprint()
         if fingerprint != self._fingerprint:
-            files = registry.read_files()
-            self._by_topic = {source.topic: source for source in registry.read_valid().sources} if files else {}
-            self._fingerprint = fingerprint
+            by_topic: dict[str, list[Source]] = defaultdict(list)
+            for source in registry.read_valid().sources if registry.read_files() else ():
+                by_topic[source.topic].append(source)
+            self._by_topic, self._fingerprint = dict(by_topic), fingerprint
         return self._by_topic
 
     def _inferred_tables(self, source: Source) -> list[str]:
-        """Return the tables of every type of event that has come so far: they are named after the source's."""
-        dataset, _, name = source.staging.rpartition(".")
-        folder = Path(self._settings.lake) / dataset.rpartition(".")[2]
-        found = sorted(
-            path.name for path in folder.glob("*") if path.name == name or path.name.startswith(f"{name}_")
-        )
-        return [f"{dataset}.{each}" for each in found]
+        """Return the tables of every type of event that was met so far, as the schema repository has them."""
+        repository = RowTable(self._settings.lake, repository_table(self._settings.dead_letter_table))
+        if not repository.exists():
+            return []
+        rows = repository.read_rows(["source", "table_name"])
+        return sorted({row["table_name"] for row in rows if row["source"] == source.name})
+
+
+class StagedSources:
+    """What of a backfill is in the staging tables of several sources that read the same topic.
+
+    A row landed, and is merged, when it is so in each of them: one that only some have is missing in the others.
+    """
+
+    def __init__(self, parts: Sequence["LakeStaging | BigQueryStaging"]) -> None:
+        self._parts = tuple(parts)
+
+    def landed_rows(self, backfill_id: str) -> Iterator[Any]:
+        """Yield an array of the ``refeed_row`` of every row that landed in each source."""
+        found = None
+        for part in self._parts:
+            rows = np.unique(np.concatenate([np.empty(0, np.int64), *part.landed_rows(backfill_id)]))
+            found = rows if found is None else np.intersect1d(found, rows, assume_unique=True)
+        yield found
+
+    def merged_rows(self, backfill_id: str) -> int:
+        """Return how many rows are merged in the source that has merged the fewest."""
+        return min(part.merged_rows(backfill_id) for part in self._parts)
+
+    def delete_rows(self, backfill_id: str) -> int:
+        """Delete the backfill's rows from each source, and return how many there were.
+
+        Raises:
+            AlreadyMergedError: rows of one source are, or may be, in its reporting table.
+            RevertIncompleteError: some are deleted, and one failed; called again it goes on with that.
+            WarehouseError: the warehouse failed, and nothing was deleted.
+        """
+        if merged := max(part.merged_rows(backfill_id) for part in self._parts):
+            raise AlreadyMergedError(
+                f"{merged} rows of {backfill_id} are in a reporting table already.", id=backfill_id, merged=merged
+            )
+        deleted = 0
+        for part in self._parts:
+            try:
+                deleted += part.delete_rows(backfill_id)
+            except (AlreadyMergedError, WarehouseError) as exc:
+                if not deleted:
+                    raise
+                deleted += exc.details.get("deleted", 0)
+                kind = AlreadyMergedError if isinstance(exc, AlreadyMergedError) else RevertIncompleteError
+                raise kind(
+                    f"{deleted} rows of {backfill_id} are deleted from staging, and not those of every source: "
+                    f"{exc.message}",
+                    **{**exc.details, "id": backfill_id, "deleted": deleted},
+                ) from exc
+        return deleted

@@ -94,10 +94,10 @@ class RowTable(LakeTable):
             raise WarehouseError(f"{self.uri} is a table that something else made: name another one.")
         return RowSchema.from_json(json.loads(found))
 
-    def read_rows(self) -> list[dict[str, Any]]:
-        """Return every row; for small tables only."""
+    def read_rows(self, columns: list[str] | None = None) -> list[dict[str, Any]]:
+        """Return every row, with some of its columns or all; for small tables only."""
         with our_errors(f"reading {self.name}"):
-            rows: list[dict[str, Any]] = self._table().to_pyarrow_table().to_pylist()
+            rows: list[dict[str, Any]] = self._table().to_pyarrow_table(columns=columns).to_pylist()
         return rows
 
     def as_taken(self, files: Sequence[DataFile]) -> TakenFiles:

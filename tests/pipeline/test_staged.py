@@ -14,14 +14,20 @@ import pytest
 from connectors.lake.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.merging import MergeLimits
+from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.lake.staging import LakeStaging
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
 from model.job import new_job_id
+from model.schema import Field, RowSchema
 from model.settings import Settings, read_settings
+from pipeline.inferred import EventType, Variation
 from pipeline.registry import Registry
+from pipeline.repository import SchemaRepository, repository_table
+from pipeline.schema import row_columns
+from pipeline.shapes import Shape, variation_hash
 from pipeline.staged import StagedTopics
 from reporting.lake import LakeMerger
 from reporting.merge import MergeSource, merge_source
@@ -308,7 +314,102 @@ def test_a_table_that_can_t_be_written_leaves_the_rest_of_a_revert_to_another_tr
     assert "deleted" not in nothing.value.details
 
 
-def test_an_inferred_source_has_a_table_for_each_type(settings: Settings, stage: Callable[..., None]) -> None:
-    for name in ("staging.hooks", "staging.hooks_push", "staging.hooksother"):
-        (Path(settings.lake) / name.replace(".", "/")).mkdir(parents=True)
+def note_types(settings: Settings, *tables: tuple[str, str]) -> None:
+    """Note types of events as the pipeline does: (source, table)."""
+    opened = LakeRowTables(settings.lake, settings.dead_letter_table, stream="s", lease="l")
+    repository = SchemaRepository(opened, repository_table(settings.dead_letter_table))
+    for source, table in tables:
+        shape = Shape("RECORD", fields={"id": Shape("INT", column="id")})
+        kinds = [EventType(table, table, 1, shape)]
+        repository.append(kinds, [Variation(source, table, variation_hash(shape), shape)])
+
+
+@pytest.mark.parametrize("is_url", [False, True])
+def test_an_inferred_source_has_a_table_for_each_type_also_behind_a_url(tmp_path: Path, *, is_url: bool) -> None:
+    # Behind a URL a lake is not this machine's file system: gs:// as much as file://.
+    lake = (tmp_path / "lake").as_uri() if is_url else str(tmp_path / "lake")
+    settings = read_settings({"REFEED_LAKE": lake}, home=tmp_path / "home")
+    Registry(settings.registry).publish({"sources.yaml": HOOKS.encode()})
+    assert staged(settings, "hooks")._tables == ()
+    note_types(
+        settings, ("hooks", "staging.hooks"), ("hooks", "staging.hooks_push"), ("hooks_x", "staging.hooks_x")
+    )
     assert staged(settings, "hooks")._tables == ("staging.hooks", "staging.hooks_push")
+    mine = new_job_id("bf")
+    stage_rows(settings, "staging.hooks_push", mine, 0, 2)
+    assert landed(staged(settings, "hooks"), mine) == [0, 2]
+    assert staged(settings, "hooks").delete_rows(mine) == 2
+
+
+HOOKS = """
+sources:
+  hooks: {topic: hooks, schema: inferred}
+  hooks_x: {topic: others, schema: inferred}
+"""
+BOTH = SOURCES + "  orders_too: {topic: orders, message: shop.Order, key: id, subscription: too}\n"
+
+
+def stage_rows(settings: Settings, name: str, backfill_id: str, *rows: int) -> None:
+    """Write rows of a backfill to any staging table."""
+    schema = RowSchema((Field("id", "INT64"), *row_columns((), "plain")))
+    table = RowTable(settings.lake, name)
+    table.evolve(schema)
+    epoch = table.take_lease("l")
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {"id": row, "_backfill_id": backfill_id, "_backfill_row": row, "ingest_time": datetime.now(UTC)}
+            for row in rows
+        ],
+        schema=arrow_schema(schema),
+    )
+    table.commit([table.writer().write_rows([batch])], Attempt("s", table.committed_attempt("s") + 1, "l", epoch))
+
+
+@pytest.fixture
+def both(settings: Settings, stage: Callable[..., None]) -> Settings:
+    """Let two sources read one topic."""
+    Registry(settings.registry).publish({"sources.yaml": BOTH.encode()})
+    return settings
+
+
+def test_a_row_landed_when_every_source_of_its_topic_has_it(both: Settings, stage: Callable[..., None]) -> None:
+    mine = new_job_id("bf")
+    stage(mine, 0, 1, 2)
+    assert landed(staged(both), mine) == []
+    stage_rows(both, "staging.orders_too", mine, 2, 1, 2, 7)
+    assert landed(staged(both), mine) == [1, 2]
+    assert staged(both).merged_rows(mine) == 0
+
+
+def test_a_revert_takes_the_rows_of_every_source_out_or_none(
+    both: Settings, stage: Callable[..., None], tmp_path: Path
+) -> None:
+    mine, merged = new_job_id("bf"), new_job_id("bf")
+    for backfill in (mine, merged):
+        stage(backfill, 0, 1)
+        stage_rows(both, "staging.orders_too", backfill, 0, 1)
+    assert staged(both).delete_rows(mine) == 4
+    merge_with(both, tmp_path, LocalTasks())
+    assert staged(both).merged_rows(merged) == 0
+    with pytest.raises(AlreadyMergedError, match=r"2 rows of .* are in a reporting table"):
+        staged(both).delete_rows(merged)
+    assert landed(staged(both), merged) == [0, 1]
+
+
+def test_a_revert_of_several_sources_says_what_is_left(
+    both: Settings, stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, delete = new_job_id("bf"), RowTable.delete_where
+    stage(mine, 0, 1)
+    stage_rows(both, "staging.orders_too", mine, 0)
+
+    def fail(table: RowTable, *where: Any, **since: Any) -> int:
+        if table.uri.endswith("orders_too"):
+            raise WarehouseError("The disk is full.")
+        return delete(table, *where, **since)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "delete_where", fail)
+        with pytest.raises(RevertIncompleteError, match=r"2 rows .* not those of every source: .*disk is full"):
+            staged(both).delete_rows(mine)
+    assert staged(both).delete_rows(mine) == 1
