@@ -15,7 +15,7 @@ from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
 from connectors.bigquery.evolving import evolve_table, plan_table
 from connectors.bigquery.query_run import run_query
 from connectors.bigquery.row_schema import from_bigquery, to_bigquery
-from connectors.bigquery.tables import TableId, read_table
+from connectors.bigquery.tables import TableId, create_lasting_table, read_table
 from connectors.bigquery.widening import widen_table
 from model.entity import EntityRules
 from model.errors import WarehouseError
@@ -190,10 +190,10 @@ class BigQueryEntityTable:
     def _create_once(self, table: Any) -> None:
         with our_errors(f"creating {table.table_id}", DATASET_ROLE):
             try:
-                self._clients.rest().create_table(table, exists_ok=True, **ONCE)
+                create_lasting_table(self._clients, table)
             except api.NotFound:
                 dataset = bigquery.Dataset(f"{table.project}.{table.dataset_id}")
                 dataset.location = self._clients.connection.location
                 dataset.labels = table.labels
                 self._clients.rest().create_dataset(dataset, exists_ok=True, **ONCE)
-                self._clients.rest().create_table(table, exists_ok=True, **ONCE)
+                create_lasting_table(self._clients, table)

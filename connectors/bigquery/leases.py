@@ -12,7 +12,7 @@ from google.cloud import bigquery
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import our_errors, retry_passing
 from connectors.bigquery.notes import Notes
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.tables import TableId, create_lasting_table
 from model.errors import CheckpointCorruptError, LeaseLostError, WarehouseUnavailableError
 
 _LEASE_SECONDS: Final = 60.0
@@ -138,7 +138,7 @@ class BigQueryLeases:
                 wanted = bigquery.Table(str(table), schema=[bigquery.SchemaField("nothing", "STRING")])
                 wanted.description = json.dumps(asdict(LeaseState()))
                 wanted.labels = self._clients.connection.labels_for("lease")
-                self._clients.rest().create_table(wanted, exists_ok=True, **ONCE)
+                create_lasting_table(self._clients, wanted)
                 return self._clients.rest().get_table(str(table), **ONCE)
 
         found = retry_passing(call, seconds=_LEASE_SECONDS)

@@ -93,10 +93,7 @@ class Resources:
             stored = {member: value for member, value in body.items() if member not in _OUTPUT_ONLY}
             stored["tableReference"] = {"projectId": project, "datasetId": dataset, "tableId": name}
             stored["location"] = parent["location"]
-            if (lives := parent.get("defaultTableExpirationMs")) and "expirationTime" not in stored:
-                stored["expirationTime"] = str(now_us() // 1000 + int(lives))
-            if "timePartitioning" in stored and (lives := parent.get("defaultPartitionExpirationMs")):
-                stored["timePartitioning"] = {"expirationMs": str(lives), **stored["timePartitioning"]}
+            _inherit_expiration(parent, stored)
             if "encryptionConfiguration" not in stored and (key_name := _default_key(parent)):
                 stored["encryptionConfiguration"] = key_name
             self._describe(project, stored)
@@ -228,6 +225,23 @@ def replace_with_pieces(catalog: Catalog, entry: TableEntry, snapshot: Any, kept
                     catalog.moment_us,
                 ),
             )
+
+
+def _inherit_expiration(parent: Mapping[str, Any], stored: dict[str, Any]) -> None:
+    """Give a new table the dataset's default expirations where the request names none.
+
+    An explicit null names none: googleapis/python-bigquery#2403, "Default expiration date is added to created
+    table with a TimePartitioning when expiration_ms is explicitly none". Dataset.defaultPartitionExpirationMs:
+    "Setting this property overrides the use of defaultTableExpirationMs for partitioned tables".
+    """
+    partitioning = stored.get("timePartitioning")
+    if partitioning is not None and (lives := parent.get("defaultPartitionExpirationMs")):
+        if partitioning.get("expirationMs") is None:
+            stored["timePartitioning"] = {**partitioning, "expirationMs": str(lives)}
+    elif (lives := parent.get("defaultTableExpirationMs")) and stored.get("expirationTime") is None:
+        stored["expirationTime"] = str(now_us() // 1000 + int(lives))
+    if stored.get("expirationTime") is None:
+        stored.pop("expirationTime", None)
 
 
 def _checked_table(body: dict[str, Any]) -> dict[str, Any]:

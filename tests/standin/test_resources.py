@@ -202,6 +202,22 @@ def test_an_expired_table_is_gone(client, dataset):
     wait_until(is_gone, "the table expires")
 
 
+def test_an_explicit_null_at_creation_does_not_keep_the_dataset_s_defaults_away(client, dataset):
+    parent = client.get_dataset(dataset)
+    parent.default_table_expiration_ms = 3_600_000
+    parent.default_partition_expiration_ms = 86_400_000
+    client.update_dataset(parent, ["default_table_expiration_ms", "default_partition_expiration_ms"])
+    wanted = bigquery.Table(f"shop.{dataset}.t", ARCHIVE)
+    wanted.expires = None
+    wanted.time_partitioning = bigquery.TimePartitioning(type_="DAY")
+    wanted.time_partitioning.expiration_ms = None
+    table = client.create_table(wanted)
+    assert (table.expires, table.time_partitioning.expiration_ms) == (None, 86_400_000)
+    plain = bigquery.Table(f"shop.{dataset}.plain", ARCHIVE)
+    plain.expires = None
+    assert client.create_table(plain).expires is not None
+
+
 def test_defaults_of_the_dataset_reach_its_tables(client, dataset):
     parent = client.get_dataset(dataset)
     parent.default_table_expiration_ms = 3_600_000

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from google.cloud import bigquery
@@ -80,6 +81,60 @@ def test_expiration_and_key_of_a_table_follow_the_settings(shared_standin, archi
     table = shared_standin.client().get_table(settings.archive_table)
     assert table.time_partitioning.expiration_ms == 400 * 86_400_000
     assert table.encryption_configuration.kms_key_name == key
+
+
+@pytest.fixture
+def forgetful(shared_standin, settings):
+    """The archive in a dataset whose defaults let its tables and partitions expire."""
+    client = shared_standin.client()
+    dataset = bigquery.Dataset(f"shop.{settings.archive_table.split('.')[0]}")
+    dataset.location = settings.bigquery.location
+    client.create_dataset(dataset)
+    dataset.default_table_expiration_ms = 7 * 86_400_000
+    client.update_dataset(dataset, ["default_table_expiration_ms"])
+    found = BigQueryArchive(settings.project, settings.archive_table, settings.bigquery)
+    yield found
+    found.close()
+
+
+def set_default(client, table, field, value):
+    dataset = client.get_dataset(table.split(".")[0])
+    setattr(dataset, field, value)
+    client.update_dataset(dataset, [field])
+
+
+@pytest.mark.parametrize("field", ["default_table_expiration_ms", "default_partition_expiration_ms"])
+def test_no_default_of_the_dataset_lets_the_archive_expire(shared_standin, forgetful, settings, field):
+    client = shared_standin.client()
+    set_default(client, settings.archive_table, field, 7 * 86_400_000)
+    forgetful.create()
+    assert forgetful.differences() == []
+    forgetful.check()
+    forgetful.take_lease("backup")
+    for item in client.list_tables(settings.archive_table.split(".")[0]):
+        table = client.get_table(item)
+        kept_days = 30 if table.table_id == "messages_attempts" else None
+        assert table.expires is None, table.table_id
+        partitioning = table.time_partitioning
+        assert partitioning is None or partitioning.expiration_ms == (kept_days and kept_days * 86_400_000)
+
+
+@pytest.mark.parametrize("what", ["partition_expiration_days", "table_expiration"])
+def test_a_backup_does_not_begin_while_its_archive_would_expire(shared_standin, archive, settings, what):
+    client = shared_standin.client()
+    table = client.get_table(settings.archive_table)
+    if what == "table_expiration":
+        table.expires = datetime.now(UTC) + timedelta(days=7)
+        client.update_table(table, ["expires"])
+    else:
+        table.time_partitioning = bigquery.TimePartitioning(type_="DAY", expiration_ms=7 * 86_400_000)
+        client.update_table(table, ["time_partitioning"])
+    assert [change.field for change in archive.differences()] == [what]
+    with pytest.raises(TableMismatchError, match=f"{what} is .* Run 'refeed init'"):
+        archive.check()
+    archive.create()
+    assert archive.differences() == []
+    archive.check()
 
 
 def test_a_difference_that_cannot_be_mended_is_named_and_nothing_is_touched(shared_standin, archive, settings):
