@@ -19,6 +19,7 @@ from pipeline.values import (
     from_text,
     name_of,
     number_text,
+    scalar_to_text,
     to_bool,
     to_bytes,
     to_float,
@@ -208,11 +209,12 @@ def _text(plan: FieldPlan) -> Convert:
     transform = compile_transforms(plan.options)
     to_type = from_text(plan.type)
     divide = _divide(plan)
+    read = scalar_to_text if plan.takes_scalars else to_text
     if transform is None and to_type is None:
-        return to_text
+        return read
 
     def convert(value: Any) -> Any:
-        given = to_text(value)
+        given = read(value)
         text = given if transform is None else transform(given)
         if text is None or to_type is None:
             return text

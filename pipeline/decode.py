@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from model.widening import to_json
 from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
-from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan
+from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan, taking_scalars
 from pipeline.originals import read_originals
 from pipeline.paths import counted_path
 from pipeline.schema import INGEST_TIME, Variant, row_columns
@@ -67,8 +67,8 @@ class Decoder:
 
     ``columns`` has the Arrow type of each column of the table, ``keys`` names the fields that an image of a
     change must have to count as one. A replay of ``topic`` is told by ``token``, and by that alone, so that a
-    producer's own ``refeed_*`` attributes are attributes. ``record`` makes values of an object in another way
-    than ``plans`` say.
+    producer's own ``refeed_*`` attributes are attributes. With ``scalars_as_text`` a field of type string takes a
+    number and a boolean too. ``record`` makes values of an object in another way than ``plans`` say.
     """
 
     def __init__(
@@ -82,8 +82,12 @@ class Decoder:
         variant: Variant = "plain",
         keys: Sequence[str] = (),
         max_bytes: int = 10_000_000,
+        scalars_as_text: bool = False,
         record: Record | None = None,
     ) -> None:
+        if scalars_as_text:
+            plans = taking_scalars(plans)
+        self._as_written = scalars_as_text
         self._plans = visible(plans)
         self._record = compile_record(plans) if record is None else record
         self._columns = columns
@@ -120,7 +124,7 @@ class Decoder:
         if len(data) > self._max_bytes:
             return Refusal(index, "too_large", f"{len(data)} bytes are more than {self._max_bytes}.")
         try:
-            source = parse_json(str(data, "utf-8"))
+            source = parse_json(str(data, "utf-8"), as_written=self._as_written)
         except UnicodeDecodeError as exc:
             return Refusal(index, "not_json", f"It is no UTF-8: {exc}.")
         except (ValueError, RecursionError) as exc:
@@ -228,7 +232,7 @@ class Decoder:
 
 def _moment(published: Any) -> datetime:
     """Return the time of a change: RFC 3339, or seconds or milliseconds since 1970."""
-    if type(published) in (int, float):
+    if isinstance(published, float) or type(published) is int:
         seconds = published / 1000 if published > _LAST_SECOND else published
         return datetime.fromtimestamp(seconds, UTC)
     return to_timestamp(published)

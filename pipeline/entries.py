@@ -87,6 +87,7 @@ class Entry(BaseModel):
     message: str | None = None
     schema_: Literal["protobuf", "inferred"] = Field(default="protobuf", alias="schema")
     event_type_attribute: str | None = None
+    scalars_as_text: bool = False
     staging: str | None = None
     reporting: str | None = None
     key: str | list[str] = Field(default_factory=list)

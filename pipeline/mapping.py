@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
@@ -90,7 +90,8 @@ class FieldPlan:
 
     ``names`` are its names in JSON; ``has_presence`` says whether a message can lack it, so that its column is
     null then; ``fields`` are those of a record, or key and value of a map; ``default`` is what a field of proto2
-    declares; with ``holds_null`` JSON's null is a value, and not the lack of one.
+    declares; with ``holds_null`` JSON's null is a value, and not the lack of one; with ``takes_scalars`` a number
+    or a boolean is a text.
     """
 
     path: str
@@ -107,6 +108,7 @@ class FieldPlan:
     fields: tuple["FieldPlan", ...] = ()
     default: Any = None
     holds_null: bool = False
+    takes_scalars: bool = False
 
     @property
     def uses_default(self) -> bool:
@@ -115,6 +117,13 @@ class FieldPlan:
             return False
         chosen = self.options.use_default_value.lower()
         return chosen == "true" if self.has_presence else chosen != "false"
+
+
+def taking_scalars(plans: Sequence[FieldPlan]) -> tuple[FieldPlan, ...]:
+    """Return ``plans`` whose fields of type string, those in records and maps too, take numbers and booleans."""
+    return tuple(
+        replace(plan, takes_scalars=plan.kind == "text", fields=taking_scalars(plan.fields)) for plan in plans
+    )
 
 
 def map_message(message: Descriptor) -> tuple[FieldPlan, ...]:

@@ -51,6 +51,7 @@ class SourcePlan:
             variant=source.variant,
             keys=keys,
             max_bytes=max_bytes,
+            scalars_as_text=source.scalars_as_text,
         )
 
 

@@ -40,8 +40,9 @@ class Source:
 
     ``key`` names the columns that tell entities apart, ``event_time`` the column that says which version is
     newer, ``dedup_order`` columns that decide before anything else does, ``partition`` the column whose day is the
-    entity's partition in reporting (None: one partition). An inferred source has no
-    descriptor; its tables are named after ``staging`` and the type of the event.
+    entity's partition in reporting (None: one partition). With ``scalars_as_text`` a number or a boolean in a
+    field of type string is its text. An inferred source has no descriptor; its tables are named after ``staging``
+    and the type of the event.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Source:
     dedup_order: tuple[str, ...] = ()
     event_type_attribute: str | None = None
     is_soft_delete: bool = False
+    scalars_as_text: bool = False
 
     @property
     def row_schema(self) -> RowSchema:
@@ -256,6 +258,10 @@ def _inferred(name: str, entry: Entry, place: str, faults: FaultList) -> Source:
         faults.add(f"{place}.message", "an inferred schema has no message: leave out one of the two")
     if entry.variant != "plain":
         faults.add(f"{place}.variant", "changes need a schema: name a message")
+    if entry.scalars_as_text:
+        faults.add(f"{place}.scalars_as_text", "is for fields of a schema: name a message")
+    if entry.event_type_attribute is not None and entry.key:
+        faults.add(f"{place}.key", "is for one table, and event_type_attribute makes one a type: choose one")
     return _build(name, entry, staging=entry.staging or f"staging.{name}")
 
 
@@ -309,6 +315,7 @@ def _build(name: str, entry: Entry, **found: Any) -> Source:
         dedup_order=tuple(entry.dedup_order),
         event_type_attribute=entry.event_type_attribute,
         is_soft_delete=entry.delete == "soft",
+        scalars_as_text=entry.scalars_as_text,
         **found,
     )
 

@@ -59,9 +59,33 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+class WrittenNumber(float):
+    """A number with the text that it has in its message."""
+
+    __slots__ = ("text",)
+    text: str
+
+
+def _as_written(text: str) -> WrittenNumber:
+    number = WrittenNumber(_finite(text))
+    number.text = text
+    return number
+
+
+def _whole_as_written(text: str) -> int | WrittenNumber:
+    # An integer has one text, but for the zero that is no integer of Python's.
+    return _as_written(text) if text == "-0" else int(text)
+
+
 _INFINITY: Final = float("inf")
 _decode_json: Final = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_each_once
+).decode
+_decode_as_written: Final = json.JSONDecoder(
+    parse_constant=_refuse_constant,
+    parse_float=_as_written,
+    parse_int=_whole_as_written,
+    object_pairs_hook=_each_once,
 ).decode
 
 
@@ -74,6 +98,19 @@ def to_text(value: Any) -> str:
     if type(value) is not str:
         raise ValueError(f"is {name_of(value)}, not a string")
     return value
+
+
+def scalar_to_text(value: Any) -> str:
+    """Return a JSON string, or the text of a number or boolean as it was written.
+
+    protobuf's reader for Java (JsonFormat.java, parseString) takes ``json.getAsString()`` of any scalar, which is
+    a number's own text (Gson, LazilyParsedNumber): 1.0 is "1.0", 1e3 is "1e3". It takes a list of one as well.
+    """
+    if value is True or value is False:
+        return "true" if value else "false"
+    if type(value) is int:
+        return str(value)
+    return value.text if type(value) is WrittenNumber else to_text(value)
 
 
 def to_bool(value: Any) -> bool:
@@ -89,7 +126,7 @@ def whole_number(low: int, high: int) -> Convert:
     """Return what reads an integer from ``low`` to ``high``, as a number or a string of digits."""
 
     def convert(value: Any) -> int:
-        if (type(value) is str and _WHOLE.fullmatch(value)) or (type(value) is float and value.is_integer()):
+        if (type(value) is str and _WHOLE.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
             value = int(value)
         if type(value) is not int:
             raise ValueError(f"is {name_of(value)}, not an integer")
@@ -103,7 +140,7 @@ def whole_number(low: int, high: int) -> Convert:
 def to_float(value: Any) -> float:
     """Return a number, or one of the strings "NaN", "Infinity", "-Infinity", or a number in a string."""
     kind = type(value)
-    if kind is float or kind is int:
+    if isinstance(value, float) or kind is int:
         return float(value)
     if kind is str:
         if value in _NON_FINITE:
@@ -177,14 +214,14 @@ def to_seconds(value: Any) -> Decimal:
     return Decimal(match[1])
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text.
+def parse_json(text: str, *, as_written: bool = False) -> Any:
+    """Return the value of a JSON text; with ``as_written`` numbers know their text, for :func:`scalar_to_text`.
 
     Raises:
         ValueError: it is none, names a field twice, or has a number that no FLOAT64 holds.
         RecursionError: it is nested too deep.
     """
-    return _decode_json(text)
+    return _decode_as_written(text) if as_written else _decode_json(text)
 
 
 def number_text(value: float | Decimal) -> str:
@@ -220,7 +257,8 @@ def from_text(wanted: FieldType) -> Convert | None:
 def to_numeric(value: Any) -> Decimal:
     """Return a NUMERIC: 29 digits before the point, 9 behind it."""
     number = None
-    if type(value) in (int, float, Decimal) or (type(value) is str and _NUMBER.fullmatch(value.strip())):
+    is_number = isinstance(value, float | Decimal) or type(value) is int
+    if is_number or (type(value) is str and _NUMBER.fullmatch(value.strip())):
         with suppress(InvalidOperation):
             number = Decimal(str(value))
     if number is None or not number.is_finite():
@@ -236,7 +274,9 @@ def name_of(value: Any) -> str:
     """Return what kind of JSON value it is, in a message for people."""
     if isinstance(value, str):
         return f"the string {value[:40]!r}"
-    names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
+    if isinstance(value, float):
+        return "a number"
+    names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number"}
     return names.get(type(value), "null")
 
 

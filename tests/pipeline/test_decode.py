@@ -89,6 +89,47 @@ def test_what_is_no_row_is_refused_with_a_code_and_its_place_and_nothing_else_is
     assert decoded.indices == [0, 2]
 
 
+TEXTS = """
+import "google/protobuf/wrappers.proto";
+message T {
+  string a = 1;
+  repeated string many = 2;
+  map<string, string> by_name = 3;
+  google.protobuf.StringValue wrapped = 4;
+  string moment = 5 [(refeed.type) = "INT64"];
+  double d = 6;
+  int64 n = 7;
+  N deep = 8;
+  string price = 9 [(refeed.type) = "NUMERIC"];
+}
+message N { string a = 1; }
+"""
+
+
+def test_a_source_may_take_numbers_and_booleans_for_texts_as_protobufs_reader_for_java_does(describe):
+    message = describe(TEXTS).message("T")
+    plans, columns = map_message(message), arrow_schema(message_schema(message))
+    found = {"version": "v1", "topic": "orders", "token": "token"}
+    exact = Decoder(plans, columns, **found, scalars_as_text=True)
+    texts = [b"1", b"1.0", b"1.10", b"1e3", b"-0", b"-0.0", b"true", b"false", b"123456789012345678901234567890"]
+    payloads = [
+        b'{"a": %b, "many": [%b, "x"], "by_name": {"k": %b}, "wrapped": %b, "deep": {"a": %b}}' % ((text,) * 5)
+        for text in texts
+    ]
+    payloads += [b'{"moment": 17, "d": 1e3, "n": 2.0, "price": 0.10}', b'{"a": {}}', b'{"a": [1]}', b'{"d": "x"}']
+    decoded = exact.decode(messages(*payloads))
+    rows = decoded.rows.to_pylist()
+    for text, row in zip(texts, rows, strict=False):
+        own = text.decode()
+        cells = (row["a"], row["many"], row["by_name"], row["wrapped"], row["deep"])
+        assert cells == (own, [own, "x"], [{"key": "k", "value": own}], own, {"a": own})
+    last = rows[-1]
+    assert (last["moment"], last["d"], last["n"], str(last["price"])) == (17, 1000.0, 2, "0.100000000")
+    assert [refusal.index for refusal in decoded.refused] == [10, 11, 12]
+    plain = Decoder(plans, columns, **found).decode(messages(*payloads[: len(texts)]))
+    assert len(plain.refused) == len(texts)
+
+
 def test_unknown_fields_are_kept_by_their_path_and_counted_without_places_in_lists(decoder):
     body = {"id": 1, "lines": [{"sku": "a", "new": 1}, {"new": [2]}], "nested": {"x": None}}
     decoded = decoder.decode(messages(json.dumps(body).encode(), json.dumps(body).encode()))

@@ -9,6 +9,7 @@ sources:
   orders:
     topic: orders
     message: shop.Order
+    scalars_as_text: true
     key: id
     event_time: updated_at
     dedup_order: [version]
@@ -75,6 +76,7 @@ def test_a_source_is_what_it_says_and_has_defaults_for_the_rest(registry):
         "raw.changes",
         True,
     )
+    assert (orders.scalars_as_text, changes.scalars_as_text) == (True, False)
     assert hooks.is_inferred
     assert not orders.is_inferred
     assert snapshot.groups() == ["default", "slow"]
@@ -117,6 +119,7 @@ sources:
   c: {topic: ccc, message: shop.Nope}
   d: {topic: ddd}
   e: {topic: eee, schema: inferred, message: shop.Order, variant: change_data}
+  ek: {topic: eek, schema: inferred, event_type_attribute: event, key: id, scalars_as_text: true}
   f: {topic: fff, message: shop.Order, variant: change_data}
   fk: {topic: ffk, message: shop.Order, key: [id, id]}
   g: {topic: ggg, message: shop.Order, subscription: same-one}
@@ -139,6 +142,8 @@ sources:
         "sources.d.message",
         "sources.e.message",
         "sources.e.variant",
+        "sources.ek.scalars_as_text",
+        "sources.ek.key",
         "sources.f.key",
         "sources.fk.key",
         "sources.g.staging",
