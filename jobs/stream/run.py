@@ -56,24 +56,32 @@ def run_until_stopped(
     machine, is started again; un-acked messages come again. ``name`` is the stream's in the log.
 
     Raises:
-        RefeedError: a batch failed for another reason, or the query ended by itself.
+        RefeedError: a batch failed for another reason, the query ended by itself, or the last batch before the
+            end failed for any reason: a stream has drained only when what it had in hand is done.
     """
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
+    failure: RefeedError | None = None
     while not stopping.is_set():
+        failure = None
         checkpoint = scratch / f"checkpoint-{time.time_ns()}"
         stop_file = checkpoint.with_suffix(".stop")
         try:
             query = start_query(checkpoint, stop_file)
             sink.status.write(state="running")
-            _watch_query(query, sink, stop_file, stopping=stopping, watch=watch, finish=finish)
+            _watch_query(query, sink, stop_file, stopping=stopping, watch=watch)
+            finish()
         except PASSING as exc:
+            failure = exc
             sink.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
             _log.error(f"{name}_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
             stopping.wait(_RETRY_SECONDS)
     spark.stop()
     shutil.rmtree(scratch, ignore_errors=True)
+    if failure is not None:
+        sink.status.write(state="stopped", error={"code": failure.code, "message": failure.message})
+        raise failure
     sink.status.write(state="stopped")
     _log.info(f"{name}_drained")
 
@@ -85,7 +93,6 @@ def _watch_query(
     *,
     stopping: threading.Event,
     watch: Callable[[], None],
-    finish: Callable[[], None],
 ) -> None:
     told_at = time.monotonic()
     while query.isActive:
@@ -96,9 +103,13 @@ def _watch_query(
         if stopping.wait(_WATCH_SECONDS):
             sink.status.write(state="draining")
             stop_file.touch()
-            query.processAllAvailable()
+            try:
+                query.processAllAvailable()
+            except Exception:  # Spark's own, which says less than the sink does
+                if sink.failure is None:
+                    raise
+                break
             query.stop()
-            finish()
             return
         watch()
     if sink.failure is not None:
@@ -106,7 +117,7 @@ def _watch_query(
     reason = str(query.exception())
     if "No space left on device" in reason:
         raise StorageFullError(f"The disk is full under {stop_file.parent}.")
-    if _WORKER_IS_LATE in reason:
+    if _WORKER_IS_LATE in reason and not stopping.is_set():
         _log.warning("spark_worker_late", retry_seconds=_RETRY_SECONDS)
         stopping.wait(_RETRY_SECONDS)
         return

@@ -1,7 +1,10 @@
 """Which end of a query is the stream's end, and which is only a reason to begin again."""
 
+import os
 import signal
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -71,3 +74,70 @@ def test_a_stream_without_batches_goes_on_saying_that_it_lives(run, tmp_path, mo
     monkeypatch.setattr(StatusFile, "write", lambda _, **fields: written.append(fields))
     run("broken", looks=3)
     assert written == [{"state": "running"}, {}, {}, {}]
+
+
+class DrainedQuery(Query):
+    """A query that ends only when it drains, with its last batch, which may fail."""
+
+    def __init__(self, fail: Callable[[], None] | None = None) -> None:
+        super().__init__("what Spark makes of it", looks=100)
+        self.fail = fail
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        if self.fail is not None:
+            self.looks = 0
+            self.fail()
+            raise ValueError("what Spark makes of it")
+
+    def stop(self) -> None:
+        self.looks = 0
+
+
+@pytest.fixture
+def drain(tmp_path, monkeypatch):
+    """Return what drains a stream whose query, or whose last batch in hand, fails so; and its status after it."""
+    monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.0)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def start(
+        *, query: RefeedError | None = None, before: RefeedError | None = None, last: RefeedError | None = None
+    ) -> dict[str, Any] | None:
+        sink = SimpleNamespace(status=StatusFile(tmp_path / "status.json"), failure=before)
+
+        def fail_query() -> None:
+            sink.failure = query
+
+        def start_query(*_) -> Query:
+            os.kill(os.getpid(), signal.SIGTERM)
+            if before is not None:
+                return Query("what Spark makes of it")
+            return DrainedQuery(fail_query if query else None)
+
+        def finish() -> None:
+            if last is not None:
+                raise last
+
+        spark = SimpleNamespace(stop=lambda: None)
+        run_until_stopped(
+            spark, start_query, name="stream", sink=sink, scratch=tmp_path / "scratch", finish=finish
+        )
+        return StatusFile.read(tmp_path / "status.json")
+
+    (tmp_path / "scratch").mkdir()
+    yield start
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_a_stream_that_drains_ends_well_when_its_last_batch_does(drain):
+    assert drain()["state"] == "stopped"
+
+
+@pytest.mark.parametrize("where", ["query", "before", "last"])
+def test_a_batch_that_fails_while_the_stream_drains_is_the_streams_end(drain, tmp_path, where):
+    """Whether it passes or not: its messages are not acknowledged and nobody starts the query again."""
+    with pytest.raises(WarehouseUnavailableError, match="not now"):
+        drain(**{where: WarehouseUnavailableError("not now")})
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert (status["state"], status["error"]["code"]) == ("stopped", "warehouse_unavailable")
