@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from connectors.pubsub.pull import PulledBatch
+from connectors.pubsub.replays import count_forged
 from connectors.pubsub.source import PullSource
 from jobs.stream.journal import TABLE_IDS_SCHEMA
 from model import failpoint
@@ -28,6 +29,8 @@ from pipeline.warehouse import Part, RowWriter
 # type, so that they wait for each other.
 _DECODED_AT_ONCE: Final = 10_000
 _WRITES_AT_ONCE: Final = 8
+# What messages are counted as that carry the replay token though no backfill published them, by the tag they lack.
+FORGED_REPLAY: Final = "forged_replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class StagedParts:
     """What one task wrote: parts, the ids of their rows (in the parts' order, table by table), and counts.
 
     ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``refused`` by
-    code. ``unfit`` are ids of messages that have to come again when their tables have become wide enough for
-    ``variations``.
+    code, ``forged_replay`` by the tag that is missing. ``unfit`` are ids of messages that have to come again when
+    their tables have become wide enough for ``variations``.
     """
 
     parts: tuple[TablePart, ...]
@@ -193,6 +196,8 @@ class PlannedStaging:
         found = opened.sources.get(batch.target.subscription)
         if found is None:
             return
+        if forged := count_forged(batch.rows, replay_token(opened.secret, found.source.topic)):
+            self._counts[found.source.name][FORGED_REPLAY].update(forged)
         if found.source.is_inferred:
             waiting = self._waiting[batch.target.subscription]
             waiting.append(batch)

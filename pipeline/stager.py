@@ -26,7 +26,7 @@ from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullErro
 from pipeline.group import Committer
 from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
-from pipeline.source import StagedParts
+from pipeline.source import FORGED_REPLAY, StagedParts
 from pipeline.warehouse import Part, RowTables
 
 _log = structlog.get_logger(__name__)
@@ -287,6 +287,8 @@ class Stager:
         for part in staged:
             for source, kinds in part.counts.items():
                 found = self._sources.setdefault(source, {})
+                if forged := sum(kinds.get(FORGED_REPLAY, {}).values()):
+                    self._totals["forged_replays"] += forged
                 for kind, counts in kinds.items():
                     _add(source, kind, found.setdefault(kind, Counter()), counts)
         self._touched |= parts.keys()

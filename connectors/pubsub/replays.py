@@ -1,11 +1,12 @@
 """Which of the messages that were pulled are replays, and what their tags say of the original."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from model.message import REPLAY_ATTRIBUTE, REPLAY_TAGS
+from model.message import BACKFILL_ID_ATTRIBUTE, REPLAY_ATTRIBUTE, REPLAY_TAGS, ROW_ATTRIBUTE
 
 
 def find_replays(rows: pa.RecordBatch, token: str) -> pa.BooleanArray | None:
@@ -17,6 +18,26 @@ def find_replays(rows: pa.RecordBatch, token: str) -> pa.BooleanArray | None:
         return None
     tagged_rows = pc.list_parent_indices(attributes).filter(is_tag)
     return pc.is_in(pa.array(range(rows.num_rows), tagged_rows.type), value_set=tagged_rows)
+
+
+def count_forged(rows: pa.RecordBatch, token: str) -> Counter[str]:
+    """Count the messages that carry ``token`` and lack a tag that every backfill writes, by that tag's name.
+
+    No backfill published them: a producer knows the token, and its messages are in no archive.
+    """
+    found: Counter[str] = Counter()
+    is_replay = find_replays(rows, token)
+    if is_replay is None:
+        return found
+    attributes = rows.filter(is_replay).column("attributes")
+    of_row, names = pc.list_parent_indices(attributes), attributes.flatten().field("key")
+    left = set(range(len(attributes)))
+    for tag in (BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE):
+        tagged = set(of_row.filter(pc.equal(names, tag)).to_pylist())
+        if missing := len(left - tagged):
+            found[tag] = missing
+        left &= tagged
+    return found
 
 
 def split_tags(attributes: list[dict[str, str]]) -> tuple[list[dict[str, str]], Mapping[str, str]]:

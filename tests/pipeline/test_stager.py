@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from jobs.stream.hold import Hold
 from jobs.stream.journal import TABLE_IDS_SCHEMA, EntryState, Journal
 from jobs.stream.status import StatusFile
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError
+from model.message import replay_token
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.registry import Registry
@@ -308,3 +310,24 @@ def test_a_producer_that_uses_ids_as_names_fills_no_status(stream, monkeypatch):
     status = StatusFile.read(stream.folder / "status.json")
     assert status is not None
     assert status["sources"]["orders"]["unknown"] == {"key0": 1, "k" * 200: 4, "(others)": 4}
+
+
+def test_messages_with_the_token_that_no_backfill_published_are_counted_and_staged(stream, tmp_path):
+    token = {"refeed_replay": replay_token("secret", "orders")}
+    tags = [
+        {**token, "refeed_backfill_id": "bf_1", "refeed_row": "7"},
+        token,
+        {**token, "refeed_backfill_id": "bf_1"},
+        {"refeed_replay": "a producer's own"},
+        {},
+    ]
+    batch = pulled("orders", *[b"{}"] * len(tags))
+    attributes = pa.array([list(each.items()) for each in tags], pa.map_(pa.string(), pa.string()))
+    pairs = attributes.cast(batch.rows.schema.field("attributes").type)
+    at = batch.rows.schema.get_field_index("attributes")
+    stream.batch([replace(batch, rows=batch.rows.set_column(at, batch.rows.schema.field(at), pairs))])
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert status["totals"]["forged_replays"] == 2
+    assert status["sources"]["orders"]["forged_replay"] == {"refeed_backfill_id": 1, "refeed_row": 1}
+    assert sum(stream.staged().values()) == len(tags)
