@@ -79,7 +79,8 @@ def restore(
     """Deliver again to the backup everything that was not acknowledged when the snapshot was made.
 
     What the archive has of that is archived a second time, except for what the stream remembers
-    (REFEED_KNOWN_IDS_SECONDS): restore into an empty archive, or one that lost what came after the snapshot.
+    (REFEED_KNOWN_IDS_SECONDS): restore into an empty archive, or one that lost what came after the snapshot, and
+    before that stop the backup and move streams/backup/journal of its home away, so that it remembers nothing.
     """
     _check_name(name)
     with _pubsub() as pubsub:

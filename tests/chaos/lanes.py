@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from jobs.stream.status import StatusFile
 from model import failpoint
 from tests.chaos.processes import Part, StuckError, find_faketime, kill_pid, skewed, suspend
-from tests.chaos.yard import ChaosYard
+from tests.chaos.yard import KNOWN_IDS_SECONDS, ChaosYard
 
 # Longer than the ack deadline of the yard's subscriptions: whoever wakes up finds its leases gone.
 SUSPEND_SECONDS: Final = 12.0
+# Longer than the streams know the ids of what they have acknowledged.
+OUTAGE_SECONDS: Final = KNOWN_IDS_SECONDS + 20.0
 HIT_SECONDS: Final = 240.0
 # Passed with a message that is too large for an append only.
 _SELDOM: Final = {"bigquery.staged"}
@@ -119,9 +122,21 @@ class ServerLane(Lane):
         self.pause(0.0, 2.0)
         self.yard.server.ensure()
 
+    def outage(self, _: str) -> None:
+        # A stream that has nothing in hand yet has nothing to forget.
+        self.yard.backup.wait(self._has_archived, "has archived something")
+        self.pause(0.0, 20.0)
+        self.yard.server.kill()
+        self.pause(OUTAGE_SECONDS, OUTAGE_SECONDS)
+        self.yard.server.ensure()
+
     def suspend(self, _: str) -> None:
         self.pause(10.0, 30.0)
         suspend([self.yard.server.pid], SUSPEND_SECONDS, self.over)
+
+    def _has_archived(self) -> bool:
+        status = StatusFile.read(self.yard.home / "streams" / "backup" / "status.json") or {}
+        return bool(status.get("totals", {}).get("messages"))
 
 
 @dataclass

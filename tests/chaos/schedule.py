@@ -15,7 +15,7 @@ _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "pipeline": (5, _STREAM),
     "backfill": (3, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
     "tables": (6, ("kill:merge", "kill:compact")),
-    "server": (2, ("kill:server", "suspend:server")),
+    "server": (2, ("kill:server", "suspend:server", "outage:server")),
     "warehouse": (2, ("fault:lost", "fault:refused", "fault:error", "fault:busy", "kill:warehouse")),
 }
 _SKEWED: Final[dict[str, tuple[str, ...]]] = {

@@ -67,6 +67,12 @@ def test_a_failpoint_that_was_missed_counts_in_a_call_of_two_hundred_kills_or_mo
     assert Tally(("lake",), kills=199, published=1, hit=most).is_clean, "a short call only names it"
 
 
+@pytest.mark.parametrize("warehouse", WAREHOUSES)
+def test_a_run_of_forty_kills_has_an_outage_longer_than_ids_are_known(warehouse):
+    for seed in range(20):
+        assert "outage:server" in draw(seed, 40, warehouse, set(), can_skew=True).harms["server"]
+
+
 def test_no_clock_is_skewed_where_it_can_t_be():
     def skews(*, can_skew: bool) -> bool:
         drawn = (draw(seed, 60, "lake", set(), can_skew=can_skew) for seed in range(5))

@@ -31,6 +31,8 @@ from tests.pipeline.conftest import compile_protos
 from tests.standin.fixture import StandIn
 
 _ACK_SECONDS: Final = 10
+# Longer than a stream that was killed keeps the leases of what it had in hand, short enough to outlast.
+KNOWN_IDS_SECONDS: Final = 90
 _PROTO: Final = (
     'syntax = "proto3"; package shop; message Order { int64 id = 1; int64 version = 2; string customer = 3; }'
 )
@@ -62,6 +64,7 @@ class ChaosYard:
             "REFEED_HOME": str(home),
             "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{self.pubsub_port}",
             "REFEED_ACK_DEADLINE_SECONDS": str(_ACK_SECONDS),
+            "REFEED_KNOWN_IDS_SECONDS": str(KNOWN_IDS_SECONDS),
             "REFEED_BACKUP_BATCH_SECONDS": "0.3",
             "REFEED_PIPELINE_BATCH_SECONDS": "0.5",
             "REFEED_RATE_LIMIT_PER_MINUTE": "100000",
