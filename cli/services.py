@@ -17,15 +17,24 @@ PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0
 
 
 def pubsub(
-    port: PortOption = 8085,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8085,
     data_dir: Annotated[Path | None, typer.Option(help="Where messages are kept; default <home>/pubsub.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the server has no authentication.")
+    ] = "127.0.0.1",
+    health_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port where GET / answers Ok, for health checks.")
+    ] = None,
+    fsync: Annotated[
+        bool, typer.Option("--fsync", help="Answer a publish only after its bytes are on the disk; slower.")
+    ] = False,
 ) -> None:
     """Run the local Pub/Sub server until Ctrl-C; point clients at it with PUBSUB_EMULATOR_HOST."""
     from local.server import serve
 
     settings = command_settings()
     configure_logging()
-    serve(port, data_dir or settings.home / "pubsub")
+    serve(port, data_dir or settings.home / "pubsub", host, fsync=fsync, health_port=health_port)
 
 
 def api(

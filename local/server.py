@@ -5,7 +5,9 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import ipaddress
 import json
+import logging
 import os
 import resource
 import signal
@@ -20,6 +22,7 @@ from typing import Final, Self
 import grpc
 
 from local.answers import answer_bytes
+from local.health import HealthServer
 from local.publisher import PublisherService
 from local.resources import Resources
 from local.streaming import StreamSlots
@@ -53,11 +56,13 @@ _OPTIONS: Final = (
 class PubSubServer:
     """A Pub/Sub server for one data folder; port 0 takes a free one.
 
-    What it has answered survives ``kill -9`` of its process; with ``fsync`` also a power cut.
+    What it has answered survives ``kill -9`` of its process; with ``fsync`` also a power cut. With a
+    ``health_port`` it answers ``GET /`` there while it serves. ``partial_pulls`` is for tests: a Pull brings fewer
+    messages than wait, or none, at random.
 
     Raises:
         LeaseHeldError: on ``start``, another server uses the data folder.
-        PortTakenError: on ``start``, the port is taken.
+        PortTakenError: on ``start``, a port is taken.
     """
 
     def __init__(
@@ -67,12 +72,17 @@ class PubSubServer:
         port: int = 0,
         *,
         fsync: bool = False,
+        health_port: int | None = None,
+        partial_pulls: bool = False,
         segment_bytes: int | None = None,
     ) -> None:
         self.data_dir = Path(data_dir)
         self.host = host
         self.port = port
+        self.health_port = health_port
+        self._health: HealthServer | None = None
         self._fsync = fsync
+        self._partial_pulls = partial_pulls
         self._segment_bytes = segment_bytes
         self._lock_fd = -1
         self._resources: Resources | None = None
@@ -84,7 +94,7 @@ class PubSubServer:
     @property
     def emulator_host(self) -> str:
         """What PUBSUB_EMULATOR_HOST has to be for a client of this server."""
-        return f"{self.host}:{self.port}"
+        return _render_address(self.host, self.port)
 
     def start(self) -> int:
         """Start to serve and return the port."""
@@ -93,11 +103,16 @@ class PubSubServer:
             self._resources = Resources(self.data_dir, fsync=self._fsync, segment_bytes=self._segment_bytes)
             self._server = self._build_server(self._resources)
             bound = _bind(self._server, self.host, self.port)
+            if self.health_port is not None:
+                self._health = HealthServer(self.host, self.health_port)
+                self.health_port = self._health.port
         except BaseException:
             self._release()
             raise
         self.port = bound
         self._server.start()
+        if self._health is not None:
+            self._health.start()
         self._stopping.clear()
         self._upkeep = threading.Thread(target=self._keep_up, name="pubsub-upkeep", daemon=True)
         self._upkeep.start()
@@ -110,7 +125,7 @@ class PubSubServer:
         server.add_generic_rpc_handlers(
             (
                 PublisherService(resources).handler(),
-                SubscriberService(resources, self._slots).handler(),
+                SubscriberService(resources, self._slots, partial_pulls=self._partial_pulls).handler(),
                 grpc.method_handlers_generic_handler(STATS_METHOD.split("/")[1], stats),
             )
         )
@@ -144,6 +159,9 @@ class PubSubServer:
         self._release()
 
     def _release(self) -> None:
+        if self._health is not None:
+            self._health.close()
+            self._health = None
         if self._resources is not None:
             self._resources.close()
             self._resources = None
@@ -195,9 +213,21 @@ def _bind(server: grpc.Server, host: str, port: int) -> int:
                     raise
                 raise _port_taken(host, port) from exc
     try:
-        return server.add_insecure_port(f"{host}:{port}")
+        return server.add_insecure_port(_render_address(host, port))
     except RuntimeError as exc:
         raise _port_taken(host, port) from exc
+
+
+def _render_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _port_taken(host: str, port: int) -> PortTakenError:
@@ -222,22 +252,38 @@ def _keep_freed_memory() -> None:
             mallopt(option, value)
 
 
-def serve(port: int, data_dir: Path, host: str = "127.0.0.1", *, fsync: bool = False) -> None:
+def serve(
+    port: int,
+    data_dir: Path,
+    host: str = "127.0.0.1",
+    *,
+    fsync: bool = False,
+    health_port: int | None = None,
+    partial_pulls: bool = False,
+) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly; one line on standard output says when it is ready.
 
     Must run on the main thread, since it takes the signals.
 
     Raises:
         LeaseHeldError: another server uses the data folder.
-        PortTakenError: the port is taken.
+        PortTakenError: a port is taken.
     """
     _raise_file_limit()
     _keep_freed_memory()
+    if not is_loopback(host):
+        logging.getLogger(__name__).warning(
+            "The Pub/Sub server has no authentication: whoever reaches %s can read, publish and delete.", host
+        )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with PubSubServer(data_dir, host, port, fsync=fsync) as server:
+    with PubSubServer(
+        data_dir, host, port, fsync=fsync, health_port=health_port, partial_pulls=partial_pulls
+    ) as server:
         sys.stdout.write(f"Pub/Sub server on {server.emulator_host}\n")
+        if server.health_port is not None:
+            sys.stdout.write(f"Health checks on http://{_render_address(host, server.health_port)}/\n")
         sys.stdout.flush()
         stop.wait()
 
@@ -247,11 +293,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m local.server", description=serve.__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--health-port", type=int, help="answer GET / here")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--fsync", action="store_true", help="survive a power cut as well; slower")
+    parser.add_argument(
+        "--partial-pulls", action="store_true", help="for tests: answer a Pull with fewer, or none"
+    )
     arguments = parser.parse_args()
     try:
-        serve(arguments.port, arguments.data_dir, arguments.host, fsync=arguments.fsync)
+        serve(
+            arguments.port,
+            arguments.data_dir,
+            arguments.host,
+            fsync=arguments.fsync,
+            health_port=arguments.health_port,
+            partial_pulls=arguments.partial_pulls,
+        )
     except (LeaseHeldError, PortTakenError, StorageFullError) as exc:
         sys.exit(exc.message)
 

@@ -1,5 +1,6 @@
 """google.pubsub.v1.Subscriber over gRPC."""
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -26,14 +27,17 @@ PULL_WAIT_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 0.5
 # How long a Pull that would not wait does so for messages whose publish is being answered.
 _ANSWERING_SECONDS: Final = 0.05
+# In the test mode a Pull brings any number up to this one, as the real service's may at any time.
+_PARTIAL_MESSAGES: Final = 1000
 
 
 class SubscriberService:
-    """The calls on subscriptions and snapshots."""
+    """The calls on subscriptions and snapshots; with ``partial_pulls`` a Pull brings fewer messages at random."""
 
-    def __init__(self, resources: Resources, slots: StreamSlots) -> None:
+    def __init__(self, resources: Resources, slots: StreamSlots, *, partial_pulls: bool = False) -> None:
         self._resources = resources
         self._slots = slots
+        self._dice = random.Random(1) if partial_pulls else None  # noqa: S311 - no secret
 
     def handler(self) -> Handler:
         """Return what a gRPC server takes; methods that are not in it are UNIMPLEMENTED."""
@@ -45,6 +49,7 @@ class SubscriberService:
             "CreateSubscription": answer(types.Subscription.pb(), self._resources.create_subscription),
             "GetSubscription": answer(types.GetSubscriptionRequest.pb(), self._get_subscription),
             "UpdateSubscription": answer(types.UpdateSubscriptionRequest.pb(), self._update_subscription),
+            "ModifyPushConfig": answer(types.ModifyPushConfigRequest.pb(), self._modify_push_config),
             "DeleteSubscription": answer(types.DeleteSubscriptionRequest.pb(), self._delete_subscription),
             "ListSubscriptions": answer(types.ListSubscriptionsRequest.pb(), self._list_subscriptions),
             "CreateSnapshot": answer(types.CreateSnapshotRequest.pb(), self._create_snapshot),
@@ -67,6 +72,11 @@ class SubscriberService:
         if request.max_messages <= 0:
             raise StatusError.invalid("The value for max_messages must be greater than 0.")
         subscription = self._resources.subscription(request.subscription).working
+        max_messages = request.max_messages
+        if self._dice is not None:
+            max_messages = self._dice.randrange(min(max_messages, _PARTIAL_MESSAGES) + 1)
+            if not max_messages:
+                return b""
         give_up = time.monotonic()
         if not request.return_immediately and self._slots.may_wait():
             give_up += _read_patience(context)
@@ -76,7 +86,7 @@ class SubscriberService:
         bell = threading.Event()
         while context.is_active():
             bell.clear()
-            response = subscription.take(request.max_messages, MAX_PULL_BYTES)
+            response = subscription.take(max_messages, MAX_PULL_BYTES)
             left = give_up - time.monotonic()
             if response or left <= 0 or self._slots.closed:
                 return response
@@ -124,6 +134,13 @@ class SubscriberService:
 
     def _update_subscription(self, request: Any) -> Any:
         return self._resources.update_subscription(request.subscription, list(request.update_mask.paths))
+
+    def _modify_push_config(self, request: Any) -> Any:
+        """An empty configuration means pulling, which every subscription here does."""
+        self._resources.subscription(request.subscription)
+        if request.push_config.ListFields():
+            raise StatusError.unimplemented("push subscriptions")
+        return empty_pb2.Empty()
 
     def _delete_subscription(self, request: Any) -> Any:
         self._resources.delete_subscription(request.subscription)

@@ -28,6 +28,24 @@ def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:
         child.kill()
 
 
+def test_pubsub_passes_its_options_on(
+    refeed: Callable[..., Any],
+    home: Path,
+    tmp_path: Path,
+    quiet_logging: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("local.server.serve", lambda *args, **options: served.append((args, options)))
+    assert refeed("pubsub").code == 0
+    options = ["--host", "10.0.0.7", "--port", "1", "--health-port", "2", "--fsync", "--data-dir", str(tmp_path)]
+    assert refeed("pubsub", *options).code == 0
+    assert served == [
+        ((8085, home / "pubsub", "127.0.0.1"), {"fsync": False, "health_port": None}),
+        ((1, tmp_path, "10.0.0.7"), {"fsync": True, "health_port": 2}),
+    ]
+
+
 @pytest.mark.parametrize("command", ["pubsub", "api"])
 def test_a_taken_port_is_said_with_the_way_out(
     refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None, command: str

@@ -4,6 +4,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import grpc
@@ -28,6 +30,76 @@ def test_a_taken_port_is_refused_and_the_folder_is_free_again(tmp_path: Path) ->
             PubSubServer(tmp_path, port=taken.getsockname()[1]).start()
     with PubSubServer(tmp_path) as running:
         assert running.port
+
+
+def get(url: str) -> tuple[int, bytes]:
+    """Status and body; an error status is an answer too."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, b""
+
+
+def test_get_on_the_health_port_answers_while_the_server_serves(tmp_path: Path) -> None:
+    server = PubSubServer(tmp_path, health_port=0)
+    server.start()
+    url = f"http://127.0.0.1:{server.health_port}"
+    try:
+        with socket.create_connection(("127.0.0.1", server.health_port)):
+            # One that says nothing keeps nobody from asking.
+            assert get(url) == (200, b"Ok")
+        assert get(f"{url}/other")[0] == 404
+    finally:
+        server.stop()
+    with pytest.raises(urllib.error.URLError):
+        get(url)
+
+
+def test_a_taken_health_port_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(PortTakenError, match="--health-port"):
+            PubSubServer(tmp_path, health_port=taken.getsockname()[1]).start()
+    with PubSubServer(tmp_path) as running:
+        assert running.port
+
+
+def test_an_address_of_ip_version_6_is_served(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    with PubSubServer(tmp_path, host="::1", health_port=0) as server:
+        assert server.emulator_host == f"[::1]:{server.port}"
+        assert get(f"http://[::1]:{server.health_port}/") == (200, b"Ok")
+        with grpc.insecure_channel(server.emulator_host) as channel:
+            assert channel.unary_unary(STATS_METHOD)(b"") == b"{}"
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_serving_for_others_than_this_machine_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_open: bool
+) -> None:
+    def end(_: PubSubServer) -> int:
+        raise LeaseHeldError
+
+    for name in ("_raise_file_limit", "_keep_freed_memory"):
+        monkeypatch.setattr(server_module, name, lambda: None)
+    monkeypatch.setattr(server_module.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(PubSubServer, "start", end)
+    opened, closed = (
+        ("0.0.0.0", "::", "10.1.2.3", "pubsub.example"),
+        ("127.0.0.1", "127.1.2.3", "::1", "localhost"),
+    )
+    for host in opened if is_open else closed:
+        caplog.clear()
+        with pytest.raises(LeaseHeldError):
+            server_module.serve(0, tmp_path, host)
+        assert ("no authentication" in caplog.text) == is_open
 
 
 def test_stats_are_the_same_in_the_process_and_over_the_wire(

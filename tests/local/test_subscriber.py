@@ -1,13 +1,16 @@
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import grpc
 import pytest
 from google.api_core import exceptions
 from google.protobuf import duration_pb2, field_mask_pb2
+from google.pubsub_v1 import types
 
 from local.server import PubSubServer
+from local.subscriber import SubscriberService
 
 PROJECT = "projects/p"
 
@@ -272,3 +275,33 @@ def test_ordering_over_the_wire(shop) -> None:
     shop.nack(path, got[:1])
     got = shop.pull(path)
     assert [m.data for m in got] == [b"a1", b"a2", b"a3"]
+
+
+def test_an_empty_push_configuration_is_pulling_and_another_one_is_unimplemented(shop) -> None:
+    path = shop.subscribe()
+    shop.subscriber.modify_push_config(subscription=path, push_config={})
+    shop.publish(b"a")
+    assert shop.pull_now(path) == [b"a"]
+    with pytest.raises(exceptions.MethodNotImplemented, match="push"):
+        shop.subscriber.modify_push_config(subscription=path, push_config={"push_endpoint": "https://x.example"})
+    with pytest.raises(exceptions.NotFound):
+        shop.subscriber.modify_push_config(subscription=f"{PROJECT}/subscriptions/none", push_config={})
+
+
+def test_in_the_test_mode_a_pull_brings_few_or_none_at_random_and_in_the_end_all(
+    shop, server: PubSubServer
+) -> None:
+    path = shop.subscribe()
+    shop.publish(*(b"%d" % n for n in range(200)))
+    service = SubscriberService(server._resources, server._slots, partial_pulls=True)
+    request = types.PullRequest.serialize(types.PullRequest(subscription=path, max_messages=10))
+    context = SimpleNamespace(is_active=lambda: True, time_remaining=lambda: 0.1)
+    counts: list[int] = []
+    got: set[bytes] = set()
+    for _ in range(300):
+        messages = types.PullResponse.pb().FromString(service.pull(request, context)).received_messages
+        counts.append(len(messages))
+        got |= {m.message.data for m in messages}
+    assert len(got) == 200
+    while_some_waited = counts[: max(at for at, count in enumerate(counts) if count)]
+    assert {0, 1, 10} <= set(while_some_waited)
