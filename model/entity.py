@@ -1,7 +1,11 @@
 """What an entity is to a merge: its key, what makes one version of it newer, and where it lies in reporting."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+from model.errors import RulesUnfitError
+from model.schema import RowSchema
 
 # What reporting tables have beside staging's columns.
 DELETED: Final = "_deleted"
@@ -10,6 +14,11 @@ OPERATION: Final = "_operation"
 REMOVE: Final = "REMOVE"
 # Behind a reporting table's name: what people query.
 VIEW_SUFFIX: Final = "_view"
+
+MOMENT_TYPES: Final = ("TIMESTAMP", "DATE", "DATETIME")
+# What tells entities apart. A FLOAT64 does not: two numbers that look alike may differ.
+KEY_TYPES: Final = ("STRING", "INT64", "BYTES", "BOOL", "NUMERIC", *MOMENT_TYPES)
+_NESTED_TYPES: Final = ("RECORD", "JSON")
 
 # After dedup_order and the event time: a message's own time and id, whenever it was replayed, then when its row
 # was written, so that a row made anew by repaired code wins over the row that it repairs.
@@ -30,6 +39,32 @@ class EntityRules:
     partition_field: str | None = None
     has_operation: bool = False
     is_soft_delete: bool = False
+
+
+def check_rules(source: str, rules: EntityRules, schema: RowSchema) -> None:
+    """Check that a table with ``schema`` has what ``rules`` name; only an inferred source's may lack it.
+
+    Raises:
+        RulesUnfitError: it does not; ``details["faults"]`` names everything.
+    """
+    faults = list(_rule_faults(rules, schema))
+    if faults:
+        raise RulesUnfitError(f"{source}: {'; '.join(faults)}.", source=source, faults=faults)
+
+
+def _rule_faults(rules: EntityRules, schema: RowSchema) -> Iterator[str]:
+    columns = {field.name: field for field in schema.fields}
+    named = [("key", name, KEY_TYPES) for name in rules.key]
+    named += [("order", name, ()) for name in rules.order]
+    named += [] if rules.partition_field is None else [("partition", rules.partition_field, MOMENT_TYPES)]
+    for what, name, types in named:
+        field = columns.get(name)
+        if field is None:
+            yield f"{what} {name!r} is no column of its staging table"
+        elif types and field.type not in types:
+            yield f"{what} {name!r} is {field.type}, not {', '.join(types)}"
+        elif field.mode == "REPEATED" or field.type in _NESTED_TYPES:
+            yield f"{what} {name!r} is no column with one value"
 
 
 def version_order(dedup_order: tuple[str, ...], event_time: str | None) -> tuple[str, ...]:

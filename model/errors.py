@@ -482,6 +482,12 @@ class SchemaFullError(RefeedError):
     code = "schema_full"
 
 
+class RulesUnfitError(RegistryError):
+    """The source's key, order or partition names a column that its staging table does not have."""
+
+    code = "rules_unfit"
+
+
 class EvolutionRefusedError(WarehouseError):
     """The table can't become what the schema wants; nothing was changed."""
 

@@ -13,6 +13,7 @@ import fsspec
 import structlog
 from google.protobuf.descriptor import Descriptor
 
+from model.entity import KEY_TYPES, MOMENT_TYPES
 from model.errors import DescriptorError, InvalidNameError, RegistryError
 from model.message import parse_resource_id
 from model.schema import RowSchema
@@ -30,8 +31,6 @@ _TABLE: Final = re.compile(r"(?:[a-z][a-z0-9.:\-]*[.:])?\w+\.\w+")
 _GROUP: Final = re.compile(r"[a-z][a-z0-9\-]{0,40}")
 # What file systems call the things that change with a file.
 _STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "LastModified", "created")
-_EVENT_TIME_TYPES: Final = ("TIMESTAMP", "DATE", "DATETIME")
-_KEY_TYPES: Final = ("STRING", "INT64", "BYTES", "BOOL", "NUMERIC", *_EVENT_TIME_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,10 +336,10 @@ def _check_columns(entry: Entry, schema: RowSchema, place: str, faults: FaultLis
         field = columns.get(name)
         if field is None or field.mode == "REPEATED" or field.type in ("RECORD", "JSON"):
             faults.add(f"{place}.{what}", f"{name!r} is no column with one value")
-        elif what == "key" and field.type not in _KEY_TYPES:
+        elif what == "key" and field.type not in KEY_TYPES:
             faults.add(f"{place}.key", f"{name!r} is {field.type}, which tells no entities apart")
-        elif what in ("event_time", "partition") and field.type not in _EVENT_TIME_TYPES:
-            faults.add(f"{place}.{what}", f"{name!r} is {field.type}, not {', '.join(_EVENT_TIME_TYPES)}")
+        elif what in ("event_time", "partition") and field.type not in MOMENT_TYPES:
+            faults.add(f"{place}.{what}", f"{name!r} is {field.type}, not {', '.join(MOMENT_TYPES)}")
     for name in {name for _, name in named if named.count(("key", name)) > 1}:
         faults.add(f"{place}.key", f"{name!r} is named twice")
     if entry.variant == "change_data" and not keys:

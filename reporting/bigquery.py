@@ -19,7 +19,7 @@ from connectors.bigquery.selection import QueryParameter
 from connectors.bigquery.tables import TableId
 from model import failpoint
 from model.audit import Audit, check_audits
-from model.entity import DELETED, VIEW_SUFFIX
+from model.entity import DELETED, VIEW_SUFFIX, check_rules
 from model.errors import AuditFailedError
 from model.schema import RowSchema
 from model.settings import BigQuerySettings
@@ -85,6 +85,7 @@ class BigQueryMerger:
         Each merge does so too; it is for a source that has not been merged yet.
 
         Raises:
+            RulesUnfitError: staging lacks what the source's rules name.
             EvolutionRefusedError: reporting can't be widened to what staging has become.
             WarehouseError: BigQuery failed.
         """
@@ -106,7 +107,10 @@ class BigQueryMerger:
         self._clients.close()
 
     def _staging_schema(self, source: MergeSource) -> RowSchema | None:
-        return BigQueryRowTable(self._clients, source.staging, self._settings).schema()
+        schema = BigQueryRowTable(self._clients, source.staging, self._settings).schema()
+        if schema is not None:
+            check_rules(source.name, source.rules, schema)
+        return schema
 
     def _merge(
         self, source: MergeSource, reporting: BigQueryEntityTable, table: TableId, schema: RowSchema

@@ -29,6 +29,7 @@ from connectors.lake.tables import DataFile
 from connectors.lake.taken_files import StagedRows, TakenLists
 from model import failpoint
 from model.audit import MergeCounts, check_audits
+from model.entity import check_rules
 from reporting.merge import MergeReport, MergeSource, earlier, reporting_schema
 from reporting.work import MergeWork
 
@@ -127,6 +128,7 @@ class _Merge:
         schema = self._staging.schema()
         if schema is None:
             return None
+        check_rules(self._source.name, self._source.rules, schema)
         wanted = reporting_schema(schema)
         if is_dry_run and not self._reporting.exists():
             snapshot = EntitySnapshot(0, (), 0, 0)

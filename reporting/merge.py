@@ -79,6 +79,7 @@ def merge_source(
     Raises:
         MergeOvertakenError: another merge of the source was first; nothing was changed.
         AuditFailedError: the counts do not add up; nothing was changed.
+        RulesUnfitError: staging lacks what the source's rules name; nothing was changed.
         EvolutionRefusedError: reporting can't be widened to what staging has become; nothing was changed.
         WarehouseError: the warehouse failed; the next merge does what this one did not.
     """

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import reporting.bigquery
 from model import failpoint
 from model.entity import EntityRules
-from model.errors import EvolutionRefusedError, MergeOvertakenError, WarehouseError
+from model.errors import EvolutionRefusedError, MergeOvertakenError, RulesUnfitError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Row, Shop, order
 from tests.standin.fixture import StandIn, session_standin, shared_standin
@@ -212,6 +212,29 @@ def test_a_merge_under_way_while_reporting_becomes_wider_changes_nothing(
 def value(cell: Any) -> Any:
     """Return the value of a JSON column, which is a text in a lake."""
     return json.loads(cell) if isinstance(cell, str) else cell
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        (EntityRules(("nobody",), RULES.order), "key 'nobody' is no column"),
+        (EntityRules(("price",), RULES.order), "key 'price' is FLOAT64"),
+        (EntityRules(("note",), RULES.order), "key 'note' is JSON"),
+        (EntityRules(("number",), ("missing", *RULES.order)), "order 'missing' is no column"),
+        (EntityRules(("number",), ("lines", *RULES.order)), "order 'lines' is no column with one value"),
+        (EntityRules(("number",), RULES.order, "shop"), "partition 'shop' is STRING"),
+    ],
+)
+def test_rules_that_name_what_staging_has_not_are_a_fault_of_the_source(
+    shop: Shop, rules: EntityRules, says: str
+) -> None:
+    shop.rules = rules
+    shop.schema = RowSchema((*SCHEMA.fields, Field("price", "FLOAT64")), "orders")
+    shop.stage([order(1, price=1.5)], START)
+    for options in ({}, {"is_dry_run": True}):
+        with pytest.raises(RulesUnfitError, match=says):
+            shop.merge(START + HOUR, **options)
+    assert shop.warehouse.read_audits(None, 10) == []
 
 
 def make_like(shop: Shop) -> Shop:
