@@ -33,6 +33,8 @@ MAX_FACTOR: Final = 10_000
 MAX_LIMITED_FACTOR: Final = 1_000_000
 # How many rows an array of a message counts for: three of them in one FROM pass, four do not.
 ARRAY_ROWS: Final = 20
+# The same for an array made of what a message says, which may be as long as the message: one passes, two do not.
+DATA_ITEMS: Final = 500
 # Columns of the archive that tell one message from another. An ordering key does not: most messages have none.
 KEY_COLUMNS: Final = frozenset({"message_id", "data", "attributes", "publish_time"})
 # Functions whose result tells apart what their arguments do, or may.
@@ -87,24 +89,40 @@ _SINGLE: Final = frozenset({"BOOL", "INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC",
 def count_items(binder: Binder, node: Expression, value: Value) -> int | None:
     """Return how many elements arrays made of ``value`` may have; None for as many as a message's arrays have.
 
-    What is made of several may have as many as all of them together.
+    What is made of several may have as many as all of them together; DATA_ITEMS stays what it is, for as long as the
+    message is all that it is made of.
     """
-    if isinstance(value.constant, list):
+    if isinstance(value.constant, list | str | bytes):
         return len(value.constant)
-    if (
-        value.items is not None
-        or value.type.name in _SINGLE
-        or not (binder.items or isinstance(node, ArrayLiteral))
-    ):
+    if value.items is not None or value.type.name in _SINGLE:
         return value.items
-    total = len(node.items) if isinstance(node, ArrayLiteral) else None
-    for child in _children(node):
-        items = binder.items.get(id(child))
-        if AGGREGATED_ITEMS in {items, total}:
-            total = AGGREGATED_ITEMS
-        elif items is not None:
-            total = (total or 0) + items
-    return total
+    is_list = isinstance(node, ArrayLiteral)
+    children = list(_children(node))
+    found = [items for child in children if (items := binder.items.get(id(child))) is not None]
+    if value.type.element is None and any(_is_open_array(binder.values.get(id(child))) for child in children):
+        # What one element of an array says may be as long as the message, however few elements there are.
+        found.append(DATA_ITEMS)
+    if AGGREGATED_ITEMS in found:
+        return AGGREGATED_ITEMS
+    total = sum(items for items in found if items != DATA_ITEMS) + (len(node.items) if is_list else 0)
+    # A list that is written out is as long as it is written, whatever its elements are made of.
+    return max(total, DATA_ITEMS) if DATA_ITEMS in found and not is_list else total or None
+
+
+def _is_open_array(value: Value | None) -> bool:
+    return value is not None and value.type.element is not None and not isinstance(value.constant, list)
+
+
+def is_part(array: Value, scope: Scope) -> Item | None:
+    """Return the array of this FROM of whose elements ``array`` is a part of each, None when it is of none.
+
+    All parts of all elements together are no more than the message is long. That counts for the first array made of
+    another one's elements, not for a second one beside it.
+    """
+    names = aliases_in(array.lake)
+    if array.items != DATA_ITEMS or len(names) != 1:
+        return None
+    return next((i for i in scope.items if i.lake_name in names and i.is_data and not i.has_parts), None)
 
 
 def _children(node: object) -> Iterator[Expression]:

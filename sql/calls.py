@@ -58,7 +58,7 @@ _NULLS: Final = {
 # What the lake's engine refuses inside of TRY.
 _VOLATILE: Final = re.compile(r"\b(?:error|random|gen_random_uuid|uuid)\(")
 # Aggregates that make an array of what they see.
-_GATHERING: Final = frozenset({"ARRAY_AGG", "ARRAY_CONCAT_AGG"})
+_GATHERING: Final = frozenset({"ARRAY_AGG", "ARRAY_CONCAT_AGG", "STRING_AGG"})
 # Functions that make values longer than what they get: the argument that says how long, None for arrays.
 _GROWING: Final[dict[str, int | None]] = {
     "GENERATE_ARRAY": None,
@@ -221,6 +221,9 @@ class CallBinding:
             fold(function.name, constants) if constants is not None and node.name[0] != "SAFE" else NOT_CONSTANT
         )
         items = self._check_growth(function, args, known) if function.name in _GROWING else None
+        if function.name == "ARRAY_SLICE" and all(isinstance(arg.constant, int) for arg in args[1:]):
+            first, last = args[1].constant, args[2].constant
+            items = max(last - first + 1, 1) if 0 <= first <= last or first <= last < 0 else items
         if function.name == "ANY_VALUE":
             return Value(kind, lake)
         return Value(kind, lake, partition=self._partition(function, args), constant=known, items=items)

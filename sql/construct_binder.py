@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from sql import literals
+from sql.amplification import DATA_ITEMS
 from sql.binder import Binder
 from sql.constants import ConstantError, parse_zone
 from sql.datatypes import (
@@ -165,9 +166,9 @@ class ConstructBinder(Binder, ABC):
             return self.fault(node, "subquery_columns", "A query used as a value has exactly one column.")
         kind = relation.columns[0].value.type
         if node.kind == "ARRAY":
-            items = (
-                MANY_ITEMS if relation.rows is None else max(relation.rows, relation.columns[0].value.items or 0)
-            )
+            inner = relation.columns[0].value.items
+            inner = 0 if inner in {None, DATA_ITEMS} else inner
+            items = MANY_ITEMS if relation.rows is None else max(relation.rows, inner or 0)
             text = f"coalesce(ARRAY ({relation.sql}), [])"
             return Value(array_of(kind), text, items=items, is_key=relation.columns[0].value.is_key)
         column = relation.columns[0].value

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME
-from sql.amplification import ARRAY_ROWS, KEY_COLUMNS
+from sql.amplification import ARRAY_ROWS, DATA_ITEMS, KEY_COLUMNS, is_part
 from sql.binder import Policy, Scan
 from sql.datatypes import ATTRIBUTES, DATE, INT64, MESSAGE_ID, SCALARS, STRING, TIMESTAMP, UNKNOWN, SqlType
 from sql.expression_binder import ExpressionBinder
@@ -34,6 +34,8 @@ from sql.syntax import (
 from sql.tables import read_type
 from sql.values import MANY_ITEMS, Origin, Partition, Value, quote_name
 
+# Columns of the archive that may be as long as a message, and are no array themselves.
+SAYING_COLUMNS: Final = frozenset({"data", "ordering_key"})
 LAKE_VIEW: Final = "refeed_archive"
 INGEST_TIME: Final = "ingest_time"
 
@@ -216,7 +218,9 @@ class FromBinder(ExpressionBinder):
             kind = _column_type(column.name, ATTRIBUTES if column.type == "ATTRIBUTES" else SCALARS[column.type])
             origin = Origin(scan.number, column.name)
             is_key = column.name in KEY_COLUMNS
-            columns.append(Column(column.name, Value(kind, f'{alias}."{column.name}"', origin, is_key=is_key)))
+            items = DATA_ITEMS if column.name in SAYING_COLUMNS else None
+            text = f'{alias}."{column.name}"'
+            columns.append(Column(column.name, Value(kind, text, origin, items=items, is_key=is_key)))
         pseudo = _pseudo_columns(alias, scan)
         item = Item(self._alias(node), columns, pseudo=pseudo, scans=(scan,), lake_name=alias, is_archive=True)
         scope.items.append(item)
@@ -234,7 +238,9 @@ class FromBinder(ExpressionBinder):
         else:
             known = [(name, _column_type(name, read_type(kind))) for name, kind in schema.columns]
             item.columns = [
-                Column(n, Value(k, f"{alias}.{quote_name(n)}", is_key=True)) for n, k in known if k.is_known
+                Column(n, Value(k, f"{alias}.{quote_name(n)}", items=_said(k), is_key=True))
+                for n, k in known
+                if k.is_known
             ]
             if schema.partitioning is not None:
                 has_time = any(column.key == INGEST_TIME for column in item.columns)
@@ -298,7 +304,9 @@ class FromBinder(ExpressionBinder):
         if array.type.is_known and array.type.element is None:
             self.fault(node, "type_mismatch", f"UNNEST takes an ARRAY, this is {array.type}.")
         name = self.fresh("t")
-        whole = Value(element, f"{name}.e", items=array.items, is_key=array.is_key)
+        # What one element says may be as long as the message, however few elements there are.
+        items = array.items if isinstance(array.constant, list) else max(array.items or 0, DATA_ITEMS)
+        whole = Value(element, f"{name}.e", items=items, is_key=array.is_key)
         if element.name == "STRUCT":
             columns = [
                 Column(n, replace(whole, type=k, lake=f"({whole.lake}).{quote_name(n)}"))
@@ -315,6 +323,10 @@ class FromBinder(ExpressionBinder):
             rows = None
         item = Item(alias.key if alias else None, columns, whole, is_open=not element.is_known)
         item.lake_name, item.rows, item.is_array = name, rows, True
+        around = is_part(array, scope)
+        if around is not None:
+            around.has_parts, around.rows = True, 1
+        item.is_data = around is not None or array.items == DATA_ITEMS
         scope.items.append(item)
         if not node.has_offset:
             return f"UNNEST({array.lake}) AS {name}(e)"
@@ -327,6 +339,11 @@ class FromBinder(ExpressionBinder):
 def _column_type(name: str, kind: SqlType) -> SqlType:
     """Return the type of a table's column; a text called message_id is marked as one."""
     return MESSAGE_ID if name.lower() == "message_id" and kind == STRING else kind
+
+
+def _said(kind: SqlType) -> int | None:
+    """Return how many pieces a column of a table beside the archive may be cut into."""
+    return DATA_ITEMS if kind.name in {"STRING", "BYTES", "JSON"} else None
 
 
 def _merged(step: JoinStep, left: Value, right: Value) -> Value:

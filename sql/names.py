@@ -48,6 +48,9 @@ class Item:
     # How often one row of the archive may be among its own.
     factor: int = 1
     is_array: bool = False
+    # Whether that array is as long as what a message says, and whether another one is made of its elements.
+    is_data: bool = False
+    has_parts: bool = False
     # Whether it is the right side of a LEFT JOIN.
     is_optional: bool = False
     # Its columns of which no two rows have the same values, together.

@@ -183,7 +183,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         scope.clause = "SELECT" if has_rows else "a SELECT without FROM"
         scope.allows_aggregates = scope.allows_windows = has_rows
         relation = self._bind_items(node, scope)
-        self._tell_items(relation, None if grouped else rows or MANY_ITEMS)
+        self._tell_items(relation, amplification.DATA_ITEMS if grouped else rows or MANY_ITEMS)
         group, having, qualify = self._bind_tail(node, scope, relation, is_grouped=grouped)
         tail = ""
         if query is not None and (query.order_by or query.limit is not None):

@@ -69,3 +69,39 @@ f AS (SELECT x.message_id FROM e x JOIN e y USING (message_id)), g AS (SELECT x.
 h AS (SELECT x.message_id FROM g x JOIN g y USING (message_id)), i AS (SELECT x.message_id FROM h x JOIN h y USING (message_id)),
 j AS (SELECT x.message_id FROM i x JOIN i y USING (message_id)), k AS (SELECT x.message_id FROM j x JOIN j y USING (message_id))
 SELECT * FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02' AND message_id IN (SELECT message_id FROM k)
+
+--- a message's own hex, three times
+--: codes row_amplification
+SELECT m.data, m.attributes, m.message_id FROM backup.messages m, UNNEST(SPLIT(TO_HEX(m.data), '')) a, UNNEST(SPLIT(TO_HEX(m.data), '')) b, UNNEST(SPLIT(TO_HEX(m.data), '')) c WHERE _PARTITIONDATE = '2024-01-02'
+
+--- a message's own hex, twice
+--: codes row_amplification
+SELECT m.data, m.attributes, m.message_id FROM backup.messages m, UNNEST(SPLIT(TO_HEX(m.data), '')) a, UNNEST(SPLIT(TO_HEX(m.data), '')) b WHERE _PARTITIONDATE = '2024-01-02'
+
+--- what an attribute says, in pieces, twice
+--: codes row_amplification
+SELECT m.data, m.attributes, m.message_id FROM backup.messages m, UNNEST(SPLIT(m.attributes[OFFSET(0)].value, '')) a, UNNEST(SPLIT(m.attributes[OFFSET(0)].value, '')) b WHERE _PARTITIONDATE = '2024-01-02'
+
+--- pieces of one piece, twice
+--: codes row_amplification
+SELECT m.data, m.attributes, m.message_id FROM backup.messages m, UNNEST(JSON_QUERY_ARRAY(PARSE_JSON(SAFE_CONVERT_BYTES_TO_STRING(m.data)), '$.items')) i, UNNEST(JSON_QUERY_ARRAY(i)) a, UNNEST(JSON_QUERY_ARRAY(i)) b WHERE _PARTITIONDATE = '2024-01-02'
+
+--- pieces made in a subquery
+--: codes row_amplification
+SELECT m.data, m.attributes, m.message_id FROM (SELECT *, SPLIT(TO_HEX(data), '') AS p FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02') m, UNNEST(m.p) a, UNNEST(m.p) b
+
+--- pieces of a repeated payload
+--: codes row_amplification
+SELECT m.data, m.attributes, m.message_id FROM backup.messages m, UNNEST(SPLIT(REPEAT(TO_HEX(m.data), 100), '')) a WHERE _PARTITIONDATE = '2024-01-02'
+
+--- every message of a topic with every one, out of the topic's array
+--: codes row_amplification
+SELECT a.data, a.attributes, a.message_id FROM (SELECT topic, ARRAY_AGG(STRUCT(data, attributes, message_id)) AS p FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02' GROUP BY topic) g, UNNEST(g.p) a, UNNEST(g.p) b
+
+--- all messages as one text, cut again
+--: codes join_unlinked
+SELECT m.* FROM backup.messages m, UNNEST(SPLIT((SELECT STRING_AGG(message_id) FROM backup.messages WHERE _PARTITIONDATE = '2024-01-02'))) AS id WHERE m._PARTITIONDATE = '2024-01-02'
+
+--- a long text that is written out, cut, twice
+--: codes row_amplification
+SELECT m.* FROM backup.messages m, UNNEST(SPLIT('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', '')) a, UNNEST(SPLIT('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', '')) b WHERE _PARTITIONDATE = '2024-01-02'
