@@ -291,6 +291,13 @@ class PlanWarning(BaseModel):
     message: str
 
 
+class PlanBounds(BaseModel):
+    """What one selection may come to in this deployment; beyond it a backfill fails before its first message."""
+
+    rows: int | None
+    bytes: int | None = Field(description="Of the selected rows, attributes and all.")
+
+
 class PlanOut(BaseModel):
     """What a backfill would do. Null is what can't be known before; it is never zero."""
 
@@ -309,6 +316,7 @@ class PlanOut(BaseModel):
     messages_without_room: int | None = Field(
         description="Messages with no room for the tags (100 attributes, 10 MB): they would become dead letters."
     )
+    bounds: PlanBounds
     samples: list[PlanSample]
     subscriptions: list[PlanSubscription]
     warnings: list[PlanWarning]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from backfill.options import RunOptions
-from backfill.selection import Selection, write_selection
+from backfill.selection import Selection, check_selection, write_selection
 from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.reader import open_session, read_session
@@ -184,7 +184,7 @@ def select_rows(
 
     Raises:
         QueryStoppedError: the attempt is to stop; then the query is cancelled.
-        SelectionTooLargeError: there are more rows than ``max_rows``.
+        SelectionTooLargeError: there are more rows than ``max_rows``, or more than the deployment allows.
         SelectionGoneError: the rows were kept by a plan and have expired.
         QueryError, WarehouseError: the query failed.
     """
@@ -195,12 +195,13 @@ def select_rows(
                 f"The query selects {table.rows} rows, max_rows allows {options.max_rows}.",
                 max_rows=options.max_rows,
             )
+        check_selection(table.rows, table.bytes, options.bounds)
         failpoint.hit("bigquery.selection.made")
         found = queries.read(table.table)
         if options.by_key:
             return _write_by_key(found, folder, epoch, query["memory"], options)
         rows = _until_stopped(found[1], folder, epoch)
-        return write_selection(rows, folder.selection, max_rows=options.max_rows)
+        return write_selection(rows, folder.selection, max_rows=options.max_rows, bounds=options.bounds)
 
 
 def _run(queries: BigQueryQueries, folder: JobFolder, epoch: int, query: Mapping[str, Any]) -> SelectedTable:
@@ -251,11 +252,13 @@ def _write_by_key(
             open_rows_query(
                 pa.RecordBatchReader.from_batches(schema, remembered()),
                 render_in_key_order("SELECT * FROM refeed_rows"),
-                QueryLimits(memory, spill),
+                QueryLimits(memory, spill, min_free_bytes=options.bounds.min_free_bytes),
                 should_stop=lambda: not folder.may_go_on(epoch),
             ) as ordered,
         ):
-            return write_selection(ordered, folder.selection, by_key=True, max_rows=options.max_rows)
+            return write_selection(
+                ordered, folder.selection, by_key=True, max_rows=options.max_rows, bounds=options.bounds
+            )
     except QueryError:
         if faults:
             raise faults[0] from None

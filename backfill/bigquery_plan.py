@@ -11,17 +11,20 @@ import pyarrow.compute as pc
 
 from backfill.bigquery import BigQueryPlace, BigQueryQueries, cap_of
 from backfill.creation import check_bytes
+from backfill.options import SelectionBounds
 from backfill.plan import (
     MAX_GROUPS,
     MAX_SAMPLES,
     Plan,
     PlanTarget,
     price_of,
+    render_bounds,
     render_groups_warning,
     render_nothing_warning,
     render_sample,
     render_subscriptions,
     text_warnings,
+    warn_of_size,
     warn_of_target,
 )
 from backfill.request import BackfillRequest, ValidRequest
@@ -39,10 +42,13 @@ _SAMPLED: Final = ("message_id", "publish_time", "topic", "attributes", "data")
 class BigQueryPlanner:
     """Says what backfills over one archive would do, and what their drivers have to know of it."""
 
-    def __init__(self, place: BigQueryPlace, *, memory: str, price_usd_per_tib: float | None) -> None:
+    def __init__(
+        self, place: BigQueryPlace, *, memory: str, bounds: SelectionBounds, price_usd_per_tib: float | None
+    ) -> None:
         self._place = place
         self._queries = BigQueryQueries(place)
         self._memory = memory
+        self._bounds = bounds
         self._price = price_usd_per_tib
 
     def close(self) -> None:
@@ -68,9 +74,13 @@ class BigQueryPlanner:
         """
         bytes_scanned = self._queries.measure(valid.query)
         counts = _Counts()
+        sizes: list[dict[str, str]] = []
         if exact:
             check_bytes(bytes_scanned, request)
-            counts = self._count(self._materialise(plan_id, request, bytes_scanned), valid.query)
+            selected = self._materialise(plan_id, request, bytes_scanned)
+            sizes = warn_of_size(selected.rows, selected.bytes, self._bounds)
+            # What no backfill may publish is not read to be counted either.
+            counts = _Counts(selected.rows) if sizes else self._count(selected, valid.query)
         return Plan(
             window={"from": render_time(valid.window.start), "to": render_time(valid.window.end)},
             topic=target.topic,
@@ -86,11 +96,13 @@ class BigQueryPlanner:
             first_publish_time=render_time(counts.first),
             last_publish_time=render_time(counts.last),
             messages_without_room=None,
+            bounds=render_bounds(self._bounds),
             samples=counts.samples,
             subscriptions=render_subscriptions(target),
             warnings=[
                 *text_warnings(valid.query),
                 *_warnings(valid.query, counts),
+                *sizes,
                 *warn_of_target(target, overlapping),
             ],
         )

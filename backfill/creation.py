@@ -1,10 +1,12 @@
 """What has to hold before a backfill is made, and what its driver is told."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from backfill.deployment import Deployment
+from backfill.options import SelectionBounds
 from backfill.request import BackfillRequest, ValidRequest
 from backfill.selection import read_selection
 from connectors.lake.query import ArchiveSnapshot, read_snapshot
@@ -100,12 +102,17 @@ def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillReque
     return plan
 
 
-def check_rows(rows: int | None, request: BackfillRequest) -> None:
-    """Raise when it is known already that more rows are selected than ``max_rows``.
+def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBounds) -> None:
+    """Raise when it is known already that more rows are selected than ``max_rows``, or than a selection may have.
 
     Raises:
         RequestInvalidError: there are more.
     """
+    if rows is not None and bounds.max_rows is not None and rows > bounds.max_rows:
+        message = f"The plan has {rows} rows, a selection may have {bounds.max_rows} (REFEED_SELECTION_MAX_ROWS)."
+        raise RequestInvalidError(
+            message, errors=[{"code": "too_many_rows", "message": message, "pointer": "/query"}]
+        )
     if rows is not None and request.max_rows is not None and rows > request.max_rows:
         message = f"The plan has {rows} rows, max_rows allows {request.max_rows}."
         raise RequestInvalidError(
@@ -208,6 +215,7 @@ def render_specification(
             "yield_to": None if request.yield_to is None else dict(request.yield_to),
             "max_failed": request.max_failed,
             "max_rows": request.max_rows,
+            "bounds": asdict(deployment.bounds),
             "approval_rows": deployment.approval_rows or None,
             "only": "all",
         },

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from backfill.options import UNBOUNDED, SelectionBounds
 from connectors.bigquery.client import Connection
 from model.settings import Settings
 from model.table import Partitioning
@@ -13,7 +14,8 @@ class Deployment:
     """What every backfill of one deployment has in common.
 
     Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never. With ``bigquery`` the
-    archive is there and not in ``lake``. Folders of backfills are in ``jobs_folder``, without one in the home.
+    archive is there and not in ``lake``. ``bounds`` are those of every selection. Folders of backfills are in
+    ``jobs_folder``, without one in the home.
     """
 
     home: Path
@@ -29,6 +31,7 @@ class Deployment:
     plan_seconds: int = 900
     price_usd_per_tib: float | None = None
     approval_rows: int = 0
+    bounds: SelectionBounds = UNBOUNDED
     bigquery: Connection | None = None
     jobs_folder: str | None = None
 
@@ -49,6 +52,9 @@ class Deployment:
             plan_seconds=settings.plan_seconds,
             price_usd_per_tib=settings.price_usd_per_tib,
             approval_rows=settings.approval_rows,
+            bounds=SelectionBounds(
+                settings.selection_max_rows, settings.selection_max_bytes, settings.min_free_disk_bytes
+            ),
             bigquery=Connection.of(settings.project, settings.bigquery)
             if settings.warehouse == "bigquery"
             else None,

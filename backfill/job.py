@@ -118,10 +118,16 @@ def _select_from_lake(
     with (
         folder.scratch() as spill,
         open_query(
-            snapshot, sql, query["parameters"], QueryLimits(query["memory"], spill), should_stop=should_stop
+            snapshot,
+            sql,
+            query["parameters"],
+            QueryLimits(query["memory"], spill, min_free_bytes=options.bounds.min_free_bytes),
+            should_stop=should_stop,
         ) as batches,
     ):
-        return write_selection(batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows)
+        return write_selection(
+            batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows, bounds=options.bounds
+        )
 
 
 def _read_window(bounds: Sequence[str]) -> Window:

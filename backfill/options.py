@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 Only = Literal["all", "failed", "missing"]
 
@@ -16,12 +16,29 @@ class YieldTo:
 
 
 @dataclass(frozen=True, slots=True)
+class SelectionBounds:
+    """What a deployment lets one selection come to; None is no bound.
+
+    ``max_bytes`` are those of the rows, attributes and all; ``min_free_bytes`` stay free on the disk they are
+    written to.
+    """
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    min_free_bytes: int = 0
+
+
+UNBOUNDED: Final = SelectionBounds()
+
+
+@dataclass(frozen=True, slots=True)
 class RunOptions:
     """How an attempt runs; what a specification of an earlier version does not say has the default.
 
     ``only`` and ``rows`` are a retry's: "failed" sends nothing but the dead letters again, "missing" the rows of
     the selection that ``rows`` numbers and what is left, "all" what is left and the dead letters. Above
     ``approval_rows`` rows, those that were approved or need no approval, it pauses before its first message.
+    ``max_rows`` is the request's own bound, ``bounds`` the deployment's.
     """
 
     ordering: Literal["none", "by_key"] = "none"
@@ -29,6 +46,7 @@ class RunOptions:
     yield_to: YieldTo | None = None
     max_failed: int = 0
     max_rows: int | None = None
+    bounds: SelectionBounds = UNBOUNDED
     approval_rows: int | None = None
     only: Only = "all"
     rows: tuple[int, ...] = ()
@@ -49,6 +67,7 @@ class RunOptions:
             yield_to=None if yield_to is None else YieldTo(**yield_to),
             max_failed=int(run.get("max_failed") or 0),
             max_rows=run.get("max_rows"),
+            bounds=SelectionBounds(**run.get("bounds") or {}),
             approval_rows=run.get("approval_rows"),
             only=run.get("only", "all"),
             rows=tuple(run.get("rows") or ()),

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from backfill.options import UNBOUNDED, SelectionBounds
 from backfill.reach import receives_replay
 from backfill.request import ValidRequest
-from backfill.selection import render_time
+from backfill.selection import check_selection, render_time
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.pubsub.client import SubscriptionInfo
+from model.errors import SelectionTooLargeError
 from model.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, REPLAY_TAGS, redact_tokens
 from sql.validate import ValidatedQuery
 
@@ -43,7 +45,7 @@ class Plan:
 
     ``bytes`` are those of the payloads; ``bytes_scanned`` is what reading the files of the window comes to;
     ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
-    dead letters.
+    dead letters. ``bounds`` are what a selection may come to.
     """
 
     window: dict[str, str | None]
@@ -57,6 +59,7 @@ class Plan:
     first_publish_time: str | None
     last_publish_time: str | None
     messages_without_room: int | None
+    bounds: dict[str, int | None]
     samples: list[dict[str, Any]]
     subscriptions: list[dict[str, Any]]
     warnings: list[dict[str, str]]
@@ -74,6 +77,7 @@ def make_plan(
     limits: QueryLimits,
     *,
     overlapping: Sequence[str] = (),
+    bounds: SelectionBounds = UNBOUNDED,
 ) -> Plan:
     """Run the query in a process of its own, once for its sums and once for its first rows; return the plan.
 
@@ -97,6 +101,7 @@ def make_plan(
         *text_warnings(valid.query),
         *_look_up_warnings(valid.query, look_up_bytes),
         *_row_warnings(sums),
+        *warn_of_size(sums.total["rows"], int(sums.total["bytes"]), bounds),
         *warn_of_target(target, overlapping),
     ]
     return Plan(
@@ -111,6 +116,7 @@ def make_plan(
         first_publish_time=render_time(sums.total["first"]),
         last_publish_time=render_time(sums.total["last"]),
         messages_without_room=sums.total["without_room"],
+        bounds=render_bounds(bounds),
         samples=[render_sample(row) for row in results[1]],
         subscriptions=render_subscriptions(target),
         warnings=warnings,
@@ -326,6 +332,20 @@ def _row_warnings(sums: _Sums) -> list[dict[str, str]]:
     if sums.is_cut:
         found.append(render_groups_warning())
     return found
+
+
+def render_bounds(bounds: SelectionBounds) -> dict[str, int | None]:
+    """Return what a selection may come to."""
+    return {"rows": bounds.max_rows, "bytes": bounds.max_bytes}
+
+
+def warn_of_size(rows: int, size_bytes: int, bounds: SelectionBounds) -> list[dict[str, str]]:
+    """Return the warning that a backfill of this plan would fail, the selection being too large."""
+    try:
+        check_selection(rows, size_bytes, bounds)
+    except SelectionTooLargeError as exc:
+        return [{"code": exc.code, "message": f"{exc.message} A backfill of it would fail."}]
+    return []
 
 
 def warn_of_target(target: PlanTarget, overlapping: Sequence[str]) -> list[dict[str, str]]:

@@ -159,8 +159,15 @@ class Planner:
     def _plan_lake(self, valid: ValidRequest, target: PlanTarget, overlapping: list[str]) -> Plan:
         place = self._deployment
         snapshot = read_lake_snapshot(valid, place)
-        limits = QueryLimits(place.query_memory, place.home / "run" / "spill", seconds=_QUERY_SECONDS)
-        return make_plan(valid, snapshot, target, self._processes, limits, overlapping=overlapping)
+        limits = QueryLimits(
+            place.query_memory,
+            place.home / "run" / "spill",
+            seconds=_QUERY_SECONDS,
+            min_free_bytes=place.bounds.min_free_bytes,
+        )
+        return make_plan(
+            valid, snapshot, target, self._processes, limits, overlapping=overlapping, bounds=place.bounds
+        )
 
 
 def _open_bigquery(deployment: Deployment) -> "BigQueryPlanner | None":
@@ -173,6 +180,7 @@ def _open_bigquery(deployment: Deployment) -> "BigQueryPlanner | None":
     return BigQueryPlanner(
         BigQueryPlace(deployment.bigquery, deployment.archive_table),
         memory=deployment.query_memory,
+        bounds=deployment.bounds,
         price_usd_per_tib=deployment.price_usd_per_tib,
     )
 

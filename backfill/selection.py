@@ -1,6 +1,7 @@
 """The immutable result of a backfill's query: made once, read by slices in parallel."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,9 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from backfill.options import UNBOUNDED, SelectionBounds
+from connectors.lake.query import check_room
 from jobs.files import Files, open_files
 from model import failpoint
-from model.errors import CheckpointCorruptError, QueryError, QueryStoppedError, SelectionTooLargeError
+from model.errors import (
+    CheckpointCorruptError,
+    QueryError,
+    QueryStoppedError,
+    SelectionTooLargeError,
+    StorageFullError,
+)
 
 SELECTION_SCHEMA: Final = pa.schema(
     [
@@ -65,7 +74,12 @@ class Selection:
 
 
 def write_selection(
-    batches: Iterable[pa.RecordBatch], folder: Files | Path, *, by_key: bool = False, max_rows: int | None = None
+    batches: Iterable[pa.RecordBatch],
+    folder: Files | Path,
+    *,
+    by_key: bool = False,
+    max_rows: int | None = None,
+    bounds: SelectionBounds = UNBOUNDED,
 ) -> Selection:
     """Write a query's rows to ``folder``, all or nothing, numbered from 0 in their order.
 
@@ -74,15 +88,22 @@ def write_selection(
 
     Raises:
         QueryError: a column has a type that no message has.
-        SelectionTooLargeError: there are more than ``max_rows``.
+        SelectionTooLargeError: there are more than ``max_rows``, or more than ``bounds`` allow.
+        StorageFullError: the disk would have less room left than ``bounds`` want.
         QueryStoppedError: another attempt has made the selection meanwhile; that one counts.
     """
     files = open_files(folder)
     try:
         with files.making() as made:
-            numbered = _numbered(batches, max_rows)
+            numbered = _numbered(_bounded(batches, made.path, bounds), max_rows)
             parts = _slices_by_key(numbered) if by_key else _slices(numbered)
-            selection = _write_slices(parts, made, by_key=by_key)
+            try:
+                selection = _write_slices(parts, made, by_key=by_key)
+            except (SelectionTooLargeError, StorageFullError):
+                # Another attempt would end in the same way: what is written only fills the disk.
+                if made.path is not None:
+                    shutil.rmtree(made.path, ignore_errors=True)
+                raise
             failpoint.hit("backfill.selection.written")
             made.complete(_MANIFEST, json.dumps(asdict(selection)).encode())
     except FileExistsError as exc:
@@ -192,6 +213,36 @@ class _Totals:
 def render_time(moment: datetime | None) -> str | None:
     """Return ``moment`` as RFC 3339 with microseconds and Z."""
     return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def check_selection(rows: int, size_bytes: int, bounds: SelectionBounds) -> None:
+    """Raise when a selection is larger than the deployment allows.
+
+    Raises:
+        SelectionTooLargeError: it is.
+    """
+    for found, most, what, setting in (
+        (rows, bounds.max_rows, "rows", "REFEED_SELECTION_MAX_ROWS"),
+        (size_bytes, bounds.max_bytes, "bytes", "REFEED_SELECTION_MAX_BYTES"),
+    ):
+        if most is not None and found > most:
+            raise SelectionTooLargeError(
+                f"The query selects more than the {most} {what} that a selection may have ({setting}).",
+                **{f"max_{what}": most},
+            )
+
+
+def _bounded(
+    batches: Iterable[pa.RecordBatch], disk: Path | None, bounds: SelectionBounds
+) -> Iterator[pa.RecordBatch]:
+    """Hand the batches on for as long as they, and the disk that they go to, keep to ``bounds``."""
+    rows = size = 0
+    for batch in batches:
+        rows, size = rows + batch.num_rows, size + batch.get_total_buffer_size()
+        check_selection(rows, size, bounds)
+        if disk is not None:
+            check_room(disk, bounds.min_free_bytes)
+        yield batch
 
 
 def _numbered(batches: Iterable[pa.RecordBatch], max_rows: int | None) -> Iterator[pa.RecordBatch]:

@@ -385,7 +385,7 @@ class BackfillService(BackfillReader):
         valid = self._planner.validate(request)
         planned = self._planner.quoted(request)
         rows = None if planned is None else planned.rows
-        check_rows(rows, request)
+        check_rows(rows, request, self._deployment.bounds)
         source = self._planner.source(request, valid, planned)
         ensure_topic(self._pubsub, request.topic, self._deployment)
         check_subscriptions(self._pubsub, request, self._deployment)

@@ -215,7 +215,7 @@ class QueryTooLargeError(QueryError):
 
 
 class SelectionTooLargeError(QueryError):
-    """The query selects more rows than the backfill may publish."""
+    """The query selects more than the backfill may publish."""
 
     code = "selection_too_large"
 

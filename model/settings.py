@@ -114,6 +114,9 @@ class Settings:
     max_running: int
     pause_idle_seconds: float
     approval_rows: int
+    selection_max_rows: int
+    selection_max_bytes: int
+    min_free_disk_bytes: int
     max_window_days: int
     query_tables: tuple[str, ...]
     plan_seconds: int
@@ -250,6 +253,9 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         ),
         max_running=get("REFEED_MAX_RUNNING", "4", _whole(1, 1000)),
         approval_rows=get("REFEED_APPROVAL_ROWS", "0", _whole(0, 10**12)),
+        selection_max_rows=get("REFEED_SELECTION_MAX_ROWS", str(10**8), _whole(1, 10**12)),
+        selection_max_bytes=get("REFEED_SELECTION_MAX_BYTES", str(10**12), _whole(1, 10**15 - 1)),
+        min_free_disk_bytes=get("REFEED_MIN_FREE_DISK_BYTES", str(10**9), _whole(0, 10**15 - 1)),
         pause_idle_seconds=get("REFEED_PAUSE_IDLE_SECONDS", "600", _number(0, 86400)),
         max_window_days=get("REFEED_MAX_WINDOW_DAYS", "366", _whole(1, 36600)),
         query_tables=get("REFEED_QUERY_TABLES", "", _tables),

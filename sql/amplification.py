@@ -89,14 +89,14 @@ _SINGLE: Final = frozenset({"BOOL", "INT64", "FLOAT64", "NUMERIC", "BIGNUMERIC",
 def count_items(binder: Binder, node: Expression, value: Value) -> int | None:
     """Return how many elements arrays made of ``value`` may have; None for as many as a message's arrays have.
 
-    What is made of several may have as many as all of them together; DATA_ITEMS stays what it is, for as long as the
-    message is all that it is made of.
+    What is made of several may have as many as all of them together. What is made of the message alone has no more
+    than the message.
     """
     if isinstance(value.constant, list | str | bytes):
         return len(value.constant)
     if value.items is not None or value.type.name in _SINGLE:
         return value.items
-    is_list = isinstance(node, ArrayLiteral)
+    written = len(node.items) if isinstance(node, ArrayLiteral) else None
     children = list(_children(node))
     found = [items for child in children if (items := binder.items.get(id(child))) is not None]
     if value.type.element is None and any(_is_open_array(binder.values.get(id(child))) for child in children):
@@ -104,9 +104,9 @@ def count_items(binder: Binder, node: Expression, value: Value) -> int | None:
         found.append(DATA_ITEMS)
     if AGGREGATED_ITEMS in found:
         return AGGREGATED_ITEMS
-    total = sum(items for items in found if items != DATA_ITEMS) + (len(node.items) if is_list else 0)
+    total = sum(items for items in found if items != DATA_ITEMS) + (written or 0)
     # A list that is written out is as long as it is written, whatever its elements are made of.
-    return max(total, DATA_ITEMS) if DATA_ITEMS in found and not is_list else total or None
+    return max(total, DATA_ITEMS) if DATA_ITEMS in found and written is None else total or None
 
 
 def _is_open_array(value: Value | None) -> bool:
@@ -116,7 +116,7 @@ def _is_open_array(value: Value | None) -> bool:
 def is_part(array: Value, scope: Scope) -> Item | None:
     """Return the array of this FROM of whose elements ``array`` is a part of each, None when it is of none.
 
-    All parts of all elements together are no more than the message is long. That counts for the first array made of
+    All parts of all elements together are no more than the message is long. That holds for the first array made of
     another one's elements, not for a second one beside it.
     """
     names = aliases_in(array.lake)

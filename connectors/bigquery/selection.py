@@ -59,6 +59,7 @@ class SelectedTable:
 
     table: str
     rows: int
+    bytes: int
     bytes_billed: int
     expires_at: datetime
 
@@ -158,7 +159,11 @@ class SelectionJobs:
             with our_errors(f"reading the selection of {backfill}"):
                 table = self._clients.rest().get_table(str(self.table_of(backfill)), **ONCE)
             return SelectedTable(
-                str(self.table_of(backfill)), int(table.num_rows), int(job.total_bytes_billed or 0), table.expires
+                str(self.table_of(backfill)),
+                int(table.num_rows),
+                int(table.num_bytes or 0),
+                int(job.total_bytes_billed or 0),
+                table.expires,
             )
 
         return retry_passing(call, seconds=_RETRY_SECONDS)

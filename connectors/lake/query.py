@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from connectors.lake.archive import DataFile, LakeArchive
 from connectors.lake.query_tables import LakeTables, TableSnapshot, render_view
-from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
+from model.errors import QueryError, QueryStoppedError, QueryTooLargeError, StorageFullError
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, ColumnType, Partitioning, TableRead
 from model.window import Window
 
@@ -45,6 +46,8 @@ class QueryLimits:
     temp_bytes: int = 50 * 1000 * 1000 * 1000
     # What a process of its own may take beside: the interpreter, its libraries, a batch on its way.
     overhead_bytes: int = 1000 * 1000 * 1000
+    # What stays free on the disk of ``temp_folder``.
+    min_free_bytes: int = 0
 
     @property
     def memory_bytes(self) -> int:
@@ -159,6 +162,21 @@ def open_connection(
         yield lambda sql, parameters: connection.sql(sql, params=dict(parameters)).to_arrow_reader(_BATCH_ROWS)
 
 
+def check_room(disk: Path, min_free_bytes: int) -> int:
+    """Return how many bytes may be written to the disk of ``disk`` so that ``min_free_bytes`` stay free.
+
+    Raises:
+        StorageFullError: none may.
+    """
+    free = shutil.disk_usage(disk).free
+    if free <= min_free_bytes:
+        raise StorageFullError(
+            f"The disk of {disk} has {free} bytes left, and {min_free_bytes} have to stay free "
+            "(REFEED_MIN_FREE_DISK_BYTES)."
+        )
+    return free - min_free_bytes
+
+
 def warm_up() -> None:
     """Load what the first query of a process would wait for."""
     with duckdb.connect(":memory:") as connection:
@@ -201,6 +219,7 @@ class _Watch:
 def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterator[Any]:
     paths = snapshot.paths
     limits.temp_folder.mkdir(parents=True, exist_ok=True)
+    room = check_room(limits.temp_folder, limits.min_free_bytes)
     connection = duckdb.connect(":memory:")
     try:
         for setting, value in (
@@ -208,7 +227,7 @@ def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterat
             ("threads", str(limits.threads)),
             ("memory_limit", _quote(_size(limits.memory))),
             ("temp_directory", _quote(str(limits.temp_folder))),
-            ("max_temp_directory_size", _quote(f"{limits.temp_bytes} bytes")),
+            ("max_temp_directory_size", _quote(f"{min(limits.temp_bytes, room)} bytes")),
             # Payloads of 10 MB come in batches of thousands: 32-bit offsets would overflow.
             ("arrow_large_buffer_size", "true"),
             ("autoinstall_known_extensions", "false"),

@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 import pyarrow as pa
 
 from connectors.lake import query_wire as wire
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_connection, warm_up
+from connectors.lake.query import ArchiveSnapshot, QueryLimits, check_room, open_connection, warm_up
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 
 _STOP_CHECK_SECONDS: Final = 0.1
@@ -130,6 +130,8 @@ class QueryProcesses:
         should_stop: Callable[[], bool],
     ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         deadline = time.monotonic() + limits.seconds
+        limits.temp_folder.mkdir(parents=True, exist_ok=True)
+        check_room(limits.temp_folder, limits.min_free_bytes)
         if not self._slots.acquire(timeout=limits.seconds):
             raise QueryTooLargeError(f"Other queries left this one no time within {limits.seconds:.0f} s.")
         # A process that is killed leaves what it spilled.

@@ -19,7 +19,7 @@ import pytest
 from backfill.deployment import Deployment
 from backfill.job import select
 from backfill.opening import assemble_backfills
-from backfill.options import RunOptions
+from backfill.options import RunOptions, SelectionBounds
 from backfill.request import BackfillRequest
 from backfill.selection import Selection, read_selection, read_slice
 from backfill.service import BackfillService
@@ -310,6 +310,24 @@ def test_more_rows_than_max_rows_are_not_even_read(make: Any, shared_standin: St
     folder = make(max_rows=ROWS - 1)
     shared_standin.clear_log()
     with pytest.raises(SelectionTooLargeError):
+        run(folder)
+    assert shared_standin.calls("CreateReadSession") == []
+
+
+@pytest.mark.parametrize("bounds", [SelectionBounds(max_rows=ROWS - 1), SelectionBounds(max_bytes=100)])
+def test_more_than_the_deployment_allows_is_not_even_read(
+    open_service: Any, ask: Any, deployment: Deployment, shared_standin: StandIn, bounds: SelectionBounds
+) -> None:
+    service = open_service(bounds=bounds)
+    plan = service.plan(ask(), principal=LOCAL, exact=True)
+    assert plan["rows"] == ROWS
+    assert plan["bounds"] == {"rows": bounds.max_rows, "bytes": bounds.max_bytes}
+    assert "selection_too_large" in codes(plan)
+    backfill = service.create(ask(), principal=LOCAL)
+    folder = JobFolder(deployment.home / "backfills" / backfill.id)
+    folder.write_control(Control(1, Order.RUN))
+    shared_standin.clear_log()
+    with pytest.raises(SelectionTooLargeError, match="REFEED_SELECTION_MAX"):
         run(folder)
     assert shared_standin.calls("CreateReadSession") == []
 

@@ -26,6 +26,7 @@ from model.errors import (
     QueryError,
     RowsLeftError,
     SelectionTooLargeError,
+    StorageFullError,
 )
 from model.job import JobState
 
@@ -307,6 +308,19 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
 def test_more_rows_than_max_rows_are_not_published_at_all(spark: Threads, make: Callable[..., Backfill]) -> None:
     with pytest.raises(SelectionTooLargeError):
         make(max_rows=ROWS - 1).run()
+
+    assert (spark.passes, spark.stopped) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "fault"),
+    [({"max_rows": ROWS - 1}, SelectionTooLargeError), ({"min_free_bytes": 10**15}, StorageFullError)],
+)
+def test_more_than_the_deployment_allows_is_not_published_at_all(
+    spark: Threads, make: Callable[..., Backfill], bounds: dict[str, int], fault: type[Exception]
+) -> None:
+    with pytest.raises(fault):
+        make(bounds=bounds).run()
 
     assert (spark.passes, spark.stopped) == (0, True)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from backfill.options import SelectionBounds
 from backfill.plan import Plan, PlanTarget, make_plan, price_of
 from backfill.policy import GatePolicy
 from backfill.request import BackfillRequest, validate_request
@@ -16,7 +17,7 @@ from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import SubscriptionInfo
-from model.errors import QueryError
+from model.errors import QueryError, StorageFullError
 from model.message import replay_filter
 from sql.validate import QueryRefusedError
 
@@ -249,3 +250,20 @@ def test_a_table_that_the_lake_does_not_have_is_refused_by_name(plan: Callable[.
 )
 def test_a_price_is_known_or_it_is_not(scanned: int | None, per_tib: float | None, price: float | None) -> None:
     assert price_of(scanned, per_tib) == price
+
+
+def test_a_plan_shows_the_bounds_of_a_selection_and_warns_beyond(plan: Callable[..., Plan]) -> None:
+    small = plan(RAW, bounds=SelectionBounds(max_rows=8, max_bytes=10**6))
+    assert small.bounds == {"rows": 8, "bytes": 10**6}
+    assert "selection_too_large" not in {warning["code"] for warning in small.warnings}
+    for bounds in (SelectionBounds(max_rows=7), SelectionBounds(max_bytes=20)):
+        large = plan(RAW, bounds=bounds)
+        assert large.rows == 8
+        assert "selection_too_large" in {warning["code"] for warning in large.warnings}
+
+
+def test_no_query_runs_where_the_disk_has_too_little_room(lake: Path, processes: QueryProcesses) -> None:
+    snapshot = read_snapshot(str(lake), "backup.messages", "day", window=None)
+    limits = QueryLimits("500MB", lake / "spill", min_free_bytes=10**15)
+    with pytest.raises(StorageFullError, match="REFEED_MIN_FREE_DISK_BYTES"):
+        processes.run(snapshot, [], limits)

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from backfill import selection as module
+from backfill.options import SelectionBounds
 from backfill.selection import SELECTION_SCHEMA, read_selection, read_slice, write_selection
-from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError
+from model.errors import CheckpointCorruptError, QueryError, SelectionTooLargeError, StorageFullError
 
 Rows = Callable[..., pa.RecordBatch]
 
@@ -145,3 +146,26 @@ def test_a_damaged_selection_is_named(tmp_path: Path, rows: Rows) -> None:
     (folder / "manifest.json").write_text("{")
     with pytest.raises(CheckpointCorruptError):
         read_selection(folder)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "setting"),
+    [
+        (SelectionBounds(max_rows=10), "REFEED_SELECTION_MAX_ROWS"),
+        (SelectionBounds(max_bytes=2000), "REFEED_SELECTION_MAX_BYTES"),
+    ],
+)
+def test_more_than_the_deployment_allows_leaves_no_selection(
+    tmp_path: Path, rows: Rows, bounds: SelectionBounds, setting: str
+) -> None:
+    with pytest.raises(SelectionTooLargeError, match=setting):
+        write_selection([rows(10), rows(1), rows(100)], tmp_path / "selection", bounds=bounds)
+    assert list(tmp_path.iterdir()) == []
+    assert write_selection([rows(10)], tmp_path / "selection", bounds=bounds).rows == 10
+
+
+def test_a_selection_stops_before_the_disk_has_too_little_room(tmp_path: Path, rows: Rows) -> None:
+    bounds = SelectionBounds(min_free_bytes=10**15)
+    with pytest.raises(StorageFullError, match="REFEED_MIN_FREE_DISK_BYTES"):
+        write_selection([rows(10)], tmp_path / "selection", bounds=bounds)
+    assert list(tmp_path.iterdir()) == []
