@@ -83,6 +83,8 @@ class ExpressionBinder(ConstructBinder):
 
     def bind(self, node: Expression, scope: Scope) -> Value:
         """Return what ``node`` is inside ``scope``; a fault inside gives a broken value, never an exception."""
+        if id(node) in scope.grouped:
+            return scope.grouped[id(node)]
         mark = len(scope.loose)
         try:
             value = self._dispatch(node, scope)
@@ -178,7 +180,7 @@ class ExpressionBinder(ConstructBinder):
             text = ".".join(name.text for name in node.names)[:120]
             return self.fault(node, "column_unknown", f"There is no column {text} here.")
         value = found.value
-        if found.scope.group_keys is not None and not found.scope.in_aggregate:
+        if found.scope.group_keys is not None and not (found.scope.in_aggregate or found.is_alias):
             found.scope.loose.append((node.at, value.lake))
         for name in node.names[found.taken :]:
             value = self._field(value, name)

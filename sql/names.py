@@ -92,6 +92,8 @@ class Scope:
     # Columns read outside of aggregates, for the check that they are grouped; keys are texts for the lake.
     group_keys: set[str] | None = None
     loose: list[tuple[int, str]] = field(default_factory=list)
+    # What expressions that are grouped by were found to be: a subquery has another text each time it is bound.
+    grouped: dict[int, Value] = field(default_factory=dict)
     # What a row needs equal, from ON, USING and WHERE.
     links: list[tuple[Value, Value]] = field(default_factory=list)
 
@@ -112,11 +114,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the beginning of a path means: a value, the scope it belongs to and how many names it took."""
+    """What the beginning of a path means: a value, the scope it belongs to and how many names it took.
+
+    An alias of the select list is a whole item of it, which is checked where it stands.
+    """
 
     value: Value
     scope: Scope
     taken: int
+    is_alias: bool = False
 
 
 class AmbiguousNameError(Exception):
@@ -132,7 +138,7 @@ def find_path(scope: Scope | None, names: tuple[Name, ...]) -> Found | None:
     first = names[0].key
     while scope is not None:
         if first in scope.aliases and len(names) >= 1:
-            return Found(scope.aliases[first], scope, 1)
+            return Found(scope.aliases[first], scope, 1, is_alias=True)
         item = scope.item(first)
         if item is not None:
             if len(names) == 1 or item.whole is not None:

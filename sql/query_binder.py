@@ -244,6 +244,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 value = self.bind(target, scope)
                 del scope.loose[mark:]
                 scope.group_keys.add(value.lake)
+                scope.grouped[id(target)] = value
                 if value.type.is_known and not value.type.is_groupable:
                     self.fault(key, "type_mismatch", f"Values of {value.type} can't be grouped.")
         return True

@@ -132,3 +132,24 @@ def test_a_sampled_scan_without_an_upper_end_stops_at_the_moment_of_the_plan(
     query = validate_query(text, {}, policy)
     found = lake.sql(f"SELECT message_id FROM ({render_lake_query(query).sql}) ORDER BY 1").fetchall()
     assert [row[0] for row in found] == ["m3", "m4", "m5", "m6"]
+
+
+def test_messages_are_counted_by_what_an_attribute_says(lake: duckdb.DuckDBPyConnection) -> None:
+    text = (
+        "SELECT (SELECT value FROM UNNEST(attributes) WHERE key = 'type') AS event, COUNT(*) AS n, "
+        "MAX(publish_time) AS newest FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01' "
+        "GROUP BY event ORDER BY n DESC, event"
+    )
+    query = validate_query(text, {}, Policy("backup.messages", "shop", POLICY.now, replay=False))
+    found = lake.sql(render_lake_query(query).sql).fetchall()
+    assert [row[:2] for row in found] == [("order", 3), (None, 2), ("blob", 1), ("member", 1), ("product", 1)]
+
+
+def test_what_is_not_the_alias_itself_still_has_to_be_grouped() -> None:
+    text = (
+        "SELECT (SELECT value FROM UNNEST(attributes) WHERE key = 'type') AS event, "
+        "(SELECT value FROM UNNEST(attributes) WHERE key = 'region') AS region, ANY_VALUE(data) AS data, "
+        "ANY_VALUE(attributes) AS attributes, MIN(message_id) AS message_id FROM backup.messages "
+        "WHERE _PARTITIONDATE = '2024-01-01' GROUP BY event"
+    )
+    assert codes(text) == ["not_grouped"]
