@@ -1,16 +1,21 @@
-"""What a subscription has acknowledged, on disk: an append-only log of runs that is rewritten when it grows."""
+"""What a subscription has acknowledged, on disk: an append-only log of runs that is rewritten when it grows.
+
+Of a damaged entry nothing is believed: its messages come again, and the entries behind it count.
+"""
 
 import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from local.segments import store_error, write_all
+from local.damage import keep_aside, report_damage
+from local.files import write_all
+from local.segments import store_error
 from local.seqset import Run, SeqSet
 
 # crc32 of the rest of the entry, runs, floor; then (start, end) of each run.
@@ -24,35 +29,51 @@ _COMPACT_FACTOR: Final = 4
 class AckLog:
     """The acknowledged messages of one subscription; ``acked`` is the state, the file its history.
 
-    Not thread-safe: its subscription calls it under its own lock.
+    Not thread-safe: its subscription calls it under its own lock. ``owner`` is the subscription's name in reports
+    of damage. With ``must_exist`` a missing file is damage too.
     """
 
-    def __init__(self, path: Path, first_seq: int, *, fsync: bool = False) -> None:
+    def __init__(
+        self, path: Path, first_seq: int, *, owner: str = "", must_exist: bool = False, fsync: bool = False
+    ) -> None:
         self.path = path
+        self._owner = owner
         self._fsync = fsync
         self.acked = SeqSet(first_seq)
+        if must_exist and not path.exists():
+            report_damage("acknowledgements_missing", owner, path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._size = self._read()
+        self._size = 0
+        is_whole = self._read()
         self._stored_floor = self.acked.floor
-        os.ftruncate(self._fd, self._size)
+        if not is_whole:
+            self._rewrite(self.acked)
 
-    def _read(self) -> int:
+    def _read(self) -> bool:
+        """Read all entries that are whole; return whether there is nothing else in the file."""
         raw = self.path.read_bytes()
-        position = 0
-        while position + _ENTRY.size <= len(raw):
-            crc, count, floor = _ENTRY.unpack_from(raw, position)
-            end = position + _ENTRY.size + _RUN_BYTES * count
-            if end > len(raw) or crc != zlib.crc32(raw[position + _CHECKED : end]):
-                break
-            if position == 0:
+        is_whole = True
+        for start, end in _find_entries(raw):
+            if start > self._size:
+                is_whole = False
+                self._report(raw[self._size : start])
+            _, count, floor = _ENTRY.unpack_from(raw, start)
+            if self._size == 0:
                 # The first entry of a file is a whole state; a seek may have set it below where the log began.
                 self.acked = SeqSet(floor)
             self.acked.add(self.acked.floor, floor)
-            runs = np.frombuffer(raw, dtype="<i8", count=2 * count, offset=position + _ENTRY.size)
-            for start, stop in runs.reshape(-1, 2).tolist():
-                self.acked.add(start, stop)
-            position = end
-        return position
+            runs = np.frombuffer(raw, dtype="<i8", count=2 * count, offset=start + _ENTRY.size)
+            for first, stop in runs.reshape(-1, 2).tolist():
+                self.acked.add(first, stop)
+            self._size = end
+        if self._size < len(raw):
+            is_whole = False
+            self._report(raw[self._size :])
+        return is_whole
+
+    def _report(self, damaged: bytes) -> None:
+        kept = keep_aside(self.path, damaged)
+        report_damage("acknowledgements_damaged", self._owner, self.path, offset=self._size, kept=kept)
 
     def record(self, runs: Sequence[Run]) -> None:
         """Write that ``runs`` are acknowledged, then hold them so.
@@ -116,6 +137,19 @@ class AckLog:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _find_entries(raw: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each whole entry starts and ends, whatever stands between them."""
+    position = 0
+    while position + _ENTRY.size <= len(raw):
+        crc, count, _ = _ENTRY.unpack_from(raw, position)
+        end = position + _ENTRY.size + _RUN_BYTES * count
+        if end <= len(raw) and crc == zlib.crc32(raw[position + _CHECKED : end]):
+            yield position, end
+            position = end
+        else:
+            position += 1
 
 
 def _render_entry(floor: int, runs: Sequence[Run]) -> bytes:

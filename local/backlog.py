@@ -28,11 +28,11 @@ class LogReader:
         self._log = log
         self._acks = acks
         self._filter = message_filter
-        self.cursor = acks.acked.floor
-        self._scanned = self.cursor
+        self.reset()
 
     def reset(self) -> None:
-        """Begin again at the first message that is not acknowledged."""
+        """Begin again at the first message that is not acknowledged; what is missing on disk is."""
+        self._log.fill_missing(self._acks.acked)
         self.cursor = self._scanned = self._acks.acked.floor
 
     @property
@@ -70,10 +70,12 @@ class LogReader:
         refused = 0
         give_up = time.monotonic() + SCAN_SECONDS
         while self._scanned < min(end, enough + refused) and time.monotonic() < give_up:
-            stop = min(end, self._scanned + SCAN_MESSAGES)
-            for start, run_end in self._refused_runs(self._scanned, stop):
-                self._acks.acked.add(start, run_end)
-                refused += run_end - start
+            start, stop = next(self._acks.acked.gaps(self._scanned, end), (end, end))
+            stop = min(stop, start + SCAN_MESSAGES)
+            refused += start - self._scanned
+            for run_start, run_end in self._refused_runs(start, stop):
+                self._acks.acked.add(run_start, run_end)
+                refused += run_end - run_start
             self._scanned = stop
         return min(self._scanned, end)
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from google.protobuf import json_format
 
-from local.segments import sync_folder, write_all
+from local.damage import keep_aside, report_damage
+from local.files import replace_file, sync_folder, write_all
 from model.errors import CheckpointCorruptError
 
 FILE_NAME: Final = "resources.json"
@@ -39,7 +40,6 @@ class Catalog:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         sync_folder(folder)
         self._size = self._read_changes()
-        os.ftruncate(self._fd, self._size)
 
     def _read_changes(self) -> int:
         """Bring ``content`` up to date and return where the last whole line ends; a crash may cut the next."""
@@ -62,7 +62,11 @@ class Catalog:
                 for name in change.get("deleted", ()):
                     state[kind].pop(name, None)
         self.content |= {kind: list(entries.values()) for kind, entries in state.items()}
-        return len(raw) - len(torn)
+        size = len(raw) - len(torn)
+        if torn:
+            report_damage("change_cut", "", self._path, offset=size, kept=keep_aside(self._path, torn))
+            os.ftruncate(self._fd, size)
+        return size
 
     def write(self, change: dict[str, Any], render: Callable[[], dict[str, Any]]) -> None:
         """Append ``change``: entries by kind, and the ``deleted`` names.
@@ -115,15 +119,28 @@ def read_catalog(folder: Path) -> dict[str, Any]:
     """Return what was last written, or nothing when there was no write yet.
 
     Raises:
-        CheckpointCorruptError: the file can't be read; the message says what to do.
+        CheckpointCorruptError: the file can't be read, or is missing beside others; the message names a way out.
     """
     path = folder / FILE_NAME
     if not path.exists():
-        return {"next_number": 1, "logs": [], "topics": [], "subscriptions": [], "snapshots": []}
+        if any(
+            file.stat().st_size for file in (*folder.glob("topics/*/*"), folder / CHANGES_NAME) if file.exists()
+        ):
+            # Without names and numbers every log would look like one of a deleted topic.
+            raise CheckpointCorruptError(
+                f"{path} is missing beside topics that were made with it. Restore it from a copy, "
+                f"or move {folder} away to begin empty.",
+                path=str(path),
+            )
+        return {"next_number": 1, **{kind: [] for kind in _KINDS}}
     try:
         content = json.loads(path.read_text())
-        return {key: content[key] for key in ("next_number", "logs", "topics", "subscriptions", "snapshots")}
-    except (ValueError, KeyError, TypeError) as exc:
+        # The version before wrote no checksum.
+        checksum = content.pop("checksum", None)
+        if checksum is not None and checksum.encode() != _checksum(_render(content)):
+            raise ValueError("its checksum does not fit")  # noqa: TRY301 - one way out for all that is wrong
+        return {key: content[key] for key in ("next_number", *_KINDS)}
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CheckpointCorruptError(
             f"{path} can't be read ({exc}). Restore it from a copy, or move {folder} away to begin empty.",
             path=str(path),
@@ -136,13 +153,12 @@ def write_catalog(folder: Path, content: dict[str, Any]) -> None:
     Raises:
         OSError: the disk did not take it; the file is as before.
     """
-    path = folder / FILE_NAME
-    temporary = path.with_suffix(".new")
-    with temporary.open("w") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    checksum = _checksum(_render(content)).decode()
+    replace_file(folder / FILE_NAME, _render({"checksum": checksum, **content}))
+
+
+def _render(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, indent=1).encode()
 
 
 def render_config(config: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from local.acklog import AckLog
 from local.backlog import NOTHING, SCAN_SECONDS, LogReader
+from local.damage import DamagedError
 from local.filters import Filter
 from local.segments import MessageLog
 from local.seqset import Seqs
@@ -135,7 +136,7 @@ class OrderedBacklog:
                     self._keys[key].remove(seq)
                     self._settle(key)
                 continue
-            length = int(self._log.read_lengths(np.array([seq]))[0])
+            length = self._read_length(seq)
             if taken and size + length > max_bytes:
                 break
             heapq.heappop(self._ready)
@@ -155,6 +156,13 @@ class OrderedBacklog:
             heapq.heapify(self._ready)
         order = np.argsort(np.array(taken, dtype=np.int64))
         return np.array(taken, dtype=np.int64)[order], np.array(lengths, dtype=np.int64)[order]
+
+    def _read_length(self, seq: int) -> int:
+        try:
+            return int(self._log.read_lengths(np.array([seq]))[0])
+        except DamagedError:
+            # Whoever reads the taken messages meets it again.
+            return 0
 
     def _has_less_than(self, messages: int) -> bool:
         """Whether fewer than ``messages`` can be delivered of what was read."""

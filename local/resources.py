@@ -14,6 +14,7 @@ from local import configs
 from local.acklog import AckLog
 from local.catalog import CHANGES_NAME, Catalog, parse_config, render_config
 from local.configs import DELETED_TOPIC
+from local.damage import keep_aside, report_damage
 from local.dead_letters import build_dead_letter
 from local.filters import parse_filter
 from local.segments import MessageLog, store_error
@@ -101,7 +102,7 @@ class Resources:
             self._first_ids[number] = time.time_ns() // 1000
             try:
                 with _disk():
-                    topic = Topic(config, number, self._open_log(number))
+                    topic = Topic(config, number, self._open_log(number, config.name))
                 self._write(topics=[topic])
             except StatusError:
                 self._drop_unused_logs()
@@ -176,7 +177,9 @@ class Resources:
             topic = self.topic(config.topic)
             self._check_dead_letter_topic(config)
             with _disk():
-                entry = self._open_subscription(config, topic.log_number, self._take_number(), topic.log.next_seq)
+                number, first_seq = self._take_number(), topic.log.next_seq
+                acks = AckLog(self._acks_path(number), first_seq, owner=config.name, fsync=self._fsync)
+                entry = self._open_subscription(config, topic.log_number, number, first_seq, acks)
             try:
                 self._write(subscriptions=[entry])
             except StatusError:
@@ -397,21 +400,26 @@ class Resources:
         self._next_number += 1
         return number
 
-    def _open_log(self, number: int) -> MessageLog:
+    def _open_log(self, number: int, owner: str, *, must_exist: bool = False) -> MessageLog:
         if number not in self._logs:
-            folder = self._folder / "topics" / str(number)
-            self._logs[number] = MessageLog(folder, self._first_ids[number], **self._log_options)
+            self._logs[number] = MessageLog(
+                self._folder / "topics" / str(number),
+                self._first_ids[number],
+                owner=owner,
+                must_exist=must_exist,
+                **self._log_options,
+            )
         return self._logs[number]
 
     def _acks_path(self, number: int) -> Path:
         return self._folder / "subscriptions" / f"{number}.acks"
 
-    def _open_subscription(self, config: Any, log_number: int, number: int, start_seq: int) -> SubscriptionEntry:
-        log = self._open_log(log_number)
-        acks = AckLog(self._acks_path(number), start_seq, fsync=self._fsync)
+    def _open_subscription(
+        self, config: Any, log_number: int, number: int, start_seq: int, acks: AckLog
+    ) -> SubscriptionEntry:
         working = Subscription(
             number,
-            log,
+            self._logs[log_number],
             acks,
             parse_filter(config.filter),
             _read_rules(config),
@@ -491,42 +499,57 @@ class Resources:
         by_log: dict[int, Topic] = {}
         for saved in content["topics"]:
             config = parse_config(saved["config"], configs.TopicConfig)
-            by_log[saved["log"]] = Topic(config, saved["log"], self._open_log(saved["log"]))
-            self.topics[config.name] = by_log[saved["log"]]
+            log = self._open_log(saved["log"], config.name, must_exist=True)
+            by_log[saved["log"]] = self.topics[config.name] = Topic(config, saved["log"], log)
+        acks: dict[int, AckLog] = {}
+        for saved in content["subscriptions"]:
+            name, number, first_seq = saved["config"]["name"], saved["number"], saved["start_seq"]
+            log = self._open_log(saved["log"], name, must_exist=True)
+            acks[number] = AckLog(
+                self._acks_path(number), first_seq, owner=name, must_exist=True, fsync=self._fsync
+            )
+            log.claim(max(first_seq, acks[number].acked.end))
+        for saved in content["snapshots"]:
+            config = parse_config(saved["config"], configs.SnapshotConfig)
+            state = SeqSet(saved["floor"], [(start, end) for start, end in saved["runs"]])
+            self._open_log(saved["log"], config.name, must_exist=True).claim(state.end)
+            self.snapshots[config.name] = Snapshot(config, saved["log"], state)
+        # After all claims: what is missing from a log is done for every subscription.
         for saved in content["subscriptions"]:
             config = parse_config(saved["config"], configs.SubscriptionConfig)
-            entry = self._open_subscription(config, saved["log"], saved["number"], saved["start_seq"])
+            entry = self._open_subscription(
+                config, saved["log"], saved["number"], saved["start_seq"], acks[saved["number"]]
+            )
             self.subscriptions[config.name] = entry
             if saved["log"] in by_log and not config.detached:
                 by_log[saved["log"]].subscriptions.append(entry.working)
-        for saved in content["snapshots"]:
-            config = parse_config(saved["config"], configs.SnapshotConfig)
-            self._open_log(saved["log"])
-            state = SeqSet(saved["floor"], [(start, end) for start, end in saved["runs"]])
-            self.snapshots[config.name] = Snapshot(config, saved["log"], state)
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
         """Remove the files of what a crash half created or half deleted."""
         self._first_ids = {number: first for number, first in self._first_ids.items() if number in self._logs}
         for folder in (self._folder / "topics").iterdir():
-            if folder.name.isdigit() and int(folder.name) in self._logs:
+            if not folder.name.isdigit() or int(folder.name) in self._logs:
                 continue
-            if folder.name.isdigit() and int(folder.name) >= self._next_number and _holds_messages(folder):
+            if int(folder.name) >= self._next_number and any(path.stat().st_size for path in folder.iterdir()):
                 raise CheckpointCorruptError(
                     f"{folder} holds messages of a topic that {self._folder / CHANGES_NAME} does not name: the "
                     f"end of that file is missing. Restore it from a copy, or move {folder} away.",
                     path=str(folder),
                 )
             shutil.rmtree(folder)
-        acks = {self._acks_path(entry.working.number) for entry in self.subscriptions.values()}
+        live = {entry.working.number for entry in self.subscriptions.values()}
         for path in (self._folder / "subscriptions").iterdir():
-            if path not in acks:
+            number, _, suffix = path.name.partition(".")
+            if not number.isdigit() or int(number) in live:
+                continue
+            if int(number) < self._next_number:
                 path.unlink()
-
-
-def _holds_messages(folder: Path) -> bool:
-    return any(path.stat().st_size for path in folder.glob("*.idx"))
+            elif suffix == "acks":
+                # With content it is of a subscription that was made: the catalogue has lost it.
+                raw = path.read_bytes()
+                report_damage("subscription_unknown", "", path, kept=keep_aside(path, raw) if raw else None)
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -79,6 +79,11 @@ class SeqSet:
         """Return the runs above the floor, lowest first."""
         return list(zip(self._starts, self._ends, strict=True))
 
+    @property
+    def end(self) -> int:
+        """The number behind the last one in the set."""
+        return self._ends[-1] if self._ends else self.floor
+
     def gaps(self, start: int, end: int) -> Iterator[Run]:
         """Yield the runs of [start, end) that are not in the set, lowest first."""
         start = max(start, self.floor)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import grpc
+import structlog
 
 from local.answers import answer_bytes
 from local.health import HealthServer
@@ -27,7 +28,7 @@ from local.publisher import PublisherService
 from local.resources import Resources
 from local.streaming import StreamSlots
 from local.subscriber import SubscriberService
-from model.errors import LeaseHeldError, PortTakenError, StorageFullError
+from model.errors import CheckpointCorruptError, LeaseHeldError, PortTakenError, StorageFullError
 
 DEFAULT_PORT: Final = 8085
 STATS_METHOD: Final = "/refeed.local.Stats/Get"
@@ -300,6 +301,8 @@ def main() -> None:
         "--partial-pulls", action="store_true", help="for tests: answer a Pull with fewer, or none"
     )
     arguments = parser.parse_args()
+    # Standard output has the one line that says where the server is.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         serve(
             arguments.port,
@@ -309,7 +312,7 @@ def main() -> None:
             health_port=arguments.health_port,
             partial_pulls=arguments.partial_pulls,
         )
-    except (LeaseHeldError, PortTakenError, StorageFullError) as exc:
+    except (CheckpointCorruptError, LeaseHeldError, PortTakenError, StorageFullError) as exc:
         sys.exit(exc.message)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from local.acklog import AckLog
 from local.backlog import NOTHING, Backlog
+from local.damage import DamagedError
 from local.filters import Filter
 from local.leases import LeaseBook
 from local.ordering import OrderedBacklog
@@ -101,6 +102,14 @@ class Subscription:
         Raises:
             StatusError: the log can't be read, or the subscription was detached.
         """
+        while True:
+            try:
+                return self._take(max_messages, max_bytes, deadline_seconds, stream)
+            except DamagedError as exc:
+                # Each round acknowledges some, so that this ends.
+                self._pass_over(exc.seqs)
+
+    def _take(self, max_messages: int, max_bytes: int, deadline_seconds: float | None, stream: int) -> bytes:
         attempts: list[int] = []
         with self._lock:
             if self.detached:
@@ -118,11 +127,23 @@ class Subscription:
         self.bury_doomed()
         if not len(seqs):
             return b""
-        buffer = self.log.read(seqs, lengths)
+        try:
+            buffer = self.log.read(seqs, lengths)
+        except DamagedError:
+            with self._lock:
+                self._come_back(self._leases.take_back(seqs))
+            raise
         fill_ack_ids(buffer, lengths, seqs, lease, self.number)
         return (
             add_delivery_attempts(buffer.tobytes(), lengths.tolist(), attempts) if attempts else buffer.tobytes()
         )
+
+    def _pass_over(self, damaged: Seqs) -> None:
+        """Hold messages that are damaged on disk for done; the log has reported them."""
+        with self._lock:
+            self._leases.take_back(damaged)
+            self._acks.record(read_runs(damaged))
+            self._backlog.confirm(damaged, damaged)
 
     def wait(
         self, bell: threading.Event, timeout_seconds: float, is_over: Callable[[], bool] = lambda: False

@@ -3,23 +3,26 @@
 A stored record is a piece of a PullResponse as it goes over the wire, with room for the ack id::
 
     0a LENGTH                 PullResponse.received_messages (field 1)
-      0a 20 <32 characters>   ReceivedMessage.ack_id (field 1), patched in at delivery
+      0a 20 <28 zeros> CRC    ReceivedMessage.ack_id (field 1), patched in at delivery
       12 LENGTH               ReceivedMessage.message (field 2)
         <the producer's bytes>
         1a 10 <16 digits>     PubsubMessage.message_id (field 3)
         22 LENGTH <timestamp> PubsubMessage.publish_time (field 4)
 
-so that a response is one contiguous read of the log plus one vector write of ack ids.
+so that a response is one contiguous read of the log plus one vector write of ack ids. Until then the room holds
+four bytes of checksum: crc32c of the producer's bytes, begun with that of the time field xor the message id. All
+other bytes follow from these: a record is checked by building it again, and found in a damaged log by its zeros.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from google.pubsub_v1 import types
+from google_crc32c import extend, value
 
 from local.status import StatusError
 
@@ -34,9 +37,16 @@ ModifyAckDeadlineRequest: Final[Any] = types.ModifyAckDeadlineRequest.pb()
 ACK_ID_BYTES: Final = 32
 MESSAGE_ID_DIGITS: Final = 16
 
-_ACK_FIELD: Final = b"\x0a\x20" + b"0" * ACK_ID_BYTES
+_CHECKSUM_BYTES: Final = 4
+_ROOM: Final = b"\x0a\x20" + b"0" * (ACK_ID_BYTES - _CHECKSUM_BYTES)
+# In the version before, the room held nothing.
+_NO_CHECKSUM: Final = b"0" * _CHECKSUM_BYTES
+_ACK_FIELD_BYTES: Final = 2 + ACK_ID_BYTES
+_ID_FIELD_BYTES: Final = 2 + MESSAGE_ID_DIGITS
+_32_BITS: Final = (1 << 32) - 1
 _ACK_STRIDE: Final = 2 + ACK_ID_BYTES
 _CONTINUES: Final = 0x80
+_MAX_SHIFT: Final = 70
 _HEX: Final = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2").view(np.uint16)
 _NOT_HEX: Final = 255
 _NIBBLES: Final = np.full(256, _NOT_HEX, dtype=np.uint8)
@@ -66,22 +76,35 @@ def read_varint(raw: bytes, position: int) -> tuple[int, int]:
     """Return the varint at ``position`` and where it ends.
 
     Raises:
-        IndexError: the bytes end inside it.
+        IndexError: the bytes end inside it, or it is longer than 64 bits take.
     """
     number = shift = 0
-    while True:
+    while shift < _MAX_SHIFT:
         byte = raw[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < _CONTINUES:
             return number, position
         shift += 7
+    raise IndexError
 
 
 @lru_cache(maxsize=8192)
-def _record_head(message_length: int) -> bytes:
+def _record_head(message_length: int) -> tuple[bytes, bytes]:
+    """Return what stands before and after the checksum."""
     inner = b"\x12" + encode_varint(message_length)
-    return b"\x0a" + encode_varint(len(_ACK_FIELD) + len(inner) + message_length) + _ACK_FIELD + inner
+    return b"\x0a" + encode_varint(_ACK_FIELD_BYTES + len(inner) + message_length) + _ROOM, inner
+
+
+@lru_cache(maxsize=64)
+def _time_field(publish_time_us: int) -> tuple[bytes, int]:
+    """Return PubsubMessage.publish_time and its checksum."""
+    seconds, microseconds = divmod(publish_time_us, 1_000_000)
+    timestamp = b"\x08" + encode_varint(seconds)
+    if microseconds:
+        timestamp += b"\x10" + encode_varint(microseconds * 1000)
+    field = b"\x22" + encode_varint(len(timestamp)) + timestamp
+    return field, value(field)
 
 
 def build_records(bodies: Sequence[bytes], first_id: int, publish_time_us: int) -> tuple[bytes, list[int]]:
@@ -89,19 +112,102 @@ def build_records(bodies: Sequence[bytes], first_id: int, publish_time_us: int) 
 
     ``first_id`` is the first message's id, the others follow it; ``publish_time_us`` is microseconds since 1970.
     """
-    seconds, microseconds = divmod(publish_time_us, 1_000_000)
-    timestamp = b"\x08" + encode_varint(seconds)
-    if microseconds:
-        timestamp += b"\x10" + encode_varint(microseconds * 1000)
-    tail = b"\x22" + encode_varint(len(timestamp)) + timestamp
-    spliced = 2 + MESSAGE_ID_DIGITS + len(tail)
+    tail, seed = _time_field(publish_time_us)
+    spliced = _ID_FIELD_BYTES + len(tail)
     pieces: list[bytes] = []
     lengths: list[int] = []
     for number, body in enumerate(bodies, first_id):
-        head = _record_head(len(body) + spliced)
-        pieces += (head, body, b"\x1a\x10%d" % number, tail)
-        lengths.append(len(head) + len(body) + spliced)
+        head, inner = _record_head(len(body) + spliced)
+        checksum = extend((seed ^ number) & _32_BITS, body).to_bytes(_CHECKSUM_BYTES, "little")
+        pieces += (head, checksum, inner, body, b"\x1a\x10%d" % number, tail)
+        lengths.append(len(head) + _CHECKSUM_BYTES + len(inner) + len(body) + spliced)
     return b"".join(pieces), lengths
+
+
+def is_whole(record: bytes, message_id: int, publish_time_us: int) -> bool:
+    """Whether ``record`` is, byte for byte, as ``build_records`` made it."""
+    tail, _ = _time_field(publish_time_us)
+    try:
+        body = read_message(record)[: -_ID_FIELD_BYTES - len(tail)]
+    except IndexError:
+        return False
+    return build_records([body], message_id, publish_time_us)[0] == record
+
+
+class Record(NamedTuple):
+    """A whole record and its place; ``is_checked`` is false for one of the version before, without a checksum."""
+
+    start: int
+    end: int
+    message_id: int
+    publish_time: int
+    is_checked: bool
+
+
+def find_records(raw: bytes, position: int = 0) -> Iterator[Record]:
+    """Yield the whole records in ``raw`` from ``position`` on, whatever stands between them."""
+    while (room := raw.find(_ROOM, position)) >= 0:
+        try:
+            record = _read_record(raw, room, position)
+        except (IndexError, ValueError):
+            record = None
+        if record is not None:
+            yield record
+        position = room + 1 if record is None else record.end
+
+
+def _read_record(raw: bytes, room: int, first: int) -> Record | None:
+    for start in range(room - 2, max(first, room - 5) - 1, -1):
+        if raw[start] == 0x0A and read_varint(raw, start + 1)[1] == room:  # noqa: PLR2004 - field 1
+            break
+    else:
+        return None
+    end = room + read_varint(raw, start + 1)[0]
+    tail = _time_field_start(raw, end)
+    publish_time = _read_time(raw[tail + 2 : end])
+    message_id = int(raw[tail - MESSAGE_ID_DIGITS : tail])
+    record = raw[start:end]
+    if is_whole(record, message_id, publish_time):
+        return Record(start, end, message_id, publish_time, is_checked=True)
+    at = room - start + len(_ROOM)
+    if record[at : at + _CHECKSUM_BYTES] == _NO_CHECKSUM:
+        checked = add_checksums(record, [len(record)], message_id, publish_time)
+        if checked[:at] + _NO_CHECKSUM + checked[at + _CHECKSUM_BYTES :] == record:
+            return Record(start, end, message_id, publish_time, is_checked=False)
+    return None
+
+
+def _time_field_start(raw: bytes, end: int) -> int:
+    """Return where the publish_time field that ends at ``end`` begins: a time takes 2 to 12 bytes."""
+    for length in range(2, 13):
+        if raw[end - length - 2] == 0x22 and raw[end - length - 1] == length:  # noqa: PLR2004 - field 4
+            return end - length - 2
+    raise IndexError
+
+
+def _read_time(timestamp: bytes) -> int:
+    seconds, position = read_varint(timestamp, 1)
+    nanoseconds = read_varint(timestamp, position + 1)[0] if position < len(timestamp) else 0
+    return seconds * 1_000_000 + nanoseconds // 1000
+
+
+def add_checksums(records: bytes, lengths: Sequence[int], first_id: int, publish_time_us: int) -> bytes:
+    """Return records of the version before with their checksums."""
+    tail, _ = _time_field(publish_time_us)
+    bodies: list[bytes] = []
+    start = 0
+    for length in lengths:
+        bodies.append(read_message(records[start : start + length])[: -_ID_FIELD_BYTES - len(tail)])
+        start += length
+    return build_records(bodies, first_id, publish_time_us)[0]
+
+
+def remove_checksums(records: bytes, lengths: Seqs) -> bytes:
+    """Return records as the version before wrote them."""
+    buffer = np.frombuffer(records, dtype=np.uint8).copy()
+    positions = np.cumsum(lengths) - lengths + _head_lengths(lengths) + len(_ROOM)
+    buffer[positions[:, None] + np.arange(_CHECKSUM_BYTES)] = _NO_CHECKSUM[0]
+    return buffer.tobytes()
 
 
 def build_publish_response(first_id: int, count: int) -> bytes:
@@ -142,7 +248,7 @@ def add_delivery_attempts(records: bytes, lengths: Sequence[int], attempts: Sequ
 def read_message(record: bytes) -> bytes:
     """Return the PubsubMessage bytes inside a stored record."""
     _, position = read_varint(record, 1)
-    _, position = read_varint(record, position + len(_ACK_FIELD) + 1)
+    _, position = read_varint(record, position + _ACK_FIELD_BYTES + 1)
     return record[position:]
 
 

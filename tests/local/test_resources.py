@@ -233,3 +233,37 @@ def test_an_unreadable_resources_file_says_which_and_what_to_do(resources: Resou
     (tmp_path / "resources.json").write_text("{half")
     with pytest.raises(CheckpointCorruptError, match=r"resources\.json can't be read"):
         Resources(tmp_path)
+
+
+def test_a_missing_resources_file_beside_topics_removes_nothing(resources: Resources, tmp_path: Path) -> None:
+    publish(resources, b"a")
+    resources.close()
+    kept = (tmp_path / "resources.json").read_bytes()
+    (tmp_path / "resources.json").unlink()
+    with pytest.raises(CheckpointCorruptError, match=r"resources\.json is missing beside topics"):
+        Resources(tmp_path)
+    (tmp_path / "resources.changes").unlink()
+    with pytest.raises(CheckpointCorruptError, match=r"resources\.json is missing beside topics"):
+        Resources(tmp_path)
+    assert list(tmp_path.glob("topics/*/*.log"))
+    assert b"checksum" in kept
+
+
+def test_a_changed_letter_of_the_resources_file_is_no_other_topic(
+    resources: Resources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_MIN_REWRITE_BYTES", 0)
+    resources._catalog._whole_bytes = 0
+    resources.update_topic(topic(labels={"x": "y"}), ["labels"])
+    resources.close()
+    path = tmp_path / "resources.json"
+    path.write_bytes(path.read_bytes().replace(b"topics/orders", b"topics/0rders", 1))
+    with pytest.raises(CheckpointCorruptError, match="checksum"):
+        Resources(tmp_path)
+
+
+def test_a_resources_file_without_a_checksum_is_of_the_version_before(tmp_path: Path) -> None:
+    (tmp_path / "resources.json").write_text(
+        '{"next_number": 7, "logs": [], "topics": [], "subscriptions": [], "snapshots": []}'
+    )
+    assert Resources(tmp_path)._next_number == 7

@@ -12,9 +12,11 @@ import pytest
 from google.pubsub_v1 import types
 
 from local import segments
-from local.segments import MAX_LOADED_SEGMENTS, MessageLog
+from local.damage import DamagedError
+from local.segments import JUMP, MAX_LOADED_SEGMENTS, MessageLog
+from local.seqset import SeqSet
 from local.status import StatusError
-from local.wire import read_message
+from local.wire import build_records, read_message
 
 PubsubMessage = types.PubsubMessage.pb()
 FIRST_ID = 10**15
@@ -66,23 +68,26 @@ def test_a_torn_tail_is_cut_off_and_the_rest_is_kept(tmp_path: Path, cut_log: in
         (path,) = tmp_path.glob(f"*.{suffix}")
         os.truncate(path, path.stat().st_size - cut)
     again = MessageLog(tmp_path, FIRST_ID)
-    whole = not cut_log and not cut_idx
-    assert again.next_seq == (3 if whole else 2)
-    assert again.append([body("new")]) == again.next_seq - 1
-    assert read(again, *range(again.next_seq)) == ["kept one", "kept two", *(["torn"] if whole else []), "new"]
+    texts = ["kept one", "kept two", *([] if cut_log else ["torn"])]
+    assert read(again, *range(len(texts))) == texts
+    assert again.next_seq == (3 if not cut_log and not cut_idx else JUMP)
+    new = again.append([body("new")])
+    assert read(again, *range(len(texts)), new) == [*texts, "new"]
 
 
-def test_records_without_their_index_entry_were_never_published(tmp_path: Path) -> None:
+def test_whole_records_without_an_index_entry_are_kept_and_half_a_record_is_set_aside(tmp_path: Path) -> None:
     MessageLog(tmp_path, FIRST_ID).append([body("kept")])
     (path,) = tmp_path.glob("*.log")
+    whole, _ = build_records([body("kept too")], FIRST_ID + 1, 10**15)
     with path.open("ab") as file:
-        file.write(b"half a request")
+        file.write(whole + b"half a request")
     again = MessageLog(tmp_path, FIRST_ID)
-    again.append([body("next")])
-    assert read(again, 0, 1) == ["kept", "next"]
+    assert again.append([body("next")]) == JUMP
+    assert read(again, 0, 1, JUMP) == ["kept", "kept too", "next"]
+    assert path.with_name(path.name + ".damaged-1").read_bytes() == b"half a request"
 
 
-def test_a_record_that_does_not_fit_its_checksum_ends_the_log(tmp_path: Path) -> None:
+def test_a_record_that_does_not_fit_its_checksum_is_missing_and_the_next_ones_are_not(tmp_path: Path) -> None:
     log = MessageLog(tmp_path, FIRST_ID)
     for text in ("one", "two", "three"):
         log.append([body(text)])
@@ -90,10 +95,26 @@ def test_a_record_that_does_not_fit_its_checksum_ends_the_log(tmp_path: Path) ->
     raw = bytearray(path.read_bytes())
     raw[raw.index(b"two")] ^= 1
     path.write_bytes(raw)
+    for _ in range(2):
+        again = MessageLog(tmp_path, FIRST_ID)
+        assert read(again, 0, 2) == ["one", "three"]
+        with pytest.raises(DamagedError) as caught:
+            read(again, 0, 1, 2)
+        assert caught.value.seqs.tolist() == [1]
+    acked = SeqSet(0)
+    again.fill_missing(acked)
+    assert acked.runs() == [(1, 2), (3, JUMP)]
+
+
+def test_a_closed_segment_that_is_last_has_lost_the_next_one(tmp_path: Path) -> None:
+    log = MessageLog(tmp_path, FIRST_ID, segment_bytes=1)
+    log.append([body("a")])
+    log.append([body("b")])
+    for path in tmp_path.glob("*1.*"):
+        path.unlink()
     again = MessageLog(tmp_path, FIRST_ID)
-    assert again.next_seq == 1
-    again.append([body("instead")])
-    assert read(MessageLog(tmp_path, FIRST_ID), 0, 1) == ["one", "instead"]
+    assert again.append([body("new")]) == JUMP
+    assert read(again, 0, JUMP) == ["a", "new"]
 
 
 def test_a_full_disk_stores_nothing_and_the_next_publish_works(

@@ -166,3 +166,13 @@ def test_the_module_says_what_it_takes() -> None:
         [sys.executable, "-m", "local.server", "--help"], capture_output=True, text=True, timeout=60, check=True
     )
     assert "--data-dir" in done.stdout
+
+
+def test_a_folder_without_its_catalogue_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "topics" / "1").mkdir(parents=True)
+    (tmp_path / "topics" / "1" / f"{0:020d}.log").write_bytes(b"messages")
+    command = [sys.executable, "-m", "local.server", "--port", "0", "--data-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{tmp_path}/resources.json is missing")
+    assert done.stderr.count("\n") == 1
