@@ -3,6 +3,7 @@
 All drain a backlog of 1 KB messages with 4 attributes from a local server of their own, turn about. The limit is a
 plain loop in one process a core: raw Pull, Arrow, the same commit, no Spark. The script is a callback of Google's
 client with rows in batches into the same table. Beam reads with attributes and writes Parquet on its local runner.
+The stream also drains a server whose Pulls bring a part of what waits, or nothing.
 Timed is from the first commit on (Beam: from the first message that it took), so that nobody's start counts.
 Then latency: seconds from publish to commit at three steady rates.
 """
@@ -11,7 +12,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.beam import BeamMissingError, find_python
-from bench.comparison import Goal, Run, alternate, steady_run, summarise, watch
+from bench.comparison import Goal, Run, alternate, ratio, steady_run, summarise, watch
 from bench.yard import (
     SUBSCRIPTION,
     attach,
@@ -45,6 +46,8 @@ MESSAGES = 1_200_000
 SCRIPT_MESSAGES = 200_000
 BEAM_MESSAGES = 10_000
 BEAM_ROUNDS = 3
+# Of the speed with whole Pulls, when Pulls bring a part of what waits, or nothing.
+PARTIAL_RATIO = 0.8
 RATIOS = {"limit": 0.7, "script": 7.0, "beam": 50.0}
 CPU_US = 9.0
 LATENCY_RATES = (100, 1_000, 8_000)
@@ -62,6 +65,7 @@ def run_drain(messages: int, rounds: int) -> dict[str, Any]:
     contenders: dict[str, Callable[[], Run]] = {
         "limit": lambda: measure_commits(messages, start_limit),
         "refeed": lambda: measure_commits(messages, start_backup),
+        "partial": lambda: measure_commits(messages, start_backup, server_options=("--partial-pulls",)),
         "script": lambda: measure_commits(min(messages, SCRIPT_MESSAGES), start_script),
     }
     turns = dict.fromkeys(contenders, rounds)
@@ -74,8 +78,11 @@ def run_drain(messages: int, rounds: int) -> dict[str, Any]:
     else:
         contenders["beam"] = lambda: measure_beam(BEAM_MESSAGES, python)
         turns["beam"] = min(rounds, BEAM_ROUNDS)
-    result = summarise("backup", alternate(contenders, turns), ratios=RATIOS, cpu_us=CPU_US)
-    sizes = {"refeed": messages, "script": SCRIPT_MESSAGES, "beam": BEAM_MESSAGES}
+    runs = alternate(contenders, turns)
+    result = summarise("backup", runs, ratios=RATIOS, cpu_us=CPU_US)
+    in_part = ratio({"refeed": runs["partial"], "whole": runs["refeed"]}, "whole")
+    result["goals"].append(Goal("Pulls in part / whole Pulls", PARTIAL_RATIO).judge(in_part))
+    sizes = {"refeed": messages, "partial": messages, "script": SCRIPT_MESSAGES, "beam": BEAM_MESSAGES}
     return result | {"messages": sizes, "beam_skipped": skipped}
 
 
@@ -99,12 +106,16 @@ def start_script(folder: Path, children: Children, environment: dict[str, str]) 
 
 
 def measure_commits(
-    messages: int, start: Callable[[Path, Children, dict[str, str]], Child | list[Child]], **published: Any
+    messages: int,
+    start: Callable[[Path, Children, dict[str, str]], Child | list[Child]],
+    *,
+    server_options: Sequence[str] = (),
+    **published: Any,
 ) -> Run:
     """Drain a backlog into the archive with what ``start`` starts, and watch the archive grow."""
     with tempfile.TemporaryDirectory() as name, Children() as children:
         folder = Path(name)
-        settings, environment, _ = start_server(folder, children)
+        settings, environment, _ = start_server(folder, children, *server_options)
         attach(settings)
         publish(settings, messages, **published)
         started = start(folder, children, environment)

@@ -33,7 +33,7 @@ _BACKUP = (
 _LINE_BYTES = 64
 
 
-def start_server(folder: Path, children: Children) -> tuple[Settings, dict[str, str], Child]:
+def start_server(folder: Path, children: Children, *options: str) -> tuple[Settings, dict[str, str], Child]:
     """Start a Pub/Sub server on an empty folder; return settings and environment that lead to it, and itself."""
     port = free_port()
     environment = {
@@ -44,7 +44,10 @@ def start_server(folder: Path, children: Children) -> tuple[Settings, dict[str, 
     server = children.start(
         Child(
             "pubsub",
-            [sys.executable, "-m", "local.server", "--port", str(port), "--data-dir", str(folder / "pubsub")],
+            [
+                *(sys.executable, "-m", "local.server", "--port", str(port)),
+                *("--data-dir", str(folder / "pubsub"), *options),
+            ],
             environment=environment,
             log=folder / "pubsub.log",
         )

@@ -40,6 +40,11 @@ _SHORT_PULL_SECONDS: Final = 3.0
 _PULLS_PER_SECOND: Final = 200
 _SUBSCRIPTIONS_PER_SECOND: Final = 100
 _LONGEST_STRETCH_SECONDS: Final = 5.0
+# "The Pub/Sub system may return fewer than the number specified" (PullRequest.max_messages), or none, while more
+# wait. So there is a backlog while answers come at once and bring a tenth of a full one on average.
+_QUICK_SECONDS: Final = 0.2
+_BACKLOG_FULLNESS: Final = 0.1
+_AVERAGED_PULLS: Final = 4
 # Pub/Sub ends a response of large messages near 10 MB.
 _FULL_RESPONSE_BYTES: Final = 8 * 1000 * 1000
 
@@ -69,16 +74,16 @@ class PullTarget:
 
 @dataclass(frozen=True, slots=True)
 class PulledBatch:
-    """What one Pull brought: one row a message, in :data:`PULLED_SCHEMA`; full is as much as a Pull may bring."""
+    """The messages of one Pull, a row each, in :data:`PULLED_SCHEMA`, and whether more are likely to wait."""
 
     target: PullTarget
     rows: pa.RecordBatch
-    is_full: bool = False
+    is_backlog: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One subscription's Pulls in flight, and how many there may be."""
+    """One subscription's Pulls in flight, how many there may be, and what the last ones brought at once."""
 
     target: PullTarget
     request: bytes
@@ -87,15 +92,33 @@ class _Lane:
     in_flight: int = 0
     ask_at: float = 0.0
     failures: int = 0
+    # From 0 to 1, an average of the last Pulls.
+    fullness: float = 0.0
+
+    def note(self, fullness: float, *, is_quick: bool) -> bool:
+        """Count how full a Pull came back, set how many may be in flight, and return whether a backlog waits.
+
+        One Pull is enough for an idle subscription, two for one that answers at once, four for a backlog.
+        """
+        if is_quick and fullness < 1:
+            self.fullness += (fullness - self.fullness) / _AVERAGED_PULLS
+        else:
+            # A full one has more behind it; one that waited brought all that there is.
+            self.fullness = fullness
+        if self.fullness >= _BACKLOG_FULLNESS:
+            self.allowed = min(self.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION)
+            return True
+        self.allowed = 2 if is_quick and fullness else 1
+        return False
 
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
     """When a batch ends: nothing for ``idle_seconds``, else ``linger_seconds`` after the first message.
 
-    While every subscription's Pulls come back full there is a backlog, and the batch goes on until
-    ``backlog_seconds``: a larger batch costs less a message. So does one of many subscriptions, which lasts a
-    second for each hundred, up to five. ``max_bytes`` ends it in any case, give or take the Pulls in flight.
+    While the last Pull's subscription has a backlog, the batch goes on until ``backlog_seconds``: a larger batch
+    costs less a message. So does one of many subscriptions, which lasts a second for each hundred, up to five.
+    ``max_bytes`` ends it in any case, give or take the Pulls in flight.
     """
 
     idle_seconds: float
@@ -118,7 +141,8 @@ class Puller:
         self._connect = connect
         self._calls: list[Any] = []
         self._lanes: dict[PullTarget, _Lane] = {}
-        self._answers: queue.SimpleQueue[tuple[_Lane, Any]] = queue.SimpleQueue()
+        # Lane, Pull, and how long it took.
+        self._answers: queue.SimpleQueue[tuple[_Lane, Any, float]] = queue.SimpleQueue()
         self._flying: set[Any] = set()
         self._lock = threading.Lock()
         self._rest_timer: threading.Timer | None = None
@@ -164,20 +188,20 @@ class Puller:
                 future = lane.call.future(lane.request, timeout=seconds)
                 lane.in_flight += 1
                 self._flying.add(future)
-                future.add_done_callback(partial(self._answer, lane))
+                future.add_done_callback(partial(self._answer, lane, now))
         return soonest - now
 
-    def _answer(self, lane: _Lane, future: Any) -> None:
-        self._answers.put((lane, future))
+    def _answer(self, lane: _Lane, asked_at: float, future: Any) -> None:
+        self._answers.put((lane, future, time.monotonic() - asked_at))
 
-    def _receive(self, wait_seconds: float) -> tuple[_Lane, Any] | None:
+    def _receive(self, wait_seconds: float) -> tuple[_Lane, Any, float] | None:
         try:
-            lane, future = self._answers.get(timeout=wait_seconds)
+            lane, future, seconds = self._answers.get(timeout=wait_seconds)
         except queue.Empty:
             return None
         self._flying.discard(future)
         lane.in_flight -= 1
-        return lane, future
+        return lane, future, seconds
 
     def _rest(self) -> None:
         """Wait for the next batch, but not for long."""
@@ -199,7 +223,7 @@ class Puller:
             future.cancel()
         held: dict[PullTarget, list[pa.Array]] = defaultdict(list)
         while self._flying and (answer := self._receive(_CANCEL_SECONDS)) is not None:
-            lane, future = answer
+            lane, future, _ = answer
             if not future.cancelled() and future.exception() is None and (response := future.result()):
                 held[lane.target].append(decode_pull_response(response).column("ack_id"))
         self._flying.clear()
@@ -233,16 +257,18 @@ class BatchPull:
         backlog_seconds = max(limits.backlog_seconds, stretch_seconds)
         ends_at = time.monotonic() + limits.idle_seconds
         first_at: float | None = None
+        backlog_until = 0.0
         while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
             wait_seconds = self._puller._send_more(self._waiting)  # noqa: SLF001 - one thing with two lifetimes
             answer = self._puller._receive(wait_seconds)  # noqa: SLF001
             batch = None if answer is None else self._take(*answer)
-            # A backlog is over when nothing comes at once any more.
-            is_backlog = batch is not None and batch.is_full
             if batch is not None:
                 first_at = first_at or time.monotonic()
                 yield batch
+                # A backlog is over when nothing comes at once any more.
+                backlog_until = time.monotonic() + _QUICK_SECONDS if batch.is_backlog else 0.0
             if first_at is not None:
+                is_backlog = time.monotonic() < backlog_until
                 ends_at = first_at + (backlog_seconds if is_backlog else linger_seconds)
             self.extend_leases()
         if is_stopping():
@@ -267,7 +293,7 @@ class BatchPull:
                 # The leases may run out; then the messages come twice and are told apart by their ids.
                 self.faults[path.rpartition("/")[2]] = error
 
-    def _take(self, lane: _Lane, future: Any) -> PulledBatch | None:
+    def _take(self, lane: _Lane, future: Any, seconds: float) -> PulledBatch | None:
         # What a batch before this one was still waiting for may come now: it is taken, and not asked for again.
         if lane in self._lanes:
             self._waiting.append(lane)
@@ -284,20 +310,20 @@ class BatchPull:
                 )
             return None
         lane.failures = 0
+        is_quick = seconds < _QUICK_SECONDS
         if not response:
+            lane.note(0.0, is_quick=is_quick)
             return None
         rows = decode_pull_response(response)
         self.received_bytes += len(response)
-        batch = PulledBatch(lane.target, rows, is_full=_is_full(rows))
-        if batch.is_full:
-            lane.allowed = min(lane.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION)
-        else:
-            lane.allowed = 1
+        is_backlog = lane.note(_fullness(rows), is_quick=is_quick)
+        batch = PulledBatch(lane.target, rows, is_backlog=is_backlog)
+        if not is_backlog:
             lane.ask_at = time.monotonic() + len(self._lanes) / _PULLS_PER_SECOND
-        seconds = lane.target.ack_deadline_seconds
+        deadline_seconds = lane.target.ack_deadline_seconds
         if not self._ack_ids:
-            self._extended_at, self._shortest_seconds = time.monotonic(), seconds
-        self._shortest_seconds = min(self._shortest_seconds, seconds)
+            self._extended_at, self._shortest_seconds = time.monotonic(), deadline_seconds
+        self._shortest_seconds = min(self._shortest_seconds, deadline_seconds)
         self._ack_ids[lane.target].append(rows.column("ack_id"))
         return batch
 
@@ -322,9 +348,9 @@ def decode_pull_response(response: bytes) -> pa.RecordBatch:
     )
 
 
-def _is_full(rows: pa.RecordBatch) -> bool:
-    """Say whether a Pull brought as much as one may, so that more is likely to wait."""
-    return bool(rows.num_rows >= MAX_PULL_MESSAGES or rows.nbytes >= _FULL_RESPONSE_BYTES)
+def _fullness(rows: pa.RecordBatch) -> float:
+    """Return how near a Pull came to what one may bring: 1 for as much, so that more is likely to wait."""
+    return float(min(1.0, max(rows.num_rows / MAX_PULL_MESSAGES, rows.nbytes / _FULL_RESPONSE_BYTES)))
 
 
 def _pull_request(path: str) -> bytes:

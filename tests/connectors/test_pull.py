@@ -11,8 +11,10 @@ from google.pubsub_v1 import types
 from connectors.pubsub import pull as pull_module
 from connectors.pubsub.acks import acknowledge, extend_leases
 from connectors.pubsub.channel import open_channel
+from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA, BatchPull, Puller, PullLimits, PullTarget
+from local.server import PubSubServer
 from model.errors import SubscriptionNotFoundError
 from model.message import Message
 
@@ -76,6 +78,49 @@ def test_a_backlog_goes_on_past_the_linger_time_and_ends_at_the_size(pubsub, tar
     _, bounded = pull(pubsub, target, limits=PullLimits(2, 5, 5, 2_000_000))
     # The Pulls in flight when the size is reached are taken too.
     assert 1_000 < bounded.num_rows < 10_000
+
+
+def test_a_backlog_is_a_backlog_when_pulls_bring_only_a_part_or_nothing(tmp_path, monkeypatch):
+    limits = PullLimits(idle_seconds=5, linger_seconds=0.0, backlog_seconds=20, max_bytes=10_000_000)
+    monkeypatch.setattr(pull_module, "_QUICK_SECONDS", 2.0)
+    with PubSubServer(tmp_path, partial_pulls=True) as server, PubSub("shop", server.emulator_host) as pubsub:
+        pubsub.create_topic("orders")
+        pubsub.create_subscription("held", "orders", ack_deadline_seconds=60)
+        target = PullTarget(pubsub.subscription_path("held"), "held", "orders", 60)
+        for _ in range(40):
+            publish(pubsub, *[Message(b"x" * 1000)] * 1000)
+        puller = Puller(lambda: pubsub.channel)
+        batch = puller.start_batch([target])
+        in_flight: list[int] = []
+        sizes: list[int] = []
+        for part in batch.pull(limits, lambda: False):
+            in_flight.append(len(puller._flying))
+            sizes.append(part.rows.num_rows)
+        puller.give_back()
+    # Not one of them is full, and the batch goes on to its size all the same.
+    assert max(sizes) <= 1000
+    assert sum(sizes) * 1000 > 9_000_000
+    assert max(in_flight) >= 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "allowed", "is_backlog"),
+    [
+        ([(1.0, 0.0)], 2, True),
+        ([(1.0, 0.0)] * 5, 4, True),
+        ([(1.0, 9.0)], 2, True),
+        ([(0.4, 0.0), (0.7, 0.0), (0.0, 0.0), (0.3, 0.0), (0.05, 0.0), (0.6, 0.0)], 4, True),
+        ([(0.005, 0.0)] * 9, 2, False),
+        ([(1.0, 0.0)] * 5 + [(0.003, 9.0)], 1, False),
+        ([(1.0, 0.0)] * 5 + [(0.0, 9.0)], 1, False),
+        ([(0.0, 0.0)] * 9, 1, False),
+    ],
+)
+def test_pulls_in_flight_follow_how_full_the_last_ones_came_back_at_once(answers, allowed, is_backlog):
+    lane = pull_module._Lane(PullTarget("s", "s", "t", 10), b"", None)
+    for fullness, seconds in answers:
+        last = lane.note(fullness, is_quick=seconds < 0.2)
+    assert (lane.allowed, last) == (allowed, is_backlog)
 
 
 def test_many_subscriptions_are_pulled_side_by_side(pubsub):
