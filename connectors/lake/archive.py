@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-from connectors.lake.files import FILE_SCHEMA, PARTITION_COLUMNS, ArchiveWriter, WrittenFile
+from connectors.lake.files import FILE_SCHEMA, PARTITION_COLUMNS, WrittenFile
 from connectors.lake.tables import CONFIGURATION, DataFile, LakeTable, our_errors
 from model.archive import Attempt, Change
 from model.errors import WarehouseError
@@ -30,25 +30,23 @@ class LakeArchive(LakeTable):
         """
         partition = PARTITION_COLUMNS[self.partitioning]
         with our_errors("creating the archive"):
-            DeltaTable.create(
-                self.uri,
-                schema=Schema.from_arrow(FILE_SCHEMA.append(partition)),
-                mode="ignore",
-                partition_by=[partition.name],
-                name="messages",
-                description="Every raw Pub/Sub message, untouched.",
-                configuration=CONFIGURATION,
-            )
+            if not self.exists():
+                DeltaTable.create(
+                    self.uri,
+                    schema=Schema.from_arrow(FILE_SCHEMA.append(partition)),
+                    mode="ignore",
+                    partition_by=[partition.name],
+                    name="messages",
+                    description="Every raw Pub/Sub message, untouched.",
+                    configuration=CONFIGURATION,
+                )
+            self._log.sync(self._table())
         found = self._table().metadata().partition_columns
         if found != [partition.name]:
             raise WarehouseError(
                 f"The archive {self.uri} is partitioned by {found}, not by {partition.name}: "
                 "set REFEED_ARCHIVE_PARTITIONING to what it is."
             )
-
-    def writer(self) -> ArchiveWriter:
-        """Return what writes the files that :meth:`commit` takes."""
-        return ArchiveWriter(self.writer_uri(), self.partitioning)
 
     def differences(self) -> list[Change]:
         """Return what :meth:`create` would do, and what it can't: change the partitioning."""

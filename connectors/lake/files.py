@@ -1,5 +1,6 @@
 """Parquet files of the archive: written before they are committed, described for the commit."""
 
+import itertools
 import json
 import os
 import time
@@ -37,6 +38,9 @@ PARTITION_COLUMNS: Final[Mapping[Partitioning, pa.Field]] = {
 _DICTIONARY_COLUMNS: Final = ["topic", "subscription", "ordering_key", "attributes.list.element.key"]
 _STATISTICS_COLUMNS: Final = ["topic", "publish_time", "ingest_time", "message_id"]
 _ROW_GROUP_MESSAGES: Final = 65_536
+_ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+# A message may have 10 MB: files are read few rows at a time.
+_READ_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,38 @@ class ArchiveWriter:
         batches = [_archive_batch(topic, subscription, rows, now) for topic, subscription, rows in ordered]
         return self._write(pa.Table.from_batches(batches, schema=FILE_SCHEMA), now)
 
+    def read_schema(self, name: str) -> pa.Schema:
+        """Return the schema in which :meth:`read_batches` yields the rows of a file of the table."""
+        filesystem, folder = self._filesystem()
+        with _our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+            return self._schema_of(file)
+
+    def read_batches(self, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files of the table, the files in the order given, with little of them in memory.
+
+        Raises:
+            WarehouseError: a file can't be read.
+        """
+        filesystem, folder = self._filesystem()
+        for name in names:
+            with _our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+                schema = self._schema_of(file)
+                for batch in file.iter_batches(_READ_ROWS):
+                    yield batch.cast(schema)
+
+    def write_batches(
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, partition: datetime
+    ) -> WrittenFile | None:
+        """Write rows of the table again as one durable file of their partition; None where there are none.
+
+        Raises:
+            StorageFullError: there is no room; nothing is left behind.
+            WarehouseError: the file can't be written.
+        """
+        groups = _row_groups(batches)
+        first = next(groups, None)
+        return None if first is None else self._write_groups(itertools.chain([first], groups), schema, partition)
+
     def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
         """Write ``file`` again without the rows where ``is_unwanted`` holds; None when none are left."""
         filesystem, folder = self._filesystem()
@@ -140,22 +176,35 @@ class ArchiveWriter:
             if filesystem.get_file_info(f"{folder}/{file.path}").type is pafs.FileType.File:
                 filesystem.delete_file(f"{folder}/{file.path}")
 
+    def _schema_of(self, file: pq.ParquetFile) -> pa.Schema:  # noqa: ARG002
+        return FILE_SCHEMA
+
     def _write(self, table: pa.Table, ingest_time: datetime) -> WrittenFile:
+        return self._write_groups([table], table.schema, ingest_time)
+
+    def _write_groups(self, tables: Iterable[pa.Table], schema: pa.Schema, moment: datetime) -> WrittenFile:
+        """Write a file of the partition of ``moment``."""
         filesystem, folder = self._filesystem()
-        name = f"{ingest_time:%Y%m%dT%H%M%S}-{uuid.uuid4().hex}.parquet"
+        name = f"{moment:%Y%m%dT%H%M%S}-{uuid.uuid4().hex}.parquet"
         path = f"{folder}/{name}"
+        statistics = _Statistics(self.bounded_columns)
         try:
-            with _our_errors(f"writing {name}"):
-                pq.write_table(
-                    table,
+            with (
+                _our_errors(f"writing {name}"),
+                pq.ParquetWriter(
                     path,
+                    schema,
                     filesystem=filesystem,
                     compression="zstd",
                     compression_level=1,
                     use_dictionary=self.dictionary_columns,
                     write_statistics=self.statistics_columns,
-                    row_group_size=_ROW_GROUP_MESSAGES,
-                )
+                ) as writer,
+            ):
+                for table in tables:
+                    writer.write_table(table, _ROW_GROUP_MESSAGES)
+                    statistics.add(table)
+            with _our_errors(f"writing {name}"):
                 if isinstance(filesystem, pafs.LocalFileSystem):
                     sync_file(path)
                     sync_file(folder)
@@ -168,11 +217,11 @@ class ArchiveWriter:
         return WrittenFile(
             path=name,
             size_bytes=info.size,
-            rows=table.num_rows,
-            partition=partition_value(ingest_time, self.partitioning),
+            rows=statistics.rows,
+            partition=partition_value(moment, self.partitioning),
             # The storage's clock, by which vacuum goes as well, and not this worker's.
             modified_at_ms=info.mtime_ns // 1_000_000 if info.mtime_ns else int(time.time() * 1000),
-            stats=_stats(table, self.bounded_columns),
+            stats=statistics.as_json(),
         )
 
     def _filesystem(self) -> tuple[pafs.FileSystem, str]:
@@ -200,18 +249,47 @@ def _archive_batch(topic: str, subscription: str, rows: pa.RecordBatch, ingest_t
     return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
 
 
-def _stats(table: pa.Table, columns: Sequence[str]) -> str:
-    """Return the statistics of the Delta protocol: queries leave files out by them."""
-    low: dict[str, str] = {}
-    high: dict[str, str] = {}
-    for name in columns:
-        if name not in table.column_names:
-            continue
-        ends = pc.min_max(table.column(name)).as_py()
-        for bounds, value in ((low, ends["min"]), (high, ends["max"])):
-            if value is not None:
-                bounds[name] = value if isinstance(value, str) else value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return json.dumps({"numRecords": table.num_rows, "minValues": low, "maxValues": high, "nullCount": {}})
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield tables that each are one row group; none is empty."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+        if sum(b.num_rows for b in held) >= _ROW_GROUP_MESSAGES or sum(b.nbytes for b in held) >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Statistics:
+    """The statistics of the Delta protocol for one file: queries leave files out by them."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.rows = 0
+        self._ends: dict[str, tuple[Any, Any]] = {}
+        self._columns = columns
+
+    def add(self, table: pa.Table) -> None:
+        """Count rows of the file."""
+        self.rows += table.num_rows
+        for name in self._columns:
+            if name not in table.column_names:
+                continue
+            ends = pc.min_max(table.column(name)).as_py()
+            if ends["min"] is not None:
+                low, high = self._ends.get(name, (ends["min"], ends["max"]))
+                self._ends[name] = (min(low, ends["min"]), max(high, ends["max"]))
+
+    def as_json(self) -> str:
+        """Return them as the log has them."""
+        low = {name: _bound(ends[0]) for name, ends in self._ends.items()}
+        high = {name: _bound(ends[1]) for name, ends in self._ends.items()}
+        return json.dumps({"numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": {}})
+
+
+def _bound(value: Any) -> str:
+    return value if isinstance(value, str) else value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import Transaction
 
 from connectors.lake.columns import arrow_schema
 from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
@@ -61,6 +60,9 @@ class RowWriter(ArchiveWriter):
         if kept.num_rows == 0:
             return None
         return self._write(kept, kept.column("ingest_time")[0].as_py())
+
+    def _schema_of(self, file: pq.ParquetFile) -> pa.Schema:
+        return file.schema_arrow.remove_metadata()
 
 
 class RowTable(LakeTable):
@@ -177,25 +179,35 @@ class RowTable(LakeTable):
 
     def _rewrite(self, current: RowSchema, target: RowSchema, mark: str) -> None:
         table = self._table()
-        partition = PARTITION_COLUMNS[self.partitioning]
-        schema = arrow_schema(target).append(partition)
+        schema = arrow_schema(target)
         with our_errors(f"rewriting {self.name}", but=CommitFailedError):
             if not table.transaction_version(mark):
-                batches = (
-                    widen_batch(batch, current, target, schema)
-                    for batch in table.to_pyarrow_dataset().to_batches(batch_size=_REWRITE_ROWS)
-                )
-                write_deltalake(
+                files = [
+                    self.writer().write_batches(
+                        (
+                            widen_batch(batch, current, target, schema)
+                            for batch in self._partition_batches(table, partition)
+                        ),
+                        schema,
+                        partition,
+                    )
+                    for partition in sorted({file.partition for file in self._files(table)})
+                ]
+                self._commit(
                     table,
-                    pa.RecordBatchReader.from_batches(schema, batches),
-                    mode="overwrite",
-                    schema_mode="overwrite",
-                    partition_by=[partition.name],
-                    commit_properties=CommitProperties(app_transactions=[Transaction(mark, 1)]),
+                    [file for file in files if file is not None],
+                    {mark: 1},
+                    schema=Schema.from_arrow(schema.append(PARTITION_COLUMNS[self.partitioning])),
                 )
                 table.update_incremental()
             self._note(table, target)
         self._delta = None
+
+    def _partition_batches(self, table: DeltaTable, partition: datetime) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, all in the table's schema."""
+        column = PARTITION_COLUMNS[self.partitioning]
+        here = pc.field(column.name) == pa.scalar(partition, pa.timestamp("us", "UTC")).cast(column.type)
+        yield from table.to_pyarrow_dataset().to_batches(batch_size=_REWRITE_ROWS, filter=here)
 
     def delete_where(self, column: str, value: str, *, since: datetime) -> int:
         """Delete the rows that came in since then whose text ``column`` is ``value``; return how many there were.
@@ -203,12 +215,25 @@ class RowTable(LakeTable):
         Raises:
             WarehouseError: another commit came between, or the lake failed; nothing was deleted.
         """
-        literal = value.replace("'", "''")
-        partition = PARTITION_COLUMNS[self.partitioning].name
-        first = partition_value(since, self.partitioning)
-        with our_errors(f"deleting from {self.name}"):
-            metrics = self._table().delete(f"{partition} >= '{first}' AND {column} = '{literal}'")
-        return int(metrics.get("num_deleted_rows") or 0)
+        first = datetime.fromisoformat(partition_value(since, self.partitioning)).replace(tzinfo=UTC)
+        writer = self.writer()
+        deleted, removed, added = 0, [], []
+        for file in self.data_files():
+            if file.partition < first:
+                continue
+            name = self._name(file)
+            rows = _count(writer.read_batches([name]), column, value)
+            if not rows:
+                continue
+            kept = (batch.filter(pc.invert(_holds(batch, column, value))) for batch in writer.read_batches([name]))
+            left = writer.write_batches(kept, writer.read_schema(name), file.partition)
+            deleted += rows
+            removed.append(file)
+            added += [] if left is None else [left]
+        if removed:
+            with our_errors(f"deleting from {self.name}"):
+                self._replace(removed, added)
+        return deleted
 
     def _create(self, schema: RowSchema) -> None:
         partition = PARTITION_COLUMNS[self.partitioning]
@@ -223,20 +248,35 @@ class RowTable(LakeTable):
                 configuration={**CONFIGURATION, SCHEMA_PROPERTY: json.dumps(schema.to_json())},
                 raise_if_key_not_exists=False,
             )
+            self._log.sync(self._table())
 
     def _change(self, schema: RowSchema) -> None:
         table = self._table()
         with our_errors(f"changing {self.name}", but=CommitFailedError):
-            table.alter.add_columns(list(Schema.from_arrow(arrow_schema(schema)).fields))
+            table.alter.add_columns(
+                list(Schema.from_arrow(arrow_schema(schema)).fields), post_commithook_properties=self._log.hooks
+            )
             self._note(table, schema)
         self._delta = None
 
     def _note(self, table: DeltaTable, schema: RowSchema) -> None:
-        table.alter.set_table_properties(
-            {SCHEMA_PROPERTY: json.dumps(schema.to_json())}, raise_if_not_exists=False
-        )
+        note = {SCHEMA_PROPERTY: json.dumps(schema.to_json())}
+        hooks = self._log.hooks
+        table.alter.set_table_properties(note, raise_if_not_exists=False, post_commithook_properties=hooks)
         if schema.description:
-            table.alter.set_table_description(schema.description)
+            table.alter.set_table_description(schema.description, post_commithook_properties=hooks)
+        self._committed(table)
+
+
+def _holds(batch: pa.RecordBatch, column: str, value: str) -> pa.BooleanArray:
+    """Return for each row whether its text ``column`` is ``value``; a file may be older than the column."""
+    if column not in batch.schema.names:
+        return pa.repeat(pa.scalar(False), batch.num_rows)
+    return pc.equal(batch.column(column).cast(pa.string()), value).fill_null(False)
+
+
+def _count(batches: Iterable[pa.RecordBatch], column: str, value: str) -> int:
+    return sum(_holds(batch, column, value).true_count for batch in batches)
 
 
 def widen_batch(batch: pa.RecordBatch, current: RowSchema, target: RowSchema, schema: pa.Schema) -> pa.RecordBatch:

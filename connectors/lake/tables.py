@@ -13,16 +13,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, Transaction
+from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from connectors.lake.files import (
-    PARTITION_COLUMNS,
-    WrittenFile,
-    partition_value,
-    sync_file,
-)
+from connectors.lake.delta_log import DeltaLog
+from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
 from model import failpoint
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError, WarehouseError
@@ -41,6 +37,8 @@ CONFIGURATION: Final = {
 MAX_UNCOMMITTED_HOURS: Final = 1
 MIN_VACUUM_HOURS: Final = 2
 COMPACTED_BYTES: Final = 128 * 1024 * 1024
+# Streams commit every second or two; a commit takes milliseconds.
+_REPLACE_TRIES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +62,23 @@ class LakeTable:
         folder = "/".join(table.split(".")[-2:])
         self.uri = f"{root.rstrip('/')}/{folder}"
         self.partitioning = partitioning
-        self._local_log = None if "://" in root else Path(self.uri) / "_delta_log"
+        self._log = DeltaLog(self.uri)
         self._delta: DeltaTable | None = None
 
     def exists(self) -> bool:
         """Say whether the table has been created."""
-        return bool(DeltaTable.is_deltatable(self.uri))
+        if self._delta is not None:
+            return bool(DeltaTable.is_deltatable(self.uri))
+        with our_errors("opening the table", but=TableNotFoundError):
+            try:
+                self._delta = self._log.open()
+            except TableNotFoundError:
+                return False
+        return True
+
+    def writer(self) -> ArchiveWriter:
+        """Return what writes the files that :meth:`commit` takes."""
+        return ArchiveWriter(self.writer_uri(), self.partitioning)
 
     def writer_uri(self) -> str:
         """Return the table's folder as tasks open it."""
@@ -89,10 +98,17 @@ class LakeTable:
 
         A file is listed whole when its partition touches the window: filter its rows as well.
         """
+        files = self._files(self._table())
+        if window is not None:
+            step = self.partition_step
+            files = [f for f in files if f.partition < window.end and window.start < f.partition + step]
+        return sorted(files, key=lambda f: (f.partition, f.path))
+
+    def _files(self, table: DeltaTable) -> list[DataFile]:
         with our_errors("reading the table's log"):
-            actions = pa.table(self._table().get_add_actions(flatten=True))
+            actions = pa.table(table.get_add_actions(flatten=True))
         name = f"partition.{PARTITION_COLUMNS[self.partitioning].name}"
-        files = [
+        return [
             # The log holds paths percent-encoded, as the Delta protocol says.
             DataFile(f"{self.uri}/{unquote(path)}", size, rows, _partition_start(partition))
             for path, size, rows, partition in zip(
@@ -103,14 +119,14 @@ class LakeTable:
                 strict=True,
             )
         ]
-        if window is not None:
-            step = self.partition_step
-            files = [f for f in files if f.partition < window.end and window.start < f.partition + step]
-        return sorted(files, key=lambda f: (f.partition, f.path))
 
     def committed_attempt(self, stream: str) -> int:
-        """Return the number of the stream's newest attempt that is in the archive, 0 when there is none."""
-        return self._transaction(f"stream:{stream}")
+        """Return the number of the stream's newest attempt that is in, durably; 0 when there is none."""
+        number = self._transaction(f"stream:{stream}")
+        # The process that committed it may have died before it was durable.
+        with our_errors("syncing the table's log"):
+            self._log.sync(self._table())
+        return number
 
     def settle(self, attempt: Attempt) -> bool:
         """Say whether an attempt that a crash left open is in the archive.
@@ -152,11 +168,7 @@ class LakeTable:
             StorageFullError, WarehouseError: nothing was added.
             CommitOutcomeUnknownError: nobody can say; ask :meth:`committed_attempt` before doing anything else.
         """
-        oldest_ms = min(file.modified_at_ms for file in files)
-        if time.time() * 1000 - oldest_ms > MAX_UNCOMMITTED_HOURS * 3_600_000:
-            raise WarehouseError(
-                f"A file waited over {MAX_UNCOMMITTED_HOURS} h for its commit; vacuum may take it at any moment."
-            )
+        _refuse_old(files)
         # The epoch is checked on the very snapshot that the commit is made from: whoever takes the lease after
         # it wrote the same transaction, and Delta refuses the second writer of one.
         table = self._table()
@@ -176,22 +188,18 @@ class LakeTable:
         Partitions with up to ``max_small_files`` small files are left alone. Rows do not change, readers of
         older snapshots keep their files until :meth:`vacuum`, and writers may commit meanwhile.
         """
-        small: dict[datetime, int] = {}
+        small: dict[datetime, list[DataFile]] = {}
         for file in self.data_files():
             if file.size_bytes < COMPACTED_BYTES // 2:
-                small[file.partition] = small.get(file.partition, 0) + 1
-        column = PARTITION_COLUMNS[self.partitioning].name
+                small.setdefault(file.partition, []).append(file)
         removed = 0
-        for partition in sorted(p for p, count in small.items() if count > max(1, max_small_files)):
+        for partition, files in sorted(small.items()):
+            if len(files) <= max(1, max_small_files):
+                continue
             failpoint.hit("compact.before")
-            with our_errors(f"compacting partition {partition}"):
-                metrics = self._table().optimize.compact(
-                    partition_filters=[(column, "=", partition_value(partition, self.partitioning))],
-                    target_size=COMPACTED_BYTES,
-                    max_concurrent_tasks=1,
-                )
+            for together in self._bins(files):
+                removed += self._merge(partition, together)
             failpoint.hit("compact.after")
-            removed += int(metrics["numFilesRemoved"]) - int(metrics["numFilesAdded"])
         return removed
 
     def vacuum(self, *, keep_hours: int = 24, dry_run: bool = False) -> list[str]:
@@ -209,22 +217,89 @@ class LakeTable:
                 f"Vacuum must keep {MIN_VACUUM_HOURS} hours at least: younger files may be in use."
             )
         with our_errors("vacuuming the table"):
-            return list(
-                self._table().vacuum(
-                    retention_hours=keep_hours, dry_run=dry_run, enforce_retention_duration=False, full=True
-                )
+            table = self._table()
+            # A file may only go when the entry that took it out of the table can't be undone any more.
+            self._log.sync(table)
+            deleted = table.vacuum(
+                retention_hours=keep_hours,
+                dry_run=dry_run,
+                enforce_retention_duration=False,
+                post_commithook_properties=self._log.hooks,
+                full=True,
             )
+            self._committed(table)
+        return list(deleted)
 
     def expire(self, *, before: date) -> int:
         """Take the partitions of days before ``before`` out of the table and return how many files went.
 
         Their files stay on disk until :meth:`vacuum`.
         """
-        column = PARTITION_COLUMNS[self.partitioning].name
-        literal = before.isoformat() if self.partitioning == "day" else f"{before.isoformat()} 00:00:00"
-        with our_errors(f"expiring partitions before {before}"):
-            metrics = self._table().delete(f"{column} < '{literal}'")
-        return int(metrics["num_removed_files"])
+        start = datetime(before.year, before.month, before.day, tzinfo=UTC)
+        expired = [file for file in self.data_files() if file.partition < start]
+        if expired:
+            with our_errors(f"expiring partitions before {before}"):
+                self._replace(expired, [])
+        return len(expired)
+
+    def _bins(self, files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+        """Yield the files of a partition that become one: of one schema, and of the size that is aimed at."""
+        writer = self.writer()
+        bins: list[tuple[pa.Schema, list[DataFile]]] = []
+        for file in files:
+            schema = writer.read_schema(self._name(file))
+            found = next((held for known, held in bins if known.equals(schema)), None)
+            if found is None:
+                found = []
+                bins.append((schema, found))
+            found.append(file)
+            if sum(held.size_bytes for held in found) >= COMPACTED_BYTES:
+                yield found
+                bins = [(known, held) for known, held in bins if held is not found]
+        yield from (held for _, held in bins if len(held) > 1)
+
+    def _merge(self, partition: datetime, files: Sequence[DataFile]) -> int:
+        """Put one file in the place of several with the same rows; return how many there are less."""
+        writer = self.writer()
+        names = [self._name(file) for file in files]
+        merged = writer.write_batches(writer.read_batches(names), writer.read_schema(names[0]), partition)
+        with our_errors(f"compacting partition {partition}"):
+            self._replace(files, [] if merged is None else [merged], is_same_rows=True)
+        return len(files) - (merged is not None)
+
+    def _name(self, file: DataFile) -> str:
+        return file.path.removeprefix(f"{self.uri}/")
+
+    def _replace(
+        self, removed: Sequence[DataFile], added: Sequence[WrittenFile], *, is_same_rows: bool = False
+    ) -> None:
+        """Put ``added`` in the place of ``removed`` in one commit.
+
+        delta-rs lets two writers remove one file, so a commit is made only from the newest version, looked at
+        before. Files that are not added in the end are vacuum's: the commit may be in though it seemed to fail.
+
+        Raises:
+            WarehouseError: another took one of the files away, or commits all the time; nothing was changed.
+        """
+        old = {file.path for file in removed}
+        new = {f"{self.uri}/{file.path}" for file in added}
+        for left in reversed(range(_REPLACE_TRIES)):
+            _refuse_old(added)
+            table = self._table()
+            current = {file.path for file in self._files(table)}
+            if new and new <= current:
+                # The try before is in after all.
+                self._committed(table)
+                return
+            if not old <= current:
+                raise WarehouseError("Files that were to be replaced are gone: another process changed them.")
+            try:
+                self._commit(table, added, {}, removed=removed, is_same_rows=is_same_rows)
+            except CommitFailedError:
+                if not left:
+                    raise
+            else:
+                return
 
     def _resolve(self, attempt: Attempt, exc: Exception) -> None:
         """Return when the failed commit is in after all; raise the error that says what is true."""
@@ -244,32 +319,64 @@ class LakeTable:
             raise StorageFullError from exc
         raise WarehouseError(f"The commit failed and nothing was added: {exc}") from exc
 
-    def _commit(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: Mapping[str, int]) -> None:
+    def _commit(
+        self,
+        table: DeltaTable,
+        files: Sequence[WrittenFile],
+        transactions: Mapping[str, int],
+        *,
+        removed: Sequence[DataFile] = (),
+        is_same_rows: bool = False,
+        schema: Schema | None = None,
+    ) -> None:
+        """Make one durable commit; with a ``schema`` all of the table's files are removed and it changes to that.
+
+        One that removes files fails when any other commit came since ``table`` was looked at.
+        """
         partition = PARTITION_COLUMNS[self.partitioning].name
+        now_ms = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(
+                path=self._name(file),
+                data_change=not is_same_rows,
+                deletion_timestamp=now_ms,
+                size=file.size_bytes,
+                partition_values={partition: partition_value(file.partition, self.partitioning)},
+            )
+            for file in removed
+        ]
+        actions += [
+            AddAction(
+                path=file.path,
+                size=file.size_bytes,
+                partition_values={partition: file.partition},
+                modification_time=file.modified_at_ms,
+                data_change=not is_same_rows,
+                stats=file.stats,
+            )
+            for file in files
+        ]
+        # What this commit builds on must not go where it stays.
+        self._log.sync(table)
         table.create_write_transaction(
-            [
-                AddAction(
-                    path=file.path,
-                    size=file.size_bytes,
-                    partition_values={partition: file.partition},
-                    modification_time=file.modified_at_ms,
-                    data_change=True,
-                    stats=file.stats,
-                )
-                for file in files
-            ],
-            mode="append",
-            schema=table.schema(),
+            actions,
+            mode="append" if schema is None else "overwrite",
+            schema=schema or table.schema(),
             partition_by=[partition],
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(app, version) for app, version in transactions.items()]
+                app_transactions=[Transaction(app, version) for app, version in transactions.items()],
+                max_commit_retries=0 if removed or schema is not None else None,
             ),
+            post_commithook_properties=self._log.hooks,
         )
-        if self._local_log is not None:
-            # delta-rs leaves the log file in the page cache; an ack may only follow what a power cut can't undo.
+        self._committed(table)
+
+    def _committed(self, table: DeltaTable) -> None:
+        """Make durable what was committed through ``table``, and what came before it."""
+        if self._log.is_local:
             table.update_incremental()
-            sync_file(str(self._local_log / f"{table.version():020d}.json"))
-            sync_file(str(self._local_log))
+            self._log.sync(table)
+            self._log.keep_short(table)
 
     def _transaction(self, app: str) -> int:
         with our_errors("reading the table's log"):
@@ -279,7 +386,7 @@ class LakeTable:
         """Return the table at its newest version."""
         with our_errors("opening the table"):
             if self._delta is None:
-                self._delta = DeltaTable(self.uri)
+                self._delta = self._log.open()
             else:
                 self._delta.update_incremental()
         return self._delta
@@ -289,6 +396,19 @@ def _partition_start(value: Any) -> datetime:
     if isinstance(value, datetime):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def _refuse_old(files: Sequence[WrittenFile]) -> None:
+    """Raise when a file has waited so long for its commit that vacuum may take it.
+
+    Raises:
+        WarehouseError: one has; nothing was added.
+    """
+    oldest_ms = min((file.modified_at_ms for file in files), default=time.time() * 1000)
+    if time.time() * 1000 - oldest_ms > MAX_UNCOMMITTED_HOURS * 3_600_000:
+        raise WarehouseError(
+            f"A file waited over {MAX_UNCOMMITTED_HOURS} h for its commit; vacuum may take it at any moment."
+        )
 
 
 def _is_disk_full(exc: Exception) -> bool:

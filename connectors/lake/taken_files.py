@@ -74,6 +74,8 @@ class TakenLists:
             if isinstance(self._files, pafs.LocalFileSystem):
                 sync_file(path)
                 sync_file(self._folder)
+                # The table's folder: it has the lists' folder since the first merge.
+                sync_file(str(Path(self._folder).parent))
         return number
 
     def forget(self, number: int) -> None:

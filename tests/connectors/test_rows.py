@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import duckdb
 import pyarrow as pa
@@ -136,6 +136,57 @@ def test_small_files_are_merged_and_their_rows_stay(table):
         write(table, FIRST, {"id": number}, number=number)
     assert table.compact() == 3
     assert sorted(DeltaTable(table.uri).to_pyarrow_table().column("id").to_pylist()) == [1, 2, 3, 4]
+
+
+def test_small_files_are_merged_with_those_of_their_own_schema(table):
+    table.evolve(FIRST)
+    for number in (1, 2):
+        write(table, FIRST, {"id": number, "items": [{"sku": "a"}]}, number=number)
+    table.evolve(WIDER)
+    for number in (3, 4):
+        write(table, WIDER, {"id": number, "items": [{"sku": "b", "count": 2}]}, number=number)
+    assert table.compact() == 2
+    rows = DeltaTable(table.uri).to_pyarrow_table(columns=["id", "items"]).sort_by("id").to_pylist()
+    assert [row["items"][0]["sku"] for row in rows] == ["a", "a", "b", "b"]
+    assert rows[3]["items"] == [{"sku": "b", "count": 2}]
+    assert table.compact() == 0
+
+
+def test_deleting_rows_leaves_the_others_of_a_file_and_what_is_committed_meanwhile(table, monkeypatch):
+    tagged = RowSchema((Field("id", "INT64"), Field("tag", "STRING"), INGEST_TIME))
+    table.evolve(tagged)
+    write(table, tagged, {"id": 1, "tag": "gone"}, {"id": 2, "tag": None}, {"id": 3, "tag": "kept"})
+    write(table, tagged, {"id": 4, "tag": "gone"}, number=2)
+    commit, other, numbers = RowTable._commit, table.another(), iter((5, 6))
+
+    def append_first(self, *arguments, **options):
+        if self is table and (number := next(numbers, None)) is not None:
+            write(other, tagged, {"id": number, "tag": "kept"}, number=number)
+        commit(self, *arguments, **options)
+
+    monkeypatch.setattr(RowTable, "_commit", append_first)
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    assert table.delete_where("tag", "gone", since=yesterday) == 2
+    assert table.delete_where("tag", "gone", since=yesterday) == 0
+    assert table.delete_where("other", "gone", since=yesterday) == 0
+    assert sorted(DeltaTable(table.uri).to_pyarrow_table().column("id").to_pylist()) == [2, 3, 5, 6]
+
+
+def test_deleting_rows_of_files_that_a_compaction_took_meanwhile_deletes_nothing(table, monkeypatch):
+    table.evolve(FIRST)
+    for number in (1, 2):
+        write(table, FIRST, {"id": number}, number=number)
+    commit, other = RowTable._commit, table.another()
+
+    def compact_first(self, *arguments, **options):
+        if self is table:
+            other.compact()
+        commit(self, *arguments, **options)
+
+    monkeypatch.setattr(RowTable, "_commit", compact_first)
+    with pytest.raises(WarehouseError, match="another process"):
+        table.delete_where("id", "1", since=datetime.now(UTC) - timedelta(days=1))
+    assert sorted(DeltaTable(table.uri).to_pyarrow_table().column("id").to_pylist()) == [1, 2]
 
 
 def test_a_table_of_somebody_else_is_not_touched(table):

@@ -1,0 +1,206 @@
+"""The log of a Delta table on a local disk: it survives a power cut.
+
+delta-rs syncs nothing. So every entry is synced before anything relies on it, a checkpoint is synced before it
+gets its name, and entries that a power cut left torn are set aside when the table is opened. On an object store a
+write is durable when it is answered: there delta-rs keeps the log by itself.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import structlog
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import PostCommitHookProperties
+
+from connectors.lake.files import sync_file
+
+# Delta's own default.
+_CHECKPOINT_INTERVAL: Final = 100
+# Entries that were never synced are those of writers that were at work when the power failed. Where more entries
+# follow a damaged one, something else has damaged it: they are not touched.
+_MOST_TORN: Final = 16
+_TORN_FOLDER: Final = "_torn"
+_CHECKPOINT_FOLDER: Final = "_checkpoint"
+_LEFTOVER_SECONDS: Final = 3600.0
+
+_log = structlog.get_logger(__name__)
+
+
+class DeltaLog:
+    """The log of the table at ``uri``; one object per thread, like the table's own."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._folder = None if "://" in uri else Path(uri).absolute() / "_delta_log"
+        self._durable: int | None = None
+        self._checkpointed = -1
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a power cut can undo what delta-rs has written."""
+        return self._folder is not None
+
+    @property
+    def hooks(self) -> PostCommitHookProperties | None:
+        """What delta-rs does after a commit: nothing on a local disk, where :meth:`keep_short` does it durably."""
+        if self._folder is None:
+            return None
+        return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+    def open(self) -> DeltaTable:
+        """Return the table; entries that a power cut left torn are set aside, none of them was acknowledged.
+
+        Raises:
+            TableNotFoundError: there is no table, or its creation was cut short.
+            DeltaError: the table can't be read.
+        """
+        try:
+            return DeltaTable(self._uri)
+        except TableNotFoundError:
+            raise
+        except DeltaError:
+            if self._folder is None:
+                raise
+            self._set_torn_aside(self._folder)
+            return DeltaTable(self._uri)
+
+    def sync(self, table: DeltaTable) -> None:
+        """Make every entry up to the table's version durable, also those of other writers: the log has no gaps.
+
+        Raises:
+            OSError: the disk failed; how much is durable is unknown.
+        """
+        if self._folder is None or (self._durable is not None and table.version() <= self._durable):
+            return
+        if self._durable is None:
+            self._durable = self._sync_beginning(self._folder)
+        for version in range(self._durable + 1, table.version() + 1):
+            # What is gone is older than the retention, behind a checkpoint that another process made.
+            with suppress(FileNotFoundError):
+                sync_file(str(_entry(self._folder, version)))
+        sync_file(str(self._folder))
+        self._durable = table.version()
+
+    def keep_short(self, table: DeltaTable) -> None:
+        """Write a checkpoint when it is time for one, and delete what it stands for; a failure is only logged.
+
+        ``table`` is at the newest version, and all of it is durable.
+        """
+        if self._folder is None:
+            return
+        configuration = table.metadata().configuration
+        interval = int(configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
+        if table.version() - self._checkpointed < interval:
+            return
+        self._checkpointed = _checkpoint_version(self._folder)
+        if table.version() - self._checkpointed < interval:
+            return
+        try:
+            self._write_checkpoint(self._folder, table.version())
+            if configuration.get("delta.enableExpiredLogCleanup") != "false":
+                table.cleanup_metadata()
+        except (DeltaError, OSError) as exc:
+            _log.warning("checkpoint_failed", table=self._uri, error=str(exc))
+
+    def _sync_beginning(self, folder: Path) -> int:
+        """Sync what the entries to come build on, and return the version up to which that is all."""
+        version = _checkpoint_version(folder)
+        for path in (*folder.glob(f"{version:020d}.checkpoint*"), folder / "_last_checkpoint"):
+            with suppress(FileNotFoundError):
+                sync_file(str(path))
+        for parent in folder.parents:
+            try:
+                sync_file(str(parent))
+            except PermissionError:
+                # Somebody else's folder: it was not made for this table.
+                break
+            if parent.is_mount():
+                break
+        self._checkpointed = version
+        return version
+
+    def _write_checkpoint(self, folder: Path, version: int) -> None:
+        """Let delta-rs write the checkpoint of ``version`` elsewhere, and move it here when it is durable."""
+        place = folder.parent / _CHECKPOINT_FOLDER
+        place.mkdir(exist_ok=True)
+        _delete_leftovers(place)
+        with TemporaryDirectory(dir=place) as root:
+            copy = Path(root, "_delta_log")
+            copy.mkdir()
+            for path in (
+                *folder.glob(f"{self._checkpointed:020d}.checkpoint*"),
+                *(_entry(folder, number) for number in range(self._checkpointed + 1, version + 1)),
+            ):
+                (copy / path.name).hardlink_to(path)
+            DeltaTable(root).create_checkpoint()
+            # The hint last: where it names a checkpoint that is not there, nobody can open the table.
+            for name in (f"{version:020d}.checkpoint.parquet", "_last_checkpoint"):
+                sync_file(str(copy / name))
+                (copy / name).replace(folder / name)
+                sync_file(str(folder))
+        self._checkpointed = version
+
+    def _set_torn_aside(self, folder: Path) -> None:
+        """Move the log's entries into a folder beside it, from the first on that is torn or missing."""
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            # Another process that opens the table does the same; the entries that it commits then must stay.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            torn = _checkpoint_version(folder) + 1
+            while _is_readable(folder, torn):
+                torn += 1
+            after = sorted(
+                (path for path in folder.glob("[0-9]*.json") if path.stem >= f"{torn:020d}"), reverse=True
+            )
+            # Looked at again: an entry may have come since.
+            if not after or len(after) > _MOST_TORN or _is_readable(folder, torn):
+                return
+            aside = folder.parent / _TORN_FOLDER
+            aside.mkdir(exist_ok=True)
+            for path in after:
+                path.rename(aside / f"{path.stem}-{uuid.uuid4().hex}.json")
+            os.fsync(descriptor)
+            _log.warning("torn_log_entries_set_aside", table=self._uri, first=torn, entries=len(after))
+        finally:
+            os.close(descriptor)
+
+
+def _entry(folder: Path, version: int) -> Path:
+    return folder / f"{version:020d}.json"
+
+
+def _is_readable(folder: Path, version: int) -> bool:
+    """Whether an entry is there and whole; delta-rs reads an empty one as an empty commit, except the first."""
+    try:
+        lines = _entry(folder, version).read_bytes().splitlines()
+        return (bool(lines) or version > 0) and all(isinstance(json.loads(line), dict) for line in lines)
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _checkpoint_version(folder: Path) -> int:
+    """Return the version of the newest checkpoint, -1 where there is none."""
+    try:
+        return int(json.loads((folder / "_last_checkpoint").read_bytes())["version"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return max((int(path.name[:20]) for path in folder.glob("[0-9]*.checkpoint*.parquet")), default=-1)
+
+
+def _delete_leftovers(place: Path) -> None:
+    """Delete the copies of processes that were killed while they wrote a checkpoint."""
+    for path in place.iterdir():
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _LEFTOVER_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,209 @@
+import os
+import random
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from connectors.lake.archive import LakeArchive
+from connectors.lake.delta_log import DeltaLog
+from connectors.lake.files import FILE_SCHEMA
+from connectors.lake.rows import RowTable
+from connectors.lake.tables import LakeTable
+from model.archive import Attempt
+from model.errors import RefeedError, WarehouseError
+from model.schema import Field, RowSchema
+from tests.power import Moment, Survival, can_record, rebuild, record
+
+ROWS = RowSchema((Field("id", "INT64"), Field("ingest_time", "TIMESTAMP")))
+NOW = datetime(2024, 3, 1, tzinfo=UTC)
+PROGRAM = Path(__file__).with_name("power_cut_program.py")
+
+
+def read_ids(table: LakeTable, column: str) -> list[str]:
+    if not table.exists():
+        return []
+    found = [pq.read_table(file.path, columns=[column]).column(0).to_pylist() for file in table.data_files()]
+    return sorted(str(value) for values in found for value in values)
+
+
+def promised(marks: tuple[str, ...], kind: str) -> set[str]:
+    """Return what is to be found: what was acknowledged, without what was to be deleted since."""
+    ids = {mark.removeprefix(f"{kind} ") for mark in marks if mark.startswith(f"{kind} ")}
+    return ids - {mark.removeprefix(f"-{kind} ") for mark in marks if mark.startswith(f"-{kind} ")} - {"rewritten"}
+
+
+def found_or_fault(root: Path, kind: str) -> list[str] | str:
+    """Open a table that a power cut left, as the next process does, and return its ids or why it can't be read."""
+    try:
+        return found_archive(root) if kind == "archive" else found_rows(root)
+    except (RefeedError, pa.ArrowException, OSError) as exc:
+        return f"{type(exc).__name__}: {exc}"[:300]
+
+
+def found_archive(root: Path) -> list[str]:
+    table = LakeArchive(str(root / "lake"), "backup.messages")
+    found = read_ids(table, "message_id")
+    if is_cut(table):
+        table.create()
+        table.take_lease("l")
+    return found
+
+
+def found_rows(root: Path) -> list[str]:
+    table = RowTable(str(root / "lake"), "staging.orders")
+    found = read_ids(table, "id")
+    if is_cut(table):
+        table.evolve(table.schema() or ROWS)
+        table.take_lease("l")
+    return found
+
+
+def is_cut(table: LakeTable) -> bool:
+    """Whether entries were set aside: then the log has to go on from there."""
+    return Path(table.uri, "_torn").exists()
+
+
+def faults_of(moment: Moment, kind: str, found: list[str] | str) -> list[str]:
+    if isinstance(found, str):
+        return [f"{kind} can't be read after {moment.call}: {found}"]
+    lost = promised(moment.marks, kind) - set(found)
+    faults = [f"{kind} lost {sorted(lost)} after {moment.call}"] if lost else []
+    return faults if len(found) == len(set(found)) else [*faults, f"{kind} has {found} after {moment.call}"]
+
+
+@pytest.mark.skipif(not can_record(), reason="strace is missing or may not trace here")
+def test_a_power_cut_at_any_moment_leaves_a_lake_that_opens_and_has_all_that_was_acknowledged(tmp_path):
+    root, kept = tmp_path / "root", tmp_path / "kept"
+    root.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, str(PROGRAM), str(root), str(tmp_path / "marks")]
+    # Of a table as a cut left it: what is found in it.
+    known: dict[frozenset[tuple[str, bytes | None]], list[str] | str] = {}
+    faults: list[str] = []
+    dice = random.Random(14)
+    for moment in record(argv, root, tmp_path / "marks", environment):
+        for survival in Survival:
+            left = moment.folder.after_a_cut(survival, dice)
+            for kind, dataset in (("archive", root / "lake" / "backup"), ("rows", root / "lake" / "staging")):
+                table = {path: content for path, content in left.items() if path.startswith(f"{dataset}/")}
+                state = frozenset(table.items())
+                if state not in known:
+                    rebuild(table, dataset, kept)
+                    known[state] = found_or_fault(root, kind)
+                faults += [f"{survival.name}: {fault}" for fault in faults_of(moment, kind, known[state])]
+    assert "rows rewritten" in moment.marks
+    assert faults == []
+
+
+def archive_of(root: Path, messages: int) -> LakeArchive:
+    """Return an archive with one commit a message; its versions are 0 (made), 1 (lease), then the commits."""
+    archive = LakeArchive(str(root), "backup.messages")
+    archive.create()
+    epoch = archive.take_lease("l")
+    for number in range(1, messages + 1):
+        append(archive, number, epoch)
+    return archive
+
+
+def append(archive: LakeArchive, number: int, epoch: int) -> None:
+    row = {"data": b"", "attributes": [], "message_id": str(number), "publish_time": NOW, "ordering_key": ""}
+    rows = pa.RecordBatch.from_pylist([row], schema=pa.schema([f for f in FILE_SCHEMA if f.name in row]))
+    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("s", number, "l", epoch))
+
+
+def entry(archive: LakeArchive, version: int) -> Path:
+    return Path(archive.uri, "_delta_log", f"{version:020d}.json")
+
+
+def test_the_entry_that_a_power_cut_left_torn_is_set_aside_and_the_attempt_is_made_again(tmp_path):
+    archive = archive_of(tmp_path, 3)
+    newest = entry(archive, archive.version())
+    torn = newest.read_bytes()[:100]
+    newest.write_bytes(torn)
+    found = archive.another()
+    assert read_ids(found, "message_id") == ["1", "2"]
+    assert not found.settle(Attempt("s", 3, "l", 1))
+    assert [path.read_bytes() for path in Path(archive.uri, "_torn").iterdir()] == [torn]
+    append(found, 3, found.take_lease("l"))
+    assert read_ids(archive.another(), "message_id") == ["1", "2", "3"]
+
+
+def test_a_damaged_entry_that_many_commits_follow_is_left_to_people(tmp_path):
+    archive = archive_of(tmp_path, 20)
+    entry(archive, 2).write_bytes(b"{")
+    with pytest.raises(WarehouseError):
+        archive.another().data_files()
+    assert entry(archive, 21).exists()
+    assert not Path(archive.uri, "_torn").exists()
+
+
+def test_an_entry_of_nothing_is_not_taken_for_the_torn_one(tmp_path):
+    archive = archive_of(tmp_path, 4)
+    # What an earlier power cut left empty is read as a commit of nothing, and the log went on from there.
+    entry(archive, 3).write_bytes(b"")
+    entry(archive, 5).write_bytes(b"{")
+    assert read_ids(archive.another(), "message_id") == ["1", "3"]
+
+
+def synced_paths(monkeypatch) -> list[str]:
+    found: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        found.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+def test_an_attempt_counts_as_in_only_when_its_entry_is_durable(tmp_path, monkeypatch):
+    archive = archive_of(tmp_path, 1)
+    synced = synced_paths(monkeypatch)
+    # The process that committed it was killed before it synced.
+    assert archive.another().settle(Attempt("s", 1, "l", 1))
+    assert str(entry(archive, 2)) in synced
+    assert synced[-1] == str(entry(archive, 2).parent)
+
+
+def test_a_commit_syncs_the_entries_of_others_that_it_builds_on(tmp_path, monkeypatch):
+    archive = archive_of(tmp_path, 1)
+    other = archive.another()
+    # Committed and not synced yet.
+    other._delta = DeltaTable(other.uri)
+    other._delta.create_write_transaction([], mode="append", schema=other._delta.schema())
+    synced = synced_paths(monkeypatch)
+    append(archive, 2, 1)
+    assert {str(entry(archive, version)) for version in (3, 4)} <= set(synced)
+
+
+def test_a_copy_that_a_kill_left_of_the_log_goes_with_a_later_checkpoint(tmp_path):
+    archive = LakeArchive(str(tmp_path), "backup.messages")
+    archive.create()
+    left, young = Path(archive.uri, "_checkpoint", "left"), Path(archive.uri, "_checkpoint", "young")
+    for folder in (left, young):
+        (folder / "_delta_log").mkdir(parents=True)
+    os.utime(left, (1, 1))
+    for _ in range(100):
+        archive.take_lease("l")
+    assert not left.exists()
+    assert young.exists()
+    assert Path(archive.uri, "_delta_log", "_last_checkpoint").exists()
+    assert archive.another().lease_epoch("l") == 100
+
+
+def test_a_checkpoint_that_can_t_be_written_fails_no_commit(tmp_path, monkeypatch):
+    archive = archive_of(tmp_path, 1)
+
+    def refuse(*_) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(DeltaLog, "_write_checkpoint", refuse)
+    for _ in range(100):
+        archive.take_lease("l")
+    assert archive.another().lease_epoch("l") == 101
