@@ -305,6 +305,7 @@ class LakeTable:
         """Return when the failed commit is in after all; raise the error that says what is true."""
         try:
             self._delta = None
+            is_settled = self._log.is_local or self._take_place(attempt)
             is_in = self.committed_attempt(attempt.stream) >= attempt.number
             is_ours = self.lease_epoch(attempt.lease) == attempt.lease_epoch
         except WarehouseError as second:
@@ -315,9 +316,26 @@ class LakeTable:
             return
         if not is_ours:
             raise LeaseLostError(lease=attempt.lease) from exc
+        if not is_settled:
+            raise CommitOutcomeUnknownError(f"The commit failed ({exc}) and may still be made.") from exc
         if _is_disk_full(exc):
             raise StorageFullError from exc
         raise WarehouseError(f"The commit failed and nothing was added: {exc}") from exc
+
+    def _take_place(self, attempt: Attempt) -> bool:
+        """Make sure that an attempt that is not in now never will be; return whether that worked.
+
+        An object store may make a commit after its client gave up. It goes to the one place in the log that was
+        free, and a commit of nothing takes that. Under a lease that another one took, its commit has done so.
+        """
+        table = self._table()
+        if table.transaction_version(f"lease:{attempt.lease}") != attempt.lease_epoch:
+            return True
+        try:
+            self._commit(table, [], {f"lease:{attempt.lease}": attempt.lease_epoch})
+        except (DeltaError, OSError):
+            return False
+        return True
 
     def _commit(
         self,

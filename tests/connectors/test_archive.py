@@ -1,5 +1,7 @@
 import os
+import shutil
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,7 +14,7 @@ from deltalake import DeltaTable
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.files import ArchiveWriter, WrittenFile
 from connectors.pubsub.pull import PULLED_SCHEMA
-from model.errors import LeaseLostError, WarehouseError
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
 from model.window import Window
 
 
@@ -133,6 +135,46 @@ def test_a_commit_that_failed_before_it_was_made_says_that_nothing_was_added(arc
     with pytest.raises(WarehouseError, match="nothing was added"):
         archive.commit([write(archive, b"one")], Attempt("s", 1, "l", epoch))
     assert read(archive) == []
+
+
+def test_a_commit_that_lands_after_the_client_gave_up_finds_its_place_taken(archive, tmp_path, monkeypatch):
+    lake = tmp_path / "lake"
+    remote = LakeArchive(lake.as_uri(), "backup.messages", archive.partitioning)
+    epoch = remote.take_lease("l")
+    file = write(remote, b"one")
+    # The request that is under way: the entry that this commit makes in a copy of the table.
+    shutil.copytree(lake, tmp_path / "copy")
+    copy = LakeArchive(str(tmp_path / "copy"), "backup.messages", archive.partitioning)
+    copy.commit([file], Attempt("s", 1, "l", epoch))
+    late = f"_delta_log/{copy.version():020d}.json"
+    commit = LakeArchive._commit
+
+    def give_up(self, table, files, transactions, **options):
+        if files:
+            raise OSError("timed out")
+        commit(self, table, files, transactions, **options)
+
+    monkeypatch.setattr(LakeArchive, "_commit", give_up)
+    with pytest.raises(WarehouseError, match="nothing was added"):
+        remote.commit([file], Attempt("s", 1, "l", epoch))
+    remote.drop(file)
+    # An object store puts it only where there is none.
+    with suppress(FileExistsError), (lake / "backup" / "messages" / late).open("xb") as entry:
+        entry.write((tmp_path / "copy" / "backup" / "messages" / late).read_bytes())
+    assert read(archive.another()) == []
+
+
+def test_the_outcome_is_unknown_while_a_request_may_be_under_way(archive, tmp_path, monkeypatch):
+    remote = LakeArchive((tmp_path / "lake").as_uri(), "backup.messages", archive.partitioning)
+    epoch = remote.take_lease("l")
+    file = write(remote, b"one")
+
+    def give_up(*_, **__):
+        raise OSError("timed out")
+
+    monkeypatch.setattr(LakeArchive, "_commit", give_up)
+    with pytest.raises(CommitOutcomeUnknownError):
+        remote.commit([file], Attempt("s", 1, "l", epoch))
 
 
 def test_a_file_that_waited_too_long_is_not_committed(archive):
