@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from sql import literals
 from sql.arguments import ArgumentBinding
 from sql.constants import MAX_ARRAY, fold
-from sql.datatypes import INT64, UNKNOWN
+from sql.datatypes import INT64, STRING, UNKNOWN
 from sql.functions.catalog import FUNCTIONS
-from sql.functions.registry import DISTINCT, NULLS, ORDER, Function
+from sql.functions.registry import DISTINCT, NULLS, ORDER, OVER, Function
 from sql.names import Scope
 from sql.sorting import order_item
-from sql.syntax import Call, Expression, NamedArgument, OrderItem, Path
+from sql.syntax import Call, Expression, Interval, NamedArgument, OrderItem, Path
 from sql.values import (
     AGGREGATED_ITEMS,
     BROKEN,
@@ -69,6 +69,16 @@ _GROWING: Final[dict[str, int | None]] = {
     "RPAD": 1,
 }
 MAX_GROWTH: Final = 10_000
+_DAYS: Final = frozenset({"DAY", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR"})
+_CLOCK: Final = frozenset({"NANOSECOND", "MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR"})
+# The date parts of functions that do not take all: https://cloud.google.com/bigquery/docs/reference/standard-sql/
+_UNITS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("DATE_ADD", "DATE_SUB"), _DAYS),
+    **dict.fromkeys(("TIME_ADD", "TIME_SUB", "TIME_DIFF", "TIME_TRUNC"), _CLOCK),
+    **dict.fromkeys(
+        ("TIMESTAMP_ADD", "TIMESTAMP_SUB", "TIMESTAMP_DIFF", "GENERATE_TIMESTAMP_ARRAY"), _CLOCK | {"DAY"}
+    ),
+}
 
 
 class CallBinding:
@@ -102,6 +112,7 @@ class CallBinding:
         args = ArgumentBinding(self._binder, node, self._scope).bind(function)
         if args is None:
             return BROKEN
+        self._check_units(function, args)
         if any(not arg.type.is_known for arg in args):
             return Value(function.result(args) if function.kind != "window" or args else UNKNOWN, "NULL")
         known = self._known(function, args)
@@ -190,6 +201,18 @@ class CallBinding:
         if function.kind == "aggregate" and node.over is None and self._scope.in_aggregate:
             self._fault("aggregate_not_allowed", "An aggregate can't stand inside another one.")
         return self._binder.fault_count == before
+
+    def _check_units(self, function: Function, args: list[Value]) -> None:
+        """Refuse a date part that the function does not take: a DATE has no hours, a TIMESTAMP no months."""
+        units = _UNITS.get(function.name) or (_UNITS["DATE_ADD"] if args and args[0].type.name == "DATE" else None)
+        if units is None or not (function.name in _UNITS or function.name in {"DATE_DIFF", "DATE_TRUNC"}):
+            return
+        for argument, value in zip(self._node.arguments, args, strict=False):
+            unit = argument.unit if isinstance(argument, Interval) else None
+            if function.name.endswith(("_DIFF", "_TRUNC")) and value.lake == "NULL" and value.type == STRING:
+                unit = value.constant
+            if unit is not None and unit.partition("(")[0] not in units:
+                self._fault("date_part", f"{function.name} does not take {unit} of {args[0].type}.")
 
     def _count_named(self) -> int:
         return sum(isinstance(argument, NamedArgument) for argument in self._node.arguments)
@@ -289,8 +312,10 @@ class CallBinding:
             self._binder.gap(node, f"{function.name} with HAVING")
         if function.name == "ARRAY_AGG" and node.nulls == "IGNORE" and args:
             lake += f" FILTER (WHERE {args[0].lake} IS NOT NULL)"
+        window = ""
         if node.over is not None:
-            lake = f"{lake} OVER ({WindowBinding(self._binder, node, self._scope).bind(function, node.over)})"
+            window = f" OVER ({WindowBinding(self._binder, node, self._scope).bind(function, node.over)})"
+        lake = lake.replace(OVER, window) if OVER in lake else lake + window
         if function.name == "SUM" and args and args[0].type == INT64:
             # The engine sums integers into a wider type.
             lake = f"CAST({lake} AS BIGINT)"

@@ -12,7 +12,7 @@ from sql.values import NOT_CONSTANT
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _TIMESTAMP = re.compile(
     r"(?P<date>\d{4}-\d{1,2}-\d{1,2})"
-    r"(?:[ T](?P<clock>\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.\d{1,9})?)?))?"
+    r"(?:[ T](?P<clock>\d{1,2}:\d{1,2}:\d{1,2}(?:\.\d{1,6})?))?"
     r"\s?(?P<zone>[Zz]|UTC|[+-]\d{1,2}(?::?\d{2})?|[A-Z][A-Za-z]+(?:/[A-Za-z_+\-0-9]+)*)?"
 )
 MAX_ARRAY: Final = 20_000

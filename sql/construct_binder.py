@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from sql import literals
 from sql.amplification import DATA_ITEMS
 from sql.binder import Binder
+from sql.comparisons import comparison
 from sql.constants import ConstantError, parse_zone
 from sql.datatypes import (
     BOOL,
@@ -74,7 +75,7 @@ class ConstructBinder(Binder, ABC):
                 left, right = self.unify(
                     condition, [operand, self.bind(condition, scope)], [node.operand, condition]
                 )
-                conditions.append(f"{left.lake} = {right.lake}")
+                conditions.append(comparison("=", left, right))
         nodes = [result for _, result in node.branches]
         if node.otherwise is not None:
             nodes.append(node.otherwise)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sql import amplification, literals
 from sql.amplification import ARRAY_ROWS
 from sql.calls import CallBinding
+from sql.comparisons import comparison, membership
 from sql.constants import ConstantError
 from sql.construct_binder import ConstructBinder
 from sql.datatypes import (
@@ -21,6 +22,8 @@ from sql.datatypes import (
     INT64,
     INTERVAL,
     JSON,
+    NUMERIC,
+    TIMESTAMP,
     UNKNOWN,
     array_of,
     common_type,
@@ -54,11 +57,12 @@ from sql.syntax import (
     Unary,
     WindowSpec,
 )  # fmt: skip
-from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, quote_name, quote_text
+from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, checked, quote_name, quote_text
 
 MAX_LAKE_TEXT: Final = 200_000
 _ARITHMETIC: Final = {"+", "-", "*", "/"}
 _SHIFTS: Final = {"<<", ">>"}
+_NUMERIC_CALLS: Final = {"*": "refeed_numeric_product", "/": "refeed_numeric_quotient"}
 
 
 # Expressions that give back a value which was there before, or pieces of it.
@@ -212,15 +216,13 @@ class ExpressionBinder(ConstructBinder):
         if base.type.element is None or index.type != INT64:
             return self.fault(node, "type_mismatch", f"{base.type} has no elements by {index.type}.")
         first = 1 if "ORDINAL" in node.mode else 0
-        position = f"({index.lake} + {1 - first})"
-        taken = f"({base.lake})[{position}]"
-        inside = f"{position} BETWEEN 1 AND len({base.lake})"
+        taken = f"({base.lake})[({index.lake} + {1 - first})]"
+        inside = f"{index.lake} BETWEEN {first} AND len({base.lake}) - {1 - first}"
         if node.mode.startswith("SAFE"):
             return Value(base.type.element, f"CASE WHEN {inside} THEN {taken} END")
-        outside = f"({base.lake}) IS NOT NULL AND NOT ({inside})"
-        return Value(
-            base.type.element, f"CASE WHEN {outside} THEN error('Array index is out of bounds') ELSE {taken} END"
-        )
+        wrong = "error('Array index is out of bounds')"
+        outside = f"({base.lake}) IS NOT NULL AND NOT ({inside}) THEN {wrong}"
+        return Value(base.type.element, f"CASE WHEN {inside} THEN {taken} WHEN {outside} END")
 
     # --- operators -----------------------------------------------------------------------------------------------
 
@@ -261,11 +263,25 @@ class ExpressionBinder(ConstructBinder):
             return self.fault(node, "type_mismatch", f"{left.type} {operator} {right.type} has no meaning.")
         if operator == "^":
             return Value(both, f"xor({left.lake}, {right.lake})")
+        if operator in _SHIFTS:
+            wrong = f"WHEN {right.lake} < 0 THEN error('Bitwise shift by a negative offset')"
+            places = f"CASE {wrong} ELSE {right.lake} END"
+            return Value(both, f"refeed_shift({left.lake}, {'-' if operator == '>>' else ''}{places})")
+        if both == NUMERIC:
+            left, right = literals.coerce(left, both), literals.coerce(right, both)
+            if operator in _NUMERIC_CALLS:
+                return Value(both, f"{_NUMERIC_CALLS[operator]}({left.lake}, {right.lake})")
         if operator == "/":
             result = FLOAT64 if both == INT64 else both
-            # The engine divides by zero to infinity.
+            quotient = f"{left.lake} / {right.lake}"
+            if right.is_literal and (literals.number_of(None, right) or 0) >= 1:
+                return Value(result, f"({quotient})")
+            # The engine divides by zero to infinity, and by little.
             zero = f"WHEN {right.lake} = 0 THEN error('division by zero')"
-            return Value(result, f"(CASE {zero} ELSE {left.lake} / {right.lake} END)")
+            if FLOAT64 in {left.type, right.type}:
+                finite = f"isinf({quotient}) AND isfinite(CAST({left.lake} AS DOUBLE))"
+                zero += f" WHEN {finite} THEN error('Floating point overflow')"
+            return Value(result, f"(CASE {zero} ELSE {quotient} END)")
         constant: Any = NOT_CONSTANT
         if (
             isinstance(left.constant, int)
@@ -297,11 +313,13 @@ class ExpressionBinder(ConstructBinder):
             left, right = right, left
         if left.type == DATE and right.type == INT64:
             amount = (right.constant, "DAY") if isinstance(right.constant, int) else None
-            lake = f"CAST(({left.lake} {operator} CAST({right.lake} AS INTEGER)) AS DATE)"
+            lake = checked(f"CAST(({left.lake} {operator} CAST({right.lake} AS INTEGER)) AS DATE)", DATE)
             return Value(DATE, lake, constant=literals.moved(left.constant, operator, amount))
         if left.type.name in {"DATE", "DATETIME", "TIMESTAMP"} and right.type == INTERVAL:
             kind = DATETIME if left.type == DATE else left.type
-            lake = f"CAST(({left.lake} {operator} {right.lake}) AS {lake_type(kind)})"
+            if kind == TIMESTAMP and right.lake.startswith(("to_months", "to_years")):
+                raise LakeGapError("a TIMESTAMP moved by months")
+            lake = checked(f"CAST(({left.lake} {operator} {right.lake}) AS {lake_type(kind)})", kind)
             amount = right.constant if isinstance(right.constant, tuple) else None
             return Value(kind, lake, constant=literals.moved(left.constant, operator, amount))
         if operator == "-" and left.type == right.type and left.type.name in {"DATE", "DATETIME", "TIMESTAMP"}:
@@ -327,7 +345,9 @@ class ExpressionBinder(ConstructBinder):
             return self.fault(node, "type_mismatch", f"Values of {left.type} can't be compared.")
         if left.type.name == "STRUCT" and node.operator in {"<", "<=", ">", ">="}:
             return self.fault(node, "type_mismatch", f"Values of {left.type} have no order.")
-        return Value(BOOL, f"({left.lake} {node.operator} {right.lake})")
+        if left.type.name == "STRUCT" and "DISTINCT" in node.operator:
+            raise LakeGapError("IS DISTINCT FROM of structs")
+        return Value(BOOL, comparison(node.operator, left, right))
 
     def unify(self, node: Expression, values: list[Value], nodes: list[Expression]) -> list[Value]:
         """Return ``values`` brought to the one type they can be compared in; literals bend to the columns."""
@@ -371,6 +391,9 @@ class ExpressionBinder(ConstructBinder):
         nodes = [node.operand, node.low, node.high]
         value, low, high = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
         negation = "NOT " if node.is_negated else ""
+        if value.type == FLOAT64:
+            inside = f"{comparison('>=', value, low)} AND {comparison('<=', value, high)}"
+            return Value(BOOL, f"({negation}({inside}))")
         return Value(BOOL, f"({value.lake} {negation}BETWEEN {low.lake} AND {high.lake})")
 
     def _in(self, node: In, scope: Scope) -> Value:
@@ -384,7 +407,11 @@ class ExpressionBinder(ConstructBinder):
             value = literals.bent(value, settled(value.type))
             if common_type([(value.type, value.is_literal), (inner.type, False)]) is None:
                 return self.fault(node, "type_mismatch", f"{value.type} and {inner.type} do not go together.")
-            return Value(BOOL, f"({literals.bent(value, inner.type).lake} {negation}IN ({relation.sql}))")
+            inside = relation.sql
+            if inner.type == FLOAT64:
+                # NaN is in no list.
+                inside = f"SELECT f FROM ({relation.sql}) AS q(f) WHERE f IS NULL OR NOT isnan(f)"
+            return Value(BOOL, f"({literals.bent(value, inner.type).lake} {negation}IN ({inside}))")
         if node.array is not None:
             value, array = self.bind(node.operand, scope), self.bind(node.array, scope)
             if not array.type.is_known:
@@ -402,7 +429,7 @@ class ExpressionBinder(ConstructBinder):
             return self.fault(node, "syntax", "IN takes at least one value.")
         nodes = [node.operand, *node.items]
         value, *items = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
-        return Value(BOOL, f"({value.lake} {negation}IN ({', '.join(item.lake for item in items)}))")
+        return Value(BOOL, membership(value, items, is_negated=node.is_negated))
 
     def _like_any(self, node: LikeAny, scope: Scope) -> Value:
         nodes = [node.operand, *node.patterns]

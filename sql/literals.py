@@ -1,6 +1,7 @@
 """Literals, parameters, casts and intervals: typed values and their text for the lake."""
 
 import base64
+import re
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -13,6 +14,8 @@ from sql.syntax import Constant
 from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_name, quote_text
 
 MAX_DIGITS: Final = 25
+_READ: Final = {"JSON", "TIME"}
+_FLOAT: Final = re.compile(r"CAST\('([^']*)' AS DOUBLE\)")
 _INT64: Final = range(-(2**63), 2**63)
 _LARGEST: Final = {
     "FLOAT64": Decimal("1.7976931348623158e308"),
@@ -66,7 +69,9 @@ def typed(kind: SqlType, text: str) -> Value:
     lake = lake_type(kind)
     if lake is None:
         raise LakeGapError(f"the type {kind}")
-    return Value(kind, f"CAST({quote_text(text)} AS {lake})", is_literal=kind.name in {"FLOAT64", "NUMERIC"})
+    if kind.name in _READ:
+        return Value(kind, f"CAST(refeed_{kind.name.lower()}({_text(text)}) AS {lake})")
+    return Value(kind, f"CAST({quote_text(text)} AS {lake})", is_literal=kind.name == "FLOAT64")
 
 
 def _is_number(text: str, largest: Decimal) -> bool:
@@ -135,6 +140,11 @@ def coerce(value: Value, kind: SqlType) -> Value:
     if lake is None:
         raise LakeGapError(f"the type {kind}")
     number = known if kind.is_number or known is None else NOT_CONSTANT
+    if value.is_literal and kind.name == "NUMERIC" and (written := _FLOAT.fullmatch(value.lake)):
+        # A literal keeps every digit, one with a sign is computed.
+        exact = f"refeed_numeric('{written[1]}')"
+        lake = f"refeed_numeric_of_float({value.lake})" if written[1].startswith("-") else exact
+        return Value(kind, lake, is_literal=True)
     return Value(kind, f"CAST({value.lake} AS {lake})", constant=number, is_literal=value.is_literal)
 
 
@@ -160,10 +170,12 @@ def reshaped(lake: str, have: SqlType, want: SqlType) -> str:
     kind = lake_type(want)
     if kind is None:
         raise LakeGapError(f"the type {want}")
-    if have.element is not None and want.element is not None and have.element.name == "STRUCT":
+    if have.element is not None and want.element is not None:
+        if have.element.name == "NULL":
+            return f"CAST({lake} AS {kind})"
         return f"list_transform({lake}, lambda e: {reshaped('e', have.element, want.element)})"
     if have.name != "STRUCT":
-        return f"CAST({lake} AS {kind})"
+        return cast(Value(have, lake), want, is_safe=False).lake
     parts = zip(want.lake_names, have.lake_names, have.fields, want.fields, strict=True)
     inner = ", ".join(
         f"{quote_name(new)} := {reshaped(f'({lake}).{quote_name(old)}', a, b)}"
@@ -213,23 +225,32 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
         text = f"TRY(decode({value.lake}))" if is_safe else f"decode({value.lake})"
     elif pair == ("STRING", "BYTES"):
         text = f"encode({value.lake})"
+    elif value.type == STRING and kind.name in _WRITTEN:
+        text = _read(value.lake, kind, is_safe=is_safe)
     elif pair == ("FLOAT64", "INT64"):
         # Halves go away from zero in GoogleSQL.
         text = f"{word}(round({value.lake}) AS BIGINT)"
-    elif pair == ("STRING", "INT64"):
-        # The engine would round "1.5"; GoogleSQL takes whole numbers only.
-        whole = f"regexp_full_match(trim({value.lake}), '[+-]?([0-9]+|0[xX][0-9a-fA-F]+)')"
-        wrong = "NULL" if is_safe else "CAST(error('Bad int64 value') AS BIGINT)"
-        number = f"{word}({value.lake} AS BIGINT)"
-        text = f"CASE WHEN {value.lake} IS NULL THEN NULL WHEN {whole} THEN {number} ELSE {wrong} END"
+    elif pair == ("FLOAT64", "NUMERIC") and value.is_literal:
+        text = coerce(value, kind).lake.replace("refeed_", "refeed_safe_" if is_safe else "refeed_")
+    elif pair == ("FLOAT64", "NUMERIC"):
+        text = f"refeed_{'safe_' if is_safe else ''}numeric_of_float({value.lake})"
     elif pair == ("FLOAT64", "STRING"):
-        text = f"regexp_replace(CAST({value.lake} AS VARCHAR), '\\.0$', '')"
+        plain = f"{value.lake} = trunc({value.lake}) AND abs({value.lake}) < 1e15"
+        whole = f"CAST(CAST({value.lake} AS BIGINT) AS VARCHAR)"
+        text = f"CASE WHEN {plain} THEN {whole} ELSE refeed_float_text({value.lake}) END"
     elif pair == ("NUMERIC", "STRING"):
         text = f"regexp_replace(CAST({value.lake} AS VARCHAR), '\\.?0+$', '')"
     elif pair == ("BOOL", "STRING"):
         text = f"CAST({value.lake} AS VARCHAR)"
     elif pair == ("TIMESTAMP", "STRING"):
-        text = timestamp_text(value.lake)
+        moment = f"timezone('UTC', {value.lake})"
+        text = f"({clock_text(moment, '%Y-%m-%d %H:%M:%S')} || '+00')"
+    elif pair == ("DATETIME", "STRING"):
+        text = clock_text(value.lake, "%Y-%m-%d %H:%M:%S")
+    elif pair == ("TIME", "STRING"):
+        text = clock_text(f"(DATE '1970-01-01' + {value.lake})", "%H:%M:%S")
+    elif pair == ("TIMESTAMP", "TIME"):
+        text = f"CAST(timezone('UTC', {value.lake}) AS TIME)"
     elif value.type.element is not None or value.type.name == "STRUCT":
         if is_safe:
             raise LakeGapError(f"SAFE_CAST of {value.type}")
@@ -239,15 +260,51 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
     return Value(kind, text, constant=known)
 
 
-def timestamp_text(lake: str) -> str:
-    """Return the lake's text for a TIMESTAMP as GoogleSQL writes it: milliseconds where they are enough."""
-    whole = f"strftime(timezone('UTC', {lake}), '%Y-%m-%d %H:%M:%S')"
-    micros = f"(epoch_us({lake}) % 1000000 + 1000000) % 1000000"
+def clock_text(moment: str, form: str) -> str:
+    """Return a moment without zone as GoogleSQL writes it: in milliseconds where they are enough."""
+    micros = f"(epoch_us({moment}) % 1000000 + 1000000) % 1000000"
     fraction = (
         f"CASE WHEN {micros} = 0 THEN '' WHEN {micros} % 1000 = 0 THEN printf('.%03d', {micros} // 1000) "
         f"ELSE printf('.%06d', {micros}) END"
     )
-    return f"({whole} || {fraction} || '+00')"
+    return f"(strftime({moment}, '{form}') || {fraction})"
+
+
+# What a text looks like that both engines read alike; any other goes to a function of ours, slower and exact.
+_YEAR: Final = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_DAY: Final = f"{_YEAR}-[0-9]{{1,2}}-[0-9]{{1,2}}"
+_CLOCK: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_WRITTEN: Final = {
+    "BOOL": "",
+    "INT64": "[+-]?[0-9]{1,18}",
+    "FLOAT64": r"-?[0-9]+(?:\.[0-9]+)?",
+    "NUMERIC": r"-?[0-9]{1,28}(?:\.[0-9]{1,9})?",
+    "DATE": _DAY,
+    "DATETIME": f"{_DAY}(?:[ T]{_CLOCK})?",
+    "TIMESTAMP": f"{_DAY}(?:[ T]{_CLOCK}(?:Z|[+]00(?::00)?| UTC)?)?",
+    "TIME": _CLOCK,
+}
+
+
+def _read(text: str, kind: SqlType, *, is_safe: bool) -> str:
+    """Return the lake's text for a STRING read as ``kind``."""
+    safe = "safe_" if is_safe else ""
+    if kind.name == "BOOL":
+        wrong = "NULL" if is_safe else f"CASE WHEN {text} IS NOT NULL THEN error('Bad bool value') END"
+        return f"CASE lower({text}) WHEN 'true' THEN TRUE WHEN 'false' THEN FALSE ELSE {wrong} END"
+    native = f"{'TRY_CAST' if is_safe else 'CAST'}({text} AS {lake_type(kind)})"
+    zone = ", 'UTC'" if kind == TIMESTAMP else ""
+    other = f"refeed_{safe}{kind.name.lower()}({text}{zone})"
+    if kind == DATE:
+        other = "NULL" if is_safe else f"CASE WHEN {text} IS NOT NULL THEN error('Invalid date') END"
+    return f"CASE WHEN regexp_full_match({text}, '{_WRITTEN[kind.name]}') THEN {native} ELSE {other} END"
+
+
+def read_timestamp(text: str, zone: str) -> str:
+    """Return the lake's text for a STRING read as TIMESTAMP, with the zone of texts that name none."""
+    if zone == "'UTC'":
+        return _read(text, TIMESTAMP, is_safe=False)
+    return f"refeed_timestamp({text}, {zone})"
 
 
 def extract(part: str, value: Value, zone: Value | None) -> Value:

@@ -15,7 +15,11 @@ def order_item(binder: ExpressionBinder, item: OrderItem, scope: Scope) -> str:
     value = binder.bind(item.key, scope)
     if not value.type.is_orderable and value.type.is_known:
         binder.fault(item, "type_mismatch", f"Values of {value.type} have no order.")
-    return value.lake + direction(item)
+    order = direction(item)
+    if value.type.name == "FLOAT64" and not value.is_literal:
+        # The engine sorts NaN above every number, GoogleSQL below.
+        return f"NOT isnan({value.lake}){order}, {value.lake}{order}"
+    return value.lake + order
 
 
 def direction(item: OrderItem) -> str:

@@ -105,6 +105,17 @@ def without_errors(text: str) -> str:
     return "".join(parts)
 
 
+def checked(lake: str, kind: SqlType) -> str:
+    """Return ``lake`` with an error where a computed DATE, DATETIME or TIMESTAMP leaves the years 1 to 9999."""
+    low, high = {
+        "DATE": ("DATE '0001-01-01'", "DATE '9999-12-31'"),
+        "DATETIME": ("TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
+        "TIMESTAMP": ("TIMESTAMPTZ '0001-01-01 00:00:00+00'", "TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'"),
+    }[kind.name]
+    wrong = f"error('A {kind.name} outside of the years 1 to 9999')"
+    return f"CASE WHEN {lake} NOT BETWEEN {low} AND {high} THEN {wrong} ELSE {lake} END"
+
+
 def quote_text(text: str) -> str:
     """Return ``text`` as a string of the lake's engine.
 

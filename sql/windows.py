@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from sql import literals
 from sql.datatypes import INT64
-from sql.sorting import order_item
+from sql.sorting import direction, order_item
 
 if TYPE_CHECKING:
     from sql.expression_binder import ExpressionBinder
     from sql.functions.registry import Function
     from sql.names import Scope
-    from sql.syntax import Call, FrameBound, WindowSpec
+    from sql.syntax import Call, FrameBound, OrderItem, WindowSpec
 
 _NEEDS_ORDER: Final = {
     "RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST", "NTILE", "LAG", "LEAD",
@@ -45,17 +45,28 @@ class WindowBinding:
                 value = self._binder.bind(key, self._scope)
                 if value.type.is_known and not value.type.is_groupable:
                     self._binder.fault(key, "type_mismatch", f"Values of {value.type} can't be compared.")
+                if value.type.name == "FLOAT64":
+                    self._binder.fault(key, "type_mismatch", "PARTITION BY takes no FLOAT64.")
                 keys.append(value.lake)
             parts.append("PARTITION BY " + ", ".join(keys))
         if spec.order_by:
-            parts.append(
-                "ORDER BY " + ", ".join(order_item(self._binder, item, self._scope) for item in spec.order_by)
-            )
+            items = [order_item(self._binder, item, self._scope) for item in spec.order_by]
+            if spec.frame == "RANGE" and len(items) == 1 and any(b and b.amount for b in (spec.low, spec.high)):
+                items = [self._range_item(spec.order_by[0])]
+            parts.append("ORDER BY " + ", ".join(items))
         if spec.frame and spec.low:
             self._check_frame(spec, spec.low, spec.high)
             low, high = self._bound(spec, spec.low), self._bound(spec, spec.high) if spec.high else None
             parts.append(f"{spec.frame} {low}" if high is None else f"{spec.frame} BETWEEN {low} AND {high}")
         return " ".join(parts)
+
+    def _range_item(self, item: OrderItem) -> str:
+        """Return the one sort key of a frame by amounts, in a type that holds a key moved by them."""
+        value = self._binder.bind(item.key, self._scope)
+        lake = f"CAST({value.lake} AS HUGEINT)" if value.type == INT64 else value.lake
+        if value.type.name == "FLOAT64":
+            self._binder.gap(item, "RANGE by an amount of FLOAT64")
+        return lake + direction(item)
 
     def _refuse(self, message: str) -> None:
         self._binder.fault(self._node, "window_not_allowed", message)

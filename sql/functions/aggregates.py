@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sql.datatypes import FLOAT64, INT64, SqlType
-from sql.functions.registry import DISTINCT, Table
+from sql.functions.registry import DISTINCT, ORDER, OVER, Render, Table
 from sql.values import LakeGapError, Value
 
 TABLE = Table()
@@ -21,18 +21,50 @@ def _average(args: Sequence[Value]) -> str:
     return f"avg({DISTINCT}{args[0].lake})"
 
 
+def _sum(args: Sequence[Value]) -> str:
+    text = args[0].lake
+    if args[0].type != FLOAT64:
+        return f"sum({DISTINCT}{text})"
+    total = f"sum({DISTINCT}{text}){OVER}"
+    finite = f"coalesce(bool_and(isfinite({text})){OVER}, TRUE)"
+    return f"CASE WHEN isinf({total}) AND {finite} THEN error('Floating point overflow') ELSE {total} END"
+
+
+def _least(args: Sequence[Value]) -> str:
+    # The engine holds NaN for the greatest number; here it wins.
+    return f"-max(-{args[0].lake})" if args[0].type == FLOAT64 else f"min({args[0].lake})"
+
+
+def _spread(name: str) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        spread = f"{name}({DISTINCT}{args[0].lake}){OVER}"
+        if args[0].type != FLOAT64 or "pop" not in name:
+            return spread
+        finite = f"coalesce(bool_and(isfinite({args[0].lake})){OVER}, TRUE)"
+        return f"CASE WHEN {finite} THEN {spread} ELSE CAST('nan' AS DOUBLE) END"
+
+    return render
+
+
+def _texts(args: Sequence[Value]) -> str:
+    if args[0].type.name == "BYTES":
+        raise LakeGapError("STRING_AGG of BYTES")
+    separator = args[1].lake if len(args) > 1 else "','"
+    return f"string_agg({DISTINCT}{args[0].lake}, {separator}{ORDER})"
+
+
 _a("COUNT", "ANY", "INT64", "count({!}{0})")
 _a("COUNTIF", "BOOL", "INT64", "count({!}CASE WHEN {0} THEN 1 END)")
-_a("SUM", "NUM", "T0", "sum({!}{0})")
+_a("SUM", "NUM", "T0", _sum)
 _a("AVG", "NUM", _mean, _average)
-_a("MIN", "ORDERED", "T0", "min({0})")
+_a("MIN", "ORDERED", "T0", _least)
 _a("MAX", "ORDERED", "T0", "max({0})")
 _a("MIN_BY", "ANY ORDERED", "T0", "min_by({0}, {1})")
 _a("MAX_BY", "ANY ORDERED", "T0", "max_by({0}, {1})")
 _a("ANY_VALUE", "ANY", "T0", "any_value({0})")
 _a("ARRAY_AGG", "ITEM", "ARRAY<T0>", "list({!}{0}{^})")
 _a("ARRAY_CONCAT_AGG", "ARRAY", "T0", "flatten(list({0}{^}))")
-_a("STRING_AGG", "STR ?STR", "T0", {1: "string_agg({!}{0}, ','{^})", 2: "string_agg({!}{0}, {1}{^})"})
+_a("STRING_AGG", "STR ?STR", "T0", _texts)
 _a("LOGICAL_AND", "BOOL", "BOOL", "bool_and({0})")
 _a("LOGICAL_OR", "BOOL", "BOOL", "bool_or({0})")
 _a("BIT_AND", "INT64", "INT64", "bit_and({0})")
@@ -42,8 +74,8 @@ for _name, _lake in (
     ("STDDEV", "stddev_samp"), ("STDDEV_SAMP", "stddev_samp"), ("STDDEV_POP", "stddev_pop"),
     ("VARIANCE", "var_samp"), ("VAR_SAMP", "var_samp"), ("VAR_POP", "var_pop"),
 ):  # fmt: skip
-    _a(_name, "NUM", "FLOAT64", _lake + "({!}{0})")
-_a("CORR", "NUM NUM", "FLOAT64", "corr({0}, {1})")
+    _a(_name, "NUM", "FLOAT64", _spread(_lake))
+_a("CORR", "NUM NUM", "FLOAT64", "CASE WHEN regr_count({0}, {1}){/} > 1 THEN corr({0}, {1}){/} END")
 _a("COVAR_POP", "NUM NUM", "FLOAT64", "covar_pop({0}, {1})")
 _a("COVAR_SAMP", "NUM NUM", "FLOAT64", "covar_samp({0}, {1})")
 _a("APPROX_COUNT_DISTINCT", "ANY", "INT64", "approx_count_distinct({0})")

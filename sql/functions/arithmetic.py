@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from sql.datatypes import FLOAT64, INT64, UNKNOWN, SqlType, common_type
-from sql.functions.registry import Render, Table
+from sql.datatypes import FLOAT64, INT64, NUMERIC, UNKNOWN, SqlType, common_type, lake_type
+from sql.functions.registry import Render, Table, fill
+from sql.literals import coerce
 from sql.values import LakeGapError, Value
 
 TABLE = Table()
@@ -24,6 +25,10 @@ def _no_null(name: str) -> Render:
     def render(args: Sequence[Value]) -> str:
         # The engine's own skips NULLs; GoogleSQL gives NULL when one is.
         nulls = " OR ".join(f"{arg.lake} IS NULL" for arg in args)
+        if _common(args) == FLOAT64:
+            # NaN wins; the engine holds it for the greatest number.
+            wins = " OR ".join(f"isnan(CAST({arg.lake} AS DOUBLE))" for arg in args if not arg.is_literal)
+            nulls += f" THEN NULL WHEN {wins} THEN CAST('nan' AS DOUBLE) WHEN FALSE" if wins else ""
         return f"CASE WHEN {nulls} THEN NULL ELSE {name}({', '.join(arg.lake for arg in args)}) END"
 
     return render
@@ -41,15 +46,60 @@ def _rounded(name: str) -> Render:
     return render
 
 
-def _double(template: str) -> Render:
+def _double(template: str, *, is_exact: bool = True) -> Render:
+    """Return what computes in FLOAT64; where ``is_exact``, NUMERIC would give NUMERIC and is refused."""
+
     def render(args: Sequence[Value]) -> str:
+        if is_exact and any(arg.type == NUMERIC for arg in args):
+            raise LakeGapError("of NUMERIC")
         return template.format(*(f"CAST({arg.lake} AS DOUBLE)" for arg in args))
 
     return render
 
 
+def _total(call: str, *, is_exact: bool = True) -> Render:
+    """Return a function that fails where its result is no number and its arguments are, or where it overflows."""
+
+    def render(args: Sequence[Value]) -> str:
+        lake = _double(call, is_exact=is_exact)(args)
+        finite = " AND ".join(f"isfinite(CAST({arg.lake} AS DOUBLE))" for arg in args)
+        outside = f"NOT isfinite({lake}) AND {finite}"
+        return f"CASE WHEN {outside} THEN error('Floating point error') ELSE {lake} END"
+
+    return render
+
+
 def _divided(args: Sequence[Value]) -> str:
-    return f"CASE WHEN {args[1].lake} <> 0 THEN {args[0].lake} / {args[1].lake} END"
+    kind = _real(args)
+    if kind == NUMERIC:
+        return f"refeed_safe_numeric_quotient({coerce(args[0], kind).lake}, {coerce(args[1], kind).lake})"
+    quotient = f"{args[0].lake} / {args[1].lake}"
+    fits = f"(NOT isinf({quotient}) OR isinf(CAST({args[0].lake} AS DOUBLE)))"
+    return f"CASE WHEN {args[1].lake} <> 0 AND {fits} THEN {quotient} END"
+
+
+def _whole_quotient(args: Sequence[Value]) -> str:
+    call = "refeed_numeric_div({0}, {1})" if args[0].type == NUMERIC else "({0} // {1})"
+    return fill(call, args)
+
+
+def _remainder(args: Sequence[Value]) -> str:
+    if args[0].type == INT64 and not args[1].is_literal:
+        # The engine fails for the least number by -1.
+        return fill("CASE WHEN {1} = -1 THEN {0} - {0} ELSE {0} % {1} END", args)
+    return fill("({0} % {1})", args)
+
+
+def _sign(args: Sequence[Value]) -> str:
+    if args[0].type == FLOAT64:
+        return fill("CASE WHEN isnan({0}) THEN {0} ELSE CAST(sign({0}) AS DOUBLE) END", args)
+    return f"CAST(sign({args[0].lake}) AS {lake_type(args[0].type)})"
+
+
+def _times(args: Sequence[Value]) -> str:
+    if NUMERIC in {args[0].type, args[1].type}:
+        return fill("refeed_safe_numeric_product({0}, {1})", args)
+    return fill("TRY({0} * {1})", args)
 
 
 def _slice(args: Sequence[Value]) -> str:
@@ -67,10 +117,20 @@ def _bits(args: Sequence[Value]) -> str:
 def _joined(args: Sequence[Value]) -> str:
     if args[1].type.name != "STRING":
         raise LakeGapError("it has no counterpart for BYTES")
+    if any(not isinstance(arg.constant, str | None) for arg in args[1:]):
+        raise LakeGapError("it takes constants there")
     array = args[0].lake
+    if any(arg.constant is None for arg in args[1:]):
+        return "CAST(NULL AS VARCHAR)"
     if len(args) > 2:
         array = f"list_transform({array}, lambda x: coalesce(x, {args[2].lake}))"
     return f"array_to_string({array}, {args[1].lake})"
+
+
+def _logarithm(name: str) -> Render:
+    wrong = f"error('{name.upper()} of a number that is not above zero')"
+    infinite = "WHEN {0} = CAST('-inf' AS DOUBLE) THEN CAST('nan' AS DOUBLE)"
+    return _double(f"CASE {infinite} WHEN {{0}} <= 0 THEN {wrong} ELSE {name}({{0}}) END")
 
 
 _s("IF", "BOOL T T", lambda args: _common(args[1:]), "CASE WHEN {0} THEN {1} ELSE {2} END")
@@ -82,14 +142,9 @@ _s("ERROR", "STRING", "NULL", "error({0})")
 _s("GENERATE_UUID", "", "STRING", "CAST(gen_random_uuid() AS VARCHAR)")
 
 _s("ABS", "NUM", "T0", "abs({0})")
-_s(
-    "SIGN",
-    "NUM",
-    "T0",
-    lambda args: f"CAST(sign({args[0].lake}) AS {'DOUBLE' if args[0].type == FLOAT64 else 'BIGINT'})",
-)
-_s("MOD", "T T", _common, "({0} % {1})")
-_s("DIV", "T T", _common, "({0} // {1})")
+_s("SIGN", "NUM", "T0", _sign)
+_s("MOD", "T T", _common, _remainder)
+_s("DIV", "T T", _common, _whole_quotient)
 _s("ROUND", "NUM ?INT64 ?STRING", _real, _rounded("round"))
 _s("TRUNC", "NUM ?INT64", _real, _rounded("trunc"))
 _s("CEIL", "NUM", _real, _rounded("ceil"))
@@ -99,11 +154,11 @@ _s("SAFE_DIVIDE", "NUM NUM", _real, _divided)
 _s("IEEE_DIVIDE", "NUM NUM", "FLOAT64")
 _s("SAFE_ADD", "T T", _common, "TRY({0} + {1})")
 _s("SAFE_SUBTRACT", "T T", _common, "TRY({0} - {1})")
-_s("SAFE_MULTIPLY", "T T", _common, "TRY({0} * {1})")
-_s("SAFE_NEGATE", "NUM", "T0", "TRY(-{0})")
-_s("POW", "NUM NUM", _real, _double("pow({0}, {1})"))
-_s("POWER", "NUM NUM", _real, _double("pow({0}, {1})"))
-_s("EXP", "NUM", "FLOAT64", _double("exp({0})"))
+_s("SAFE_MULTIPLY", "T T", _common, _times)
+_s("SAFE_NEGATE", "NUM", "T0", lambda args: f"TRY(CAST(-{args[0].lake} AS {lake_type(args[0].type)}))")
+_s("POW", "NUM NUM", _real, _total("pow({0}, {1})"))
+_s("POWER", "NUM NUM", _real, _total("pow({0}, {1})"))
+_s("EXP", "NUM", "FLOAT64", _total("exp({0})"))
 _s(
     "SQRT",
     "NUM",
@@ -111,14 +166,9 @@ _s(
     _double("CASE WHEN {0} < 0 THEN error('SQRT of a negative number') ELSE sqrt({0}) END"),
 )
 _s("CBRT", "NUM", "FLOAT64", _double("cbrt({0})"))
-_s("LN", "NUM", "FLOAT64", _double("CASE WHEN {0} <= 0 THEN error('LN of a number below zero') ELSE ln({0}) END"))
+_s("LN", "NUM", "FLOAT64", _logarithm("ln"))
 _s("LOG", "NUM ?NUM", "FLOAT64")
-_s(
-    "LOG10",
-    "NUM",
-    "FLOAT64",
-    _double("CASE WHEN {0} <= 0 THEN error('LOG10 of a number below zero') ELSE log10({0}) END"),
-)
+_s("LOG10", "NUM", "FLOAT64", _logarithm("log10"))
 for _name in (
     "SIN",
     "COS",
@@ -136,8 +186,13 @@ for _name in (
     "CSC",
     "SEC",
 ):
-    _s(_name, "NUM", "FLOAT64", _double(_name.lower() + "({0})") if _name not in {"CSC", "SEC"} else None)
-_s("ATAN2", "NUM NUM", "FLOAT64", _double("atan2({0}, {1})"))
+    _s(
+        _name,
+        "NUM",
+        "FLOAT64",
+        _total(_name.lower() + "({0})", is_exact=False) if _name not in {"CSC", "SEC"} else None,
+    )
+_s("ATAN2", "NUM NUM", "FLOAT64", _double("atan2({0}, {1})", is_exact=False))
 _s("IS_NAN", "FLOAT64", "BOOL", "isnan({0})")
 _s("IS_INF", "FLOAT64", "BOOL", "isinf({0})")
 _s("GREATEST", "T *T", _common, _no_null("greatest"))

@@ -1,12 +1,13 @@
 """JSON: values, queries and paths."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Final
 
 from sql.datatypes import SqlType
-from sql.functions.registry import Table
-from sql.values import LakeGapError, Value, quote_text
+from sql.functions.registry import Render, Table
+from sql.values import LakeGapError, Value, quote_name, quote_text
 
 TABLE = Table()
 _s = TABLE.scalar
@@ -44,6 +45,30 @@ def parse_json_path(text: str) -> tuple[str | int, ...]:
     return tuple(steps)
 
 
+# What the engine takes for numbers and Google does not, or writes in another way: NaN, Infinity, -0.
+_ODD: Final = r"(?:^|[:,\[\s])(?:-0|-?[nN][aA]|-?[iI][nN])"
+
+
+def _valid(text: str) -> str:
+    """Return a text where it is JSON that both engines read alike, else NULL."""
+    return f"CASE WHEN json_valid({text}) AND NOT regexp_matches({text}, '{_ODD}') THEN {text} END"
+
+
+def _steps(args: Sequence[Value], *, is_legacy: bool = False) -> str:
+    """Return the path as a function of ours takes it.
+
+    Raises:
+        LakeGapError: it is written as the other family of functions takes it.
+    """
+    path = args[1].constant if len(args) > 1 else "$"
+    if not isinstance(path, str):
+        raise LakeGapError("a JSON path that is not a constant")
+    steps = parse_json_path(path)
+    if ('."' if is_legacy else "['") in path:
+        raise LakeGapError(f"the JSON path {path!r}")
+    return quote_text(json.dumps(steps))
+
+
 def lake_path(args: Sequence[Value]) -> str:
     """Return the second argument, a constant path, in the words of the lake's engine; without one, the root."""
     if len(args) < 2:
@@ -62,41 +87,56 @@ def lake_path(args: Sequence[Value]) -> str:
     return quote_text("".join(out))
 
 
-def _source(args: Sequence[Value]) -> str:
-    """Return the JSON to look into: a string that is none gives NULL, never an error."""
-    if args[0].type.name == "JSON":
-        return args[0].lake
-    return f"CASE WHEN json_valid({args[0].lake}) THEN {args[0].lake} END"
+def _value(*, is_legacy: bool = False) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
+        if args[0].type.name == "JSON":
+            kind = f"json_type({text}, {path})"
+            return f"CASE WHEN {kind} NOT IN ('OBJECT', 'ARRAY') THEN json_extract_string({text}, {path}) END"
+        ours, valid = f"refeed_json_value({text}, {steps})", _valid(text)
+        native = f"CASE json_type({valid}, {path}) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL "
+        native += f"WHEN 'DOUBLE' THEN {ours} ELSE json_extract_string({valid}, {path}) END"
+        return f"CASE WHEN {valid} IS NOT NULL THEN {native} ELSE {ours} END"
+
+    return render
 
 
-def _value(args: Sequence[Value]) -> str:
-    text, path = _source(args), lake_path(args)
-    kind = f"json_type({text}, {path})"
-    return f"CASE WHEN {kind} NOT IN ('OBJECT', 'ARRAY') THEN json_extract_string({text}, {path}) END"
+def _query(*, is_legacy: bool = False) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
+        if args[0].type.name == "JSON":
+            return f"json_extract({text}, {path})"
+        valid = _valid(text)
+        found = f"CAST(json_extract({valid}, {path}) AS VARCHAR)"
+        plain = f"{valid} IS NOT NULL AND NOT coalesce(regexp_matches({found}, '[0-9][.eE]'), FALSE)"
+        # JSON null is SQL's NULL for strings, and stays JSON null for JSON.
+        return f"CASE WHEN {plain} THEN nullif({found}, 'null') ELSE refeed_json_query({text}, {steps}) END"
+
+    return render
 
 
-def _query(args: Sequence[Value]) -> str:
-    text, path = _source(args), lake_path(args)
-    # JSON null is SQL's NULL for strings, and stays JSON null for JSON.
-    if args[0].type.name == "JSON":
-        return f"json_extract({text}, {path})"
-    return f"CASE WHEN json_type({text}, {path}) <> 'NULL' THEN CAST(json_extract({text}, {path}) AS VARCHAR) END"
+def _query_array(*, is_legacy: bool = False) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
+        if args[0].type.name == "JSON":
+            items = f"json_extract({text}, {path[:-1]}[*]')"
+            return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' THEN {items} END"
+        return f"refeed_json_query_array({text}, {steps})"
+
+    return render
 
 
-def _query_array(args: Sequence[Value]) -> str:
-    text, path = _source(args), lake_path(args)
-    items = f"CAST(json_extract({text}, {path}) AS JSON[])"
-    if args[0].type.name != "JSON":
-        items = f"list_transform({items}, lambda j: CAST(j AS VARCHAR))"
-    return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' THEN {items} END"
+def _value_array(*, is_legacy: bool = False) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
+        if args[0].type.name != "JSON":
+            return f"refeed_json_value_array({text}, {steps})"
+        array = f"CAST(json_extract({text}, {path}) AS JSON[])"
+        scalars = f"len(list_filter({array}, lambda j: json_type(j) IN ('OBJECT', 'ARRAY'))) = 0"
+        items = f"list_transform({array}, lambda j: json_extract_string(j, '$'))"
+        return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' AND {scalars} THEN {items} END"
 
-
-def _value_array(args: Sequence[Value]) -> str:
-    text, path = _source(args), lake_path(args)
-    array = f"CAST(json_extract({text}, {path}) AS JSON[])"
-    scalars = f"len(list_filter({array}, lambda j: json_type(j) IN ('OBJECT', 'ARRAY'))) = 0"
-    items = f"list_transform({array}, lambda j: json_extract_string(j, '$'))"
-    return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' AND {scalars} THEN {items} END"
+    return render
 
 
 def _is_plain(kind: SqlType) -> bool:
@@ -109,9 +149,36 @@ def _is_plain(kind: SqlType) -> bool:
 
 
 def _to_json(args: Sequence[Value]) -> str:
-    if len(args) > 1 or not _is_plain(args[0].type):
-        raise LakeGapError(f"JSON of {args[0].type}")
-    return f"coalesce(to_json({args[0].lake}), 'null')"
+    kind = args[0].type
+    if len(args) > 1 or not _is_plain(kind):
+        raise LakeGapError(f"JSON of {kind}")
+    text = f"coalesce(to_json({args[0].lake}), 'null')"
+    # Google keeps the members of a JSON value in the order of their names.
+    return f"CAST(refeed_json(CAST({text} AS VARCHAR)) AS JSON)" if "STRUCT" in str(kind) else text
+
+
+def _to_json_string(args: Sequence[Value]) -> str:
+    kind = args[0].type
+    if len(args) > 1 or not _is_plain(kind):
+        raise LakeGapError(f"JSON of {kind}")
+    return f"CAST(coalesce(to_json({_written(args[0].lake, kind)}), 'null') AS VARCHAR)"
+
+
+def _written(lake: str, kind: SqlType, depth: int = 0) -> str:
+    """Return a value whose integers beyond 2^53 are texts: only they survive JSON's readers."""
+    if "INT64" not in str(kind):
+        return lake
+    if kind.element is not None:
+        return f"list_transform({lake}, lambda e{depth}: {_written(f'e{depth}', kind.element, depth + 1)})"
+    if kind.name == "STRUCT":
+        names = zip(kind.lake_names, kind.fields, strict=True)
+        parts = [
+            f"{quote_name(name)} := {_written(f'({lake}).{quote_name(name)}', inner, depth)}"
+            for name, (_, inner) in names
+        ]
+        return f"CASE WHEN {lake} IS NOT NULL THEN struct_pack({', '.join(parts)}) END"
+    exact = f"{lake} BETWEEN -9007199254740992 AND 9007199254740992"
+    return f"CASE WHEN {exact} THEN to_json({lake}) ELSE to_json(CAST({lake} AS VARCHAR)) END"
 
 
 def _json_type(text: str) -> str:
@@ -131,16 +198,32 @@ def _strict(text: str, kinds: tuple[str, ...], lake: str) -> str:
     )
 
 
-_s("JSON_VALUE", "JSONISH ?STRING", "STRING", _value)
-_s("JSON_EXTRACT_SCALAR", "JSONISH ?STRING", "STRING", _value)
-_s("JSON_QUERY", "JSONISH ?STRING", "T0", _query)
-_s("JSON_EXTRACT", "JSONISH ?STRING", "T0", _query)
-_s("JSON_QUERY_ARRAY", "JSONISH ?STRING", "ARRAY<T0>", _query_array)
-_s("JSON_EXTRACT_ARRAY", "JSONISH ?STRING", "ARRAY<T0>", _query_array)
-_s("JSON_VALUE_ARRAY", "JSONISH ?STRING", "ARRAY<STRING>", _value_array)
-_s("JSON_EXTRACT_STRING_ARRAY", "JSONISH ?STRING", "ARRAY<STRING>", _value_array)
-_s("PARSE_JSON", "STRING", "JSON", "CAST({0} AS JSON)", named="wide_number_mode")
-_s("TO_JSON_STRING", "ANY ?BOOL", "STRING", lambda args: f"CAST({_to_json(args)} AS VARCHAR)")
+def _integer(text: str) -> str:
+    number = f"CAST({text} AS DOUBLE)"
+    whole = f"json_type({text}) = 'DOUBLE' AND {number} = trunc({number})"
+    kinds = _strict(text, ("BIGINT", "UBIGINT"), "BIGINT")
+    return f"CASE WHEN {whole} THEN CAST({number} AS BIGINT) ELSE {kinds} END"
+
+
+def _lax_string(args: Sequence[Value]) -> str:
+    text = args[0].lake
+    number = f"CAST({text} AS DOUBLE)"
+    return (
+        f"CASE json_type({text}) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL "
+        f"WHEN 'DOUBLE' THEN refeed_float_text({number}) ELSE json_extract_string({text}, '$') END"
+    )
+
+
+_s("JSON_VALUE", "JSONISH ?STRING", "STRING", _value())
+_s("JSON_EXTRACT_SCALAR", "JSONISH ?STRING", "STRING", _value(is_legacy=True))
+_s("JSON_QUERY", "JSONISH STRING", "T0", _query())
+_s("JSON_EXTRACT", "JSONISH STRING", "T0", _query(is_legacy=True))
+_s("JSON_QUERY_ARRAY", "JSONISH ?STRING", "ARRAY<T0>", _query_array())
+_s("JSON_EXTRACT_ARRAY", "JSONISH ?STRING", "ARRAY<T0>", _query_array(is_legacy=True))
+_s("JSON_VALUE_ARRAY", "JSONISH ?STRING", "ARRAY<STRING>", _value_array())
+_s("JSON_EXTRACT_STRING_ARRAY", "JSONISH ?STRING", "ARRAY<STRING>", _value_array(is_legacy=True))
+_s("PARSE_JSON", "STRING", "JSON", "CAST(refeed_json({0}) AS JSON)", named="wide_number_mode")
+_s("TO_JSON_STRING", "ANY ?BOOL", "STRING", _to_json_string)
 _s("TO_JSON", "ANY", "JSON", _to_json, named="stringify_wide_numbers")
 _s("JSON_TYPE", "JSON", "STRING", lambda args: _json_type(args[0].lake))
 _s("JSON_KEYS", "JSON ?INT64", "ARRAY<STRING>", named="mode")
@@ -152,7 +235,7 @@ _s("JSON_STRIP_NULLS", "JSON ?STRING", "JSON", named="include_arrays remove_empt
 _s("JSON_ARRAY_APPEND", "JSON STRING ANY *ANY", "JSON", named="append_each_element")
 _s("JSON_ARRAY_INSERT", "JSON STRING ANY *ANY", "JSON", named="insert_each_element")
 _s("BOOL", "JSON", "BOOL", lambda args: _strict(args[0].lake, ("BOOLEAN",), "BOOLEAN"))
-_s("INT64", "JSON", "INT64", lambda args: _strict(args[0].lake, ("BIGINT", "UBIGINT"), "BIGINT"))
+_s("INT64", "JSON", "INT64", lambda args: _integer(args[0].lake))
 _s(
     "FLOAT64",
     "JSON",
@@ -163,9 +246,4 @@ _s(
 _s("LAX_BOOL", "JSON", "BOOL")
 _s("LAX_INT64", "JSON", "INT64")
 _s("LAX_FLOAT64", "JSON", "FLOAT64")
-_s(
-    "LAX_STRING",
-    "JSON",
-    "STRING",
-    "CASE WHEN json_type({0}) NOT IN ('OBJECT', 'ARRAY') THEN json_extract_string({0}, '$') END",
-)
+_s("LAX_STRING", "JSON", "STRING", _lax_string)

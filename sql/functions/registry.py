@@ -131,7 +131,9 @@ def _named(text: str) -> SqlType:
 DISTINCT: Final = "\0D"
 ORDER: Final = "\0O"
 NULLS: Final = "\0N"
-_PLACE = re.compile(r"\{(\d|[*!^~])\}")
+# Where OVER goes in a text that is more than one call; without the mark it goes to the end.
+OVER: Final = "\0V"
+_PLACE = re.compile(r"\{(\d|[*!^~/])\}")
 
 
 def fill(template: str, args: Sequence[Value]) -> str:
@@ -145,7 +147,7 @@ def fill(template: str, args: Sequence[Value]) -> str:
 
     def place(match: re.Match[str]) -> str:
         sign = match.group(1)
-        marks = {"!": DISTINCT, "^": ORDER, "~": NULLS}
+        marks = {"!": DISTINCT, "^": ORDER, "~": NULLS, "/": OVER}
         if sign in marks:
             return marks[sign]
         return ", ".join(arg.lake for arg in args) if sign == "*" else args[int(sign)].lake

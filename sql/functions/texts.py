@@ -4,10 +4,18 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+import regex
+
 from sql.functions.registry import Render, Table, fill
 from sql.values import LakeGapError, Value, quote_text
 
 MAX_PATTERN: Final = 1_000
+# No text is longer; the engine fails for larger numbers.
+_LONGEST: Final = 2**31 - 1
+# What Unicode calls white space.
+_BLANKS: Final = "".join(
+    map(chr, [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029])
+) + ("\u202f\u205f\u3000")
 TABLE = Table()
 _s = TABLE.scalar
 
@@ -67,11 +75,14 @@ def _regexp_extract(args: Sequence[Value]) -> str:
         raise LakeGapError("REGEXP_EXTRACT with a position")
     if args[0].type.name == "BYTES":
         raise LakeGapError("a regular expression over BYTES")
-    regex = pattern(args[1], groups=1)
+    quoted = pattern(args[1], groups=1)
     group = count_groups(str(args[1].constant))
-    # The engine gives '' where nothing matches; GoogleSQL gives NULL.
     text = args[0].lake
-    return f"CASE WHEN regexp_matches({text}, {regex}) THEN regexp_extract({text}, {regex}, {group}) END"
+    if group and re.search(r"[|?*{]", str(args[1].constant)):
+        # Of a group that took no part the engine gives '' here, GoogleSQL NULL.
+        return f"regexp_extract_all({text}, {quoted}, {group})[1]"
+    # The engine gives '' where nothing matches; GoogleSQL gives NULL.
+    return f"CASE WHEN regexp_matches({text}, {quoted}) THEN regexp_extract({text}, {quoted}, {group}) END"
 
 
 def _matches(args: Sequence[Value]) -> str:
@@ -83,33 +94,48 @@ def _matches(args: Sequence[Value]) -> str:
 def _regexp_all(args: Sequence[Value]) -> str:
     if args[0].type.name == "BYTES":
         raise LakeGapError("a regular expression over BYTES")
-    regex = pattern(args[1], groups=1)
-    return f"regexp_extract_all({args[0].lake}, {regex}, {count_groups(str(args[1].constant))})"
+    quoted = pattern(args[1], groups=1)
+    if _may_be_empty(str(args[1].constant)):
+        raise LakeGapError("a regular expression that may match nothing")
+    found = f"regexp_extract_all({args[0].lake}, {quoted}, {count_groups(str(args[1].constant))})"
+    return f"list_transform({found}, lambda t: coalesce(t, ''))"
+
+
+def _may_be_empty(text: str) -> bool:
+    """Return whether a pattern may match no character; what this reader does not know counts as one."""
+    try:
+        return regex.search(text, "") is not None or regex.search(text, "a b", pos=1, endpos=1) is not None
+    except regex.error:
+        return True
 
 
 def _only_text(template: str) -> Render:
     return _by_type(template, None)
 
 
-def _start(args: Sequence[Value], length: str) -> str:
+def _start(args: Sequence[Value], length: str, longest: int) -> str:
     """Return the first position of SUBSTR: 0 is 1, a negative one counts from the end and stops at the start."""
     known = args[1].constant
     if isinstance(known, int) and known >= 0:
-        return str(max(known, 1))
+        return str(min(max(known, 1), longest))
     place = args[1].lake
-    return f"(CASE WHEN {place} < 0 THEN greatest({length} + {place} + 1, 1) ELSE greatest({place}, 1) END)"
+    back = f"WHEN {place} < 0 THEN greatest({length} + {place} + 1, 1)"
+    return f"(CASE {back} WHEN {place} >= 0 THEN least(greatest({place}, 1), {longest}) END)"
 
 
 def _substr(args: Sequence[Value]) -> str:
     text = args[0].lake
     is_bytes = args[0].type.name == "BYTES"
-    start = _start(args, f"octet_length({text})" if is_bytes else f"length({text})")
+    # Two digits stand for a byte.
+    longest = _LONGEST // 2 if is_bytes else _LONGEST
+    start = _start(args, f"octet_length({text})" if is_bytes else f"length({text})", longest)
     count = ""
     if len(args) == 3:
-        negative = "error('Third argument in SUBSTR() cannot be negative')"
-        count = f"CASE WHEN {args[2].lake} < 0 THEN {negative} ELSE {args[2].lake} END"
+        count = args[2].lake
+        negative = f"CASE WHEN {text} IS NOT NULL THEN error('Third argument in SUBSTR() cannot be negative') END"
+        count = f"CASE WHEN {count} < 0 THEN {negative} WHEN {count} > {longest} THEN {longest} ELSE {count} END"
         if isinstance(args[2].constant, int) and args[2].constant >= 0:
-            count = str(args[2].constant)
+            count = str(min(args[2].constant, longest))
     if is_bytes:
         more = f", ({count}) * 2" if count else ""
         return f"from_hex(substr(hex({text}), ({start} - 1) * 2 + 1{more}))"
@@ -122,7 +148,8 @@ def _side(name: str) -> Render:
             raise LakeGapError("it has no counterpart for BYTES")
         count = args[1].lake
         negative = f"error('Second argument in {name.upper()}() cannot be negative')"
-        return f"CASE WHEN {count} < 0 THEN {negative} ELSE {name}({args[0].lake}, {count}) END"
+        few = f"{name}({args[0].lake}, CASE WHEN {count} > {_LONGEST} THEN {_LONGEST} ELSE {count} END)"
+        return f"CASE WHEN {count} < 0 AND {args[0].lake} IS NOT NULL THEN {negative} ELSE {few} END"
 
     return render
 
@@ -132,7 +159,10 @@ def _padded(name: str) -> Render:
         if args[0].type.name == "BYTES":
             raise LakeGapError("it has no counterpart for BYTES")
         filler = args[2].lake if len(args) > 2 else "' '"
-        return f"{name}({args[0].lake}, CAST({args[1].lake} AS INTEGER), {filler})"
+        padded = f"{name}({args[0].lake}, CAST({args[1].lake} AS INTEGER), {filler})"
+        wrong = f"{args[1].lake} < 0" + (f" OR {filler} = ''" if len(args) > 2 else "")
+        error = f"WHEN {args[0].lake} IS NOT NULL AND ({wrong}) THEN error('Wrong length or pattern')"
+        return f"CASE {error} ELSE {padded} END"
 
     return render
 
@@ -141,7 +171,7 @@ def _trimmed(name: str) -> Render:
     def render(args: Sequence[Value]) -> str:
         if args[0].type.name == "BYTES":
             raise LakeGapError("it has no counterpart for BYTES")
-        blanks = args[1].lake if len(args) > 1 else "chr(9) || chr(10) || chr(11) || chr(12) || chr(13) || ' '"
+        blanks = args[1].lake if len(args) > 1 else quote_text(_BLANKS)
         return f"{name}({args[0].lake}, {blanks})"
 
     return render
@@ -156,16 +186,41 @@ def _regexp_replace(args: Sequence[Value]) -> str:
 def _split(args: Sequence[Value]) -> str:
     if args[0].type.name == "BYTES":
         raise LakeGapError("it has no counterpart for BYTES")
-    return f"string_split({args[0].lake}, {args[1].lake if len(args) > 1 else quote_text(',')})"
+    if len(args) == 1:
+        return f"string_split({args[0].lake}, ',')"
+    return fill("CASE WHEN {1} IS NOT NULL THEN string_split({0}, {1}) END", args)
+
+
+def _by_code_points(native: str, other: str) -> Render:
+    """Return what the engine gives of ASCII, and a function of ours of the rest."""
+    return _only_text(f"CASE WHEN octet_length(encode({{0}})) = length({{0}}) THEN {native} ELSE {other} END")
+
+
+def _repeated(args: Sequence[Value]) -> str:
+    wrong = "WHEN {0} IS NOT NULL AND {1} < 0 THEN error('Repetition of a negative number')"
+    return fill(f"CASE {wrong} ELSE repeat({{0}}, {{1}}) END", args)
+
+
+def _translated(args: Sequence[Value]) -> str:
+    if args[0].type.name == "BYTES":
+        raise LakeGapError("it has no counterpart for BYTES")
+    known = args[1].constant
+    is_plain = isinstance(known, str) and len(set(known)) == len(known)
+    return fill("translate({0}, {1}, {2})" if is_plain else "refeed_translate({0}, {1}, {2})", args)
 
 
 def _digest(name: str) -> Render:
     return lambda args: f"from_hex({name}({args[0].lake}))"
 
 
+_edit_distance = _only_text(
+    "CASE WHEN octet_length(encode({0} || {1})) = length({0} || {1}) THEN levenshtein({0}, {1}) "
+    "ELSE refeed_edit_distance({0}, {1}) END"
+)
+
 _s("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", lambda args: safe_text(args[0].lake))
-_s("UPPER", "STR", "T0", _only_text("upper({0})"))
-_s("LOWER", "STR", "T0", _only_text("lower({0})"))
+_s("UPPER", "STR", "T0", _by_code_points("upper({0})", "refeed_upper({0})"))
+_s("LOWER", "STR", "T0", _by_code_points("lower({0})", "refeed_lower({0})"))
 _s("INITCAP", "STRING ?STRING", "STRING")
 _s("LENGTH", "STR", "INT64", _by_type("length({0})", "octet_length({0})"))
 _s("CHAR_LENGTH", "STRING", "INT64", "length({0})")
@@ -189,17 +244,22 @@ _s("SUBSTR", "STR INT64 ?INT64", "T0", _substr)
 _s("SUBSTRING", "STR INT64 ?INT64", "T0", _substr)
 _s("SPLIT", "STR ?STR", "ARRAY<T0>", _split)
 _s("CONCAT", "STR *STR", "T0", lambda args: "(" + " || ".join(arg.lake for arg in args) + ")")
-_s("REPEAT", "STR INT64", "T0", "repeat({0}, {1})")
+_s("REPEAT", "STR INT64", "T0", _repeated)
 _s("REPLACE", "T T T", "T0", _only_text("CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END"))
-_s("REVERSE", "STR", "T0", _only_text("reverse({0})"))
-_s("TRANSLATE", "STR STR STR", "T0", _only_text("translate({0}, {1}, {2})"))
+_s("REVERSE", "STR", "T0", _by_code_points("reverse({0})", "refeed_reverse({0})"))
+_s("TRANSLATE", "STR STR STR", "T0", _translated)
 _s("NORMALIZE", "STRING ?ANY", "STRING", {1: "nfc_normalize({0})"})
 _s("NORMALIZE_AND_CASEFOLD", "STRING ?ANY", "STRING")
 _s("COLLATE", "STRING STRING", "STRING")
-_s("EDIT_DISTANCE", "STR STR", "INT64", _only_text("levenshtein({0}, {1})"), named="max_distance")
+_s("EDIT_DISTANCE", "STR STR", "INT64", _edit_distance, named="max_distance")
 _s("SOUNDEX", "STRING", "STRING")
 _s("FORMAT", "STRING *ANY", "STRING")
-_s("ASCII", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE ascii({0}) END")
+_s(
+    "ASCII",
+    "STRING",
+    "INT64",
+    "CASE WHEN {0} = '' THEN 0 WHEN unicode({0}) > 127 THEN error('No ASCII character') ELSE unicode({0}) END",
+)
 _s("UNICODE", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
 _s("CHR", "INT64", "STRING", "CASE WHEN {0} = 0 THEN '' ELSE chr(CAST({0} AS INTEGER)) END")
 _s("TO_CODE_POINTS", "STR", "ARRAY<INT64>")
@@ -214,7 +274,13 @@ _s("REGEXP_REPLACE", "STR STR STR", "T0", _regexp_replace)
 _s("TO_HEX", "BYTES", "STRING", "lower(hex({0}))")
 _s("FROM_HEX", "STRING", "BYTES", "from_hex({0})")
 _s("TO_BASE64", "BYTES", "STRING", "to_base64({0})")
-_s("FROM_BASE64", "STRING", "BYTES", "from_base64({0})")
+_s(
+    "FROM_BASE64",
+    "STRING",
+    "BYTES",
+    "CASE WHEN length({0}) % 4 = 0 AND regexp_full_match({0}, '[A-Za-z0-9+/]*') THEN from_base64({0}) "
+    "ELSE refeed_from_base64({0}) END",
+)
 _s("TO_BASE32", "BYTES", "STRING")
 _s("FROM_BASE32", "STRING", "BYTES")
 _s("MD5", "STR", "BYTES", _digest("md5"))

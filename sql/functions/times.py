@@ -1,9 +1,12 @@
 """Dates, times and timestamps."""
 
+import re
 from collections.abc import Sequence
 
-from sql.functions.registry import Render, Table
-from sql.values import LakeGapError, Value, quote_text
+from sql.datatypes import DATE, DATETIME, STRING, TIMESTAMP, SqlType
+from sql.functions.registry import Render, Table, fill
+from sql.literals import read_timestamp
+from sql.values import LakeGapError, Value, checked, quote_text
 
 TABLE = Table()
 _s = TABLE.scalar
@@ -28,6 +31,13 @@ def truncation(text: str, unit: str) -> str:
     return f"date_trunc('{'week' if unit == 'ISOWEEK' else unit.lower()}', {text})"
 
 
+_INTERVAL = re.compile(r"to_([a-z]+)\((.*)\)", re.DOTALL)
+_PER_DAY = {
+    "microseconds": 86_400_000_000, "milliseconds": 86_400_000, "seconds": 86_400, "minutes": 1_440, "hours": 24,
+    "days": 1,
+}  # fmt: skip
+
+
 def interval(value: Value) -> str:
     """Return an INTERVAL argument in the lake's words."""
     return value.lake
@@ -35,7 +45,10 @@ def interval(value: Value) -> str:
 
 def _moved(sign: str, kind: str) -> Render:
     def render(args: Sequence[Value]) -> str:
-        return f"CAST(({args[0].lake} {sign} {args[1].lake}) AS {kind})"
+        if kind == "TIME" and (call := _INTERVAL.fullmatch(args[1].lake)):
+            # A TIME goes round the day.
+            return f"({args[0].lake} {sign} to_{call[1]}(({call[2]}) % {_PER_DAY[call[1]]}))"
+        return checked(f"CAST(({args[0].lake} {sign} {args[1].lake}) AS {kind})", args[0].type)
 
     return render
 
@@ -45,26 +58,29 @@ def _truncated(kind: str) -> Render:
         unit = part_of(args[1]) if len(args) > 1 else "DAY"
         if len(args) > 2:
             zone = args[2].lake
-            return f"timezone({zone}, {truncation(f'timezone({zone}, {args[0].lake})', unit)})"
-        return f"CAST({truncation(args[0].lake, unit)} AS {kind})"
+            cut = f"timezone({zone}, {truncation(f'timezone({zone}, {args[0].lake})', unit)})"
+        else:
+            cut = f"CAST({truncation(args[0].lake, unit)} AS {kind})"
+        # Only a week may begin before the year 1.
+        return checked(cut, args[0].type) if "WEEK" in unit else cut
 
     return render
 
 
 def _date(args: Sequence[Value]) -> str:
     if len(args) == 3:
-        return f"make_date({args[0].lake}, {args[1].lake}, {args[2].lake})"
+        return checked(f"make_date({args[0].lake}, {args[1].lake}, {args[2].lake})", DATE)
     if len(args) == 2:
-        return f"CAST(timezone({args[1].lake}, {args[0].lake}) AS DATE)"
+        return checked(f"CAST(timezone({args[1].lake}, {args[0].lake}) AS DATE)", DATE)
     return f"CAST({args[0].lake} AS DATE)"
 
 
 def _timestamp(args: Sequence[Value]) -> str:
+    if args[0].type.name == "STRING":
+        return read_timestamp(args[0].lake, args[1].lake if len(args) > 1 else "'UTC'")
     if len(args) == 1:
         return f"CAST({args[0].lake} AS TIMESTAMPTZ)"
-    if args[0].type.name == "STRING":
-        raise LakeGapError("TIMESTAMP(string, zone)")
-    return f"timezone({args[1].lake}, CAST({args[0].lake} AS TIMESTAMP))"
+    return checked(f"timezone({args[1].lake}, CAST({args[0].lake} AS TIMESTAMP))", TIMESTAMP)
 
 
 _FORMATS = {
@@ -72,6 +88,10 @@ _FORMATS = {
     "y": "%y", "p": "%p", "I": "%I", "R": "%H:%M", "D": "%m/%d/%y", "b": "%b", "B": "%B", "a": "%a", "A": "%A",
     "%": "%%",
 }  # fmt: skip
+
+
+# The elements that PARSE_DATE and its kin take on the lake.
+_READ = set("YmdHMSybBT%")
 
 
 def lake_format(value: Value) -> str:
@@ -107,13 +127,32 @@ def _plain_time(args: Sequence[Value]) -> str:
 
 
 def _formatted(args: Sequence[Value]) -> str:
-    return f"strftime({_plain_time(args[1:])}, {lake_format(args[0])})"
+    moment, text = _plain_time(args[1:]), lake_format(args[0])
+    if not args[0].constant:
+        return f"CASE WHEN {moment} IS NOT NULL THEN '' END"
+    parts = re.findall("%.|[^%]+", args[0].constant, re.DOTALL)
+    if "%Y" not in parts:
+        return f"strftime({moment}, {text})"
+    # Google writes a year below 1000 without zeros, in %F with them.
+    year = f"CAST(extract(year FROM {moment}) AS VARCHAR)"
+    pieces = [
+        year if part == "%Y" else f"strftime({moment}, {lake_format(Value(STRING, '', constant=part))})"
+        for part in parts
+    ]
+    early = f"extract(year FROM {moment}) < 1000"
+    return f"CASE WHEN {early} THEN {' || '.join(pieces)} ELSE strftime({moment}, {text}) END"
 
 
 def _parsed(kind: str) -> Render:
     def render(args: Sequence[Value]) -> str:
         zone = args[2].lake if len(args) > 2 else "'UTC'"
-        moment = f"strptime({args[1].lake}, {lake_format(args[0])})"
+        text = args[0].constant
+        if not isinstance(text, str):
+            raise LakeGapError("a format that is not a constant")
+        elements = set(re.findall("%(.?)", text, re.DOTALL))
+        if elements - _READ or (kind == "DATE" and elements & set("HMST")):
+            raise LakeGapError(f"the format {text[:40]!r}")
+        moment = f"refeed_parsed({args[1].lake}, {quote_text(text)})"
         return f"timezone({zone}, {moment})" if kind == "TIMESTAMPTZ" else f"CAST({moment} AS {kind})"
 
     return render
@@ -139,9 +178,9 @@ def _difference(*, of_timestamps: bool) -> Render:
 
 def _datetime(args: Sequence[Value]) -> str:
     if len(args) == 6:
-        return f"make_timestamp({', '.join(arg.lake for arg in args)})"
+        return checked(f"make_timestamp({', '.join(arg.lake for arg in args)})", DATETIME)
     if len(args) == 2 and args[0].type.name == "TIMESTAMP":
-        return f"timezone({args[1].lake}, {args[0].lake})"
+        return checked(f"timezone({args[1].lake}, {args[0].lake})", DATETIME)
     if len(args) == 2 and args[0].type.name == "DATE":
         return f"({args[0].lake} + {args[1].lake})"
     if len(args) == 1:
@@ -168,6 +207,15 @@ def _truncated_like(args: Sequence[Value]) -> str:
     return _truncated(kind)(args)
 
 
+def _since_epoch(template: str, kind: SqlType) -> Render:
+    return lambda args: checked(fill(template, args), kind)
+
+
+def _floored(micros: int) -> Render:
+    rest = f"(epoch_us({{0}}) % {micros} + {micros}) % {micros}"
+    return lambda args: fill(f"((epoch_us({{0}}) - {rest}) // {micros})", args)
+
+
 _s("DATE", "ANY ?ANY ?INT64", "DATE", _date)
 _s("TIMESTAMP", "WHEN ?STRING", "TIMESTAMP", _timestamp)
 _s("DATETIME", "ANY ?ANY ?INT64 ?INT64 ?INT64 ?INT64", "DATETIME", _datetime)
@@ -192,13 +240,28 @@ _s("TIMESTAMP_TRUNC", "MOMENT PART ?STRING", "T0", _truncated_like)
 _s("TIME_TRUNC", "TIME PART", "T0")
 _s("LAST_DAY", "MOMENT ?PART", "DATE", {1: "last_day({0})"})
 _s("UNIX_DATE", "DATE", "INT64", "date_diff('day', DATE '1970-01-01', {0})")
-_s("DATE_FROM_UNIX_DATE", "INT64", "DATE", "CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)")
-_s("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", "timezone('UTC', make_timestamp({0}))")
-_s("TIMESTAMP_MILLIS", "INT64", "TIMESTAMP", "timezone('UTC', make_timestamp({0} * 1000))")
-_s("TIMESTAMP_SECONDS", "INT64", "TIMESTAMP", "timezone('UTC', make_timestamp({0} * 1000000))")
+_s(
+    "DATE_FROM_UNIX_DATE",
+    "INT64",
+    "DATE",
+    _since_epoch("CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)", DATE),
+)
+_s("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", _since_epoch("timezone('UTC', make_timestamp({0}))", TIMESTAMP))
+_s(
+    "TIMESTAMP_MILLIS",
+    "INT64",
+    "TIMESTAMP",
+    _since_epoch("timezone('UTC', make_timestamp({0} * 1000))", TIMESTAMP),
+)
+_s(
+    "TIMESTAMP_SECONDS",
+    "INT64",
+    "TIMESTAMP",
+    _since_epoch("timezone('UTC', make_timestamp({0} * 1000000))", TIMESTAMP),
+)
 _s("UNIX_MICROS", "TIMESTAMP", "INT64", "epoch_us({0})")
-_s("UNIX_MILLIS", "TIMESTAMP", "INT64", "CAST(floor(epoch_us({0}) / 1000) AS BIGINT)")
-_s("UNIX_SECONDS", "TIMESTAMP", "INT64", "CAST(floor(epoch_us({0}) / 1000000) AS BIGINT)")
+_s("UNIX_MILLIS", "TIMESTAMP", "INT64", _floored(1000))
+_s("UNIX_SECONDS", "TIMESTAMP", "INT64", _floored(1000000))
 _s("FORMAT_DATE", "STRING MOMENT", "STRING", _formatted)
 _s("FORMAT_DATETIME", "STRING MOMENT", "STRING", _formatted)
 _s("FORMAT_TIMESTAMP", "STRING TIMESTAMP ?STRING", "STRING", _formatted)

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from connectors.lake.functions import register_functions
 from sql.validate import Policy
 
 CASES = Path(__file__).parent / "cases"
@@ -97,6 +98,7 @@ def policy() -> Policy:
 def lake() -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET TimeZone = 'UTC'")
+    register_functions(connection)
     connection.execute(
         "CREATE TABLE archive (data BLOB, attributes STRUCT(key VARCHAR, value VARCHAR)[], message_id VARCHAR, "
         "publish_time TIMESTAMPTZ, topic VARCHAR, subscription VARCHAR, ordering_key VARCHAR, "

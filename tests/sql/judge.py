@@ -6,12 +6,14 @@ protocol buffer is read.
 
 import json
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 ERROR: Final = "error"
 # What the engine can do and BigQuery has not: a moment there has microseconds.
 _NOT_IN_BIGQUERY: Final = ("FEATURE_TIMESTAMP_NANOS", "FEATURE_TIMESTAMP_PICOS")
+# Python rounds to 28 digits where it is not told otherwise; a NUMERIC has 38.
+_EXACT: Final = Context(prec=80)
 _EPOCH: Final = date(1970, 1, 1)
 
 
@@ -93,7 +95,7 @@ def render(value: Any) -> str:  # noqa: C901, PLR0911, PLR0912 - one line a type
         case "bytes_value":
             return f'b"{raw.hex()}"'
         case "numeric_value":
-            return render_numeric(Decimal(int.from_bytes(raw, "little", signed=True)).scaleb(-9))
+            return render_numeric(Decimal(int.from_bytes(raw, "little", signed=True)).scaleb(-9, _EXACT))
         case "json_value":
             return f"json {raw}"
         case "date_value":
@@ -119,7 +121,7 @@ def render_float(value: float) -> str:
 
 def render_numeric(value: Decimal) -> str:
     """Return a NUMERIC as text."""
-    return f"{value.normalize() + 0:f}n"
+    return f"{_EXACT.plus(value.normalize(_EXACT)):f}n"
 
 
 def _clock(bits: int) -> str:

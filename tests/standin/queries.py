@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from connectors.lake.functions import register_functions
 from model.table import ARCHIVE_COLUMNS
 from sql.binder import Policy
 from sql.dialect import LAKE_VIEW, render_lake_query
@@ -308,6 +309,7 @@ class Queries:
     ) -> Iterator[Any]:
         """Give a connection in which each table of the analyses is a view, views too."""
         connection = duckdb.connect(":memory:")
+        register_functions(connection)
         entries = {key: entry for analysis in analyses for key, entry in analysis.entries.items()}
         left_out = {entry.id for entry in without}
         try:

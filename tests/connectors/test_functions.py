@@ -1,0 +1,42 @@
+"""Functions that the lake's engine lacks; tests/sql/test_answers.py compares their answers with Google's."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+from connectors.lake.functions import register_functions
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Any]:
+    with duckdb.connect(config={"threads": 1}) as connection:
+        register_functions(connection)
+        yield connection
+
+
+def test_a_wrong_value_fails_the_query_and_gives_null_in_the_safe_twin(connection: Any) -> None:
+    with pytest.raises(duckdb.Error, match="Bad double value"):
+        connection.execute("SELECT refeed_float64('x')").fetchall()
+    assert connection.execute("SELECT refeed_safe_float64('x')").fetchall() == [(None,)]
+
+
+def test_every_row_of_a_batch_is_answered_and_null_gives_null(connection: Any) -> None:
+    rows = connection.execute("SELECT refeed_safe_int64(t) FROM (VALUES ('1'), (NULL), ('x'), ('0x1f')) AS v(t)")
+    assert rows.fetchall() == [(1,), (None,), (None,), (31,)]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "1" * 100_000, '{"a":' * 50_000, "1e999999999", "0x" + "f" * 100_000]
+)
+def test_hostile_texts_end_as_null_or_an_error_of_the_query(connection: Any, text: str) -> None:
+    for call in (
+        "json_value(?, '[]')",
+        "json(?)",
+        "int64(?)",
+        "float64(?)",
+        "numeric(?)",
+        "json_query_array(?, '[]')",
+    ):
+        connection.execute(f"SELECT length(CAST(refeed_safe_{call} AS VARCHAR))", [text]).fetchall()
