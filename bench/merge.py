@@ -1,4 +1,6 @@
-"""The merge as reporting grows: 1, 10 and 100 times as many days, and the same change set each time.
+"""The merge as reporting grows, and beside ``DeltaTable.merge``.
+
+It grows to 1, 10 and 100 times as many days, and the change set stays the same.
 
 The cost has to follow the changes: a table of a year may take hardly longer than one of four days. Ratios are
 over the figure at 1x, so that below 2 is good and 100 would be a merge that reads everything. CPU time is measured
@@ -61,17 +63,25 @@ def run() -> list[dict[str, Any]]:
     # A line a merge would be among the table's.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     found = {growth: measure(growth) for growth in GROWTH}
+    # It measures by what is here.
+    from bench import merge_engines
+
     return [
-        {
-            "name": f"merge, reporting {growth}x ({growth * DAYS * ROWS_A_DAY:,} rows)",
-            "unit": unit,
-            "refeed": found[growth][place],
-            "limit": found[1][place],
-            "ratio": found[growth][place] / found[1][place],
-            "goals": [Goal("cost / cost at 1x", GOAL, is_most=True).judge(found[growth][place] / found[1][place])],
-        }
-        for place, unit in enumerate(("s", "CPU s"))
-        for growth in GROWTH
+        *merge_engines.run(),
+        *(
+            {
+                "name": f"merge, reporting {growth}x ({growth * DAYS * ROWS_A_DAY:,} rows)",
+                "unit": unit,
+                "refeed": found[growth][place],
+                "limit": found[1][place],
+                "ratio": found[growth][place] / found[1][place],
+                "goals": [
+                    Goal("cost / cost at 1x", GOAL, is_most=True).judge(found[growth][place] / found[1][place])
+                ],
+            }
+            for place, unit in enumerate(("s", "CPU s"))
+            for growth in GROWTH
+        ),
     ]
 
 

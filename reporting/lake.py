@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -14,16 +14,10 @@ import structlog
 
 from connectors.lake.audits import LakeAudits
 from connectors.lake.entities import EntitySnapshot, EntityTable
-from connectors.lake.key_index import KeyDays, KeyIndex, join
-from connectors.lake.merging import (
-    Compared,
-    MergeLimits,
-    MergeStatements,
-    Rewritten,
-    day_of,
-    microseconds,
-    read_newest_us,
-)
+from connectors.lake.key_index import KeyDays, KeyIndex
+from connectors.lake.merge_statements import MergeStatements
+from connectors.lake.merging import Changes, Compared, MergeLimits, day_of, microseconds, open_changes
+from connectors.lake.rewriting import Rewritten
 from connectors.lake.rows import RowTable
 from connectors.lake.tables import DataFile
 from connectors.lake.taken_files import StagedRows, TakenLists
@@ -43,11 +37,7 @@ _LEFTOVER_SECONDS: Final = 86_400.0
 
 
 class Tasks(Protocol):
-    """Runs the steps of a merge over its partitions: here, or as tasks of a Spark job."""
-
-    def compare(self, work: MergeWork, partitions: Sequence[date | None]) -> list[Compared]:
-        """Return the comparison of each partition."""
-        ...
+    """Rewrites the partitions of a merge: here, or as tasks of a Spark job."""
 
     def rewrite(self, work: MergeWork, partitions: Sequence[date | None]) -> list[Rewritten]:
         """Write each partition anew and return its files."""
@@ -68,23 +58,37 @@ class LakeMerger:
         self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
         """Merge one source; see :func:`reporting.merge.merge_source`."""
+        staging = RowTable(self._lake, source.staging)
+        schema = staging.schema()
+        if schema is None:
+            return MergeReport(source.name, since, now, is_dry_run=is_dry_run)
+        check_rules(source.name, source.rules, schema)
+        reporting = EntityTable(self._lake, source.reporting)
+        wanted = reporting_schema(schema)
+        if is_dry_run and not reporting.exists():
+            snapshot = EntitySnapshot(0, (), 0, 0)
+        else:
+            if not is_dry_run:
+                wanted = reporting.evolve(wanted).schema
+            snapshot = reporting.snapshot()
         with _own_folder(self._folder) as folder:
-            merge = _Merge(source, self._lake, folder, self._tasks, self._limits)
-            found = merge.compare(now, since, is_dry_run=is_dry_run)
-            if found is None:
-                return MergeReport(source.name, since, now, is_dry_run=is_dry_run)
-            if is_dry_run:
-                return replace(found.report, is_dry_run=True)
-            failpoint.hit("merge.compared")
-            rewritten = self._tasks.rewrite(found.work, found.partitions)
-            counts = merge.count(found, rewritten)
-            audits = counts.audits()
-            self._audits.append(source.name, now, audits)
-            check_audits(source.name, audits)
-            failpoint.hit("merge.rewritten")
-            merge.commit(found, rewritten)
+            limits = replace(self._limits, temp_folder=folder / "spill")
+            statements = MergeStatements(wanted, source.rules)
+            with open_changes(statements, limits) as changes:
+                merge = _Merge(source, staging, reporting, snapshot, changes)
+                report = merge.compare(now, since)
+                if is_dry_run:
+                    return replace(report, is_dry_run=True)
+                failpoint.hit("merge.compared")
+                rewritten = self._tasks.rewrite(merge.work(statements, folder, limits), merge.partitions)
+                counts = merge.count(rewritten)
+                audits = counts.audits()
+                self._audits.append(source.name, now, audits)
+                check_audits(source.name, audits)
+                failpoint.hit("merge.rewritten")
+                merge.commit(rewritten, now)
         _log.info("merged", source=source.name, changed=counts.changed, newer=counts.newer)
-        return replace(found.report, rows_before=counts.rows_before, rows_after=counts.rows_after, audits=audits)
+        return replace(report, rows_before=counts.rows_before, rows_after=counts.rows_after, audits=audits)
 
     def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
         """Return the newest audits, of one source or all, the newest first."""
@@ -94,120 +98,90 @@ class LakeMerger:
         """Do nothing: a lake is files."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What the first half of a merge found out: which keys are older, which rows go, which partitions change.
-
-    ``staged`` are the files that staging had when the merge looked: what it takes, and what others took before.
-    """
-
-    report: MergeReport
-    snapshot: EntitySnapshot
-    staged: tuple[DataFile, ...]
-    index: KeyIndex
-    work: MergeWork
-    older: int
-    replaced: int
-    partitions: tuple[date | None, ...]
-
-
 class _Merge:
-    """One merge under way."""
+    """One merge under way; ``staged`` are the files that staging had when it looked."""
 
-    def __init__(self, source: MergeSource, lake: str, folder: Path, tasks: Tasks, limits: MergeLimits) -> None:
+    def __init__(
+        self,
+        source: MergeSource,
+        staging: RowTable,
+        reporting: EntityTable,
+        snapshot: EntitySnapshot,
+        changes: Changes,
+    ) -> None:
         self._source = source
-        self._tasks = tasks
-        self._limits = replace(limits, temp_folder=folder / "spill")
-        self._staging = RowTable(lake, source.staging)
-        self._reporting = EntityTable(lake, source.reporting)
-        self._changes = folder / "changes.parquet"
-        self._winners = folder / "winners.parquet"
+        self._staging = staging
+        self._reporting = reporting
+        self._snapshot = snapshot
+        self._changes = changes
+        self._staged = tuple(staging.data_files())
+        self._index = KeyIndex(reporting.uri, snapshot.index_number)
+        self._changed = 0
+        self._compared = Compared(0, 0, 0, 0, frozenset())
+        self.partitions: tuple[date | None, ...] = ()
 
-    def compare(self, now: datetime, since: datetime | None, *, is_dry_run: bool) -> _Found | None:
-        """Return what changes and where, None when nothing was ever staged."""
-        schema = self._staging.schema()
-        if schema is None:
-            return None
-        check_rules(self._source.name, self._source.rules, schema)
-        wanted = reporting_schema(schema)
-        if is_dry_run and not self._reporting.exists():
-            snapshot = EntitySnapshot(0, (), 0, 0)
-        else:
-            if not is_dry_run:
-                wanted = self._reporting.evolve(wanted).schema
-            snapshot = self._reporting.snapshot()
-        merged = merged_at(snapshot)
-        statements = MergeStatements(wanted, self._source.rules)
-        files = self._staging.data_files()
-        staged = select_staged(self._staging, files, self._reporting, snapshot, since=since, now=now)
-        changed = statements.write_changes(staged, self._changes, self._limits)
-        index = self._open_index(statements, snapshot)
-        pairs = statements.read_key_days(self._changes)
-        may_lie = _days(index.find(pairs.hashes))
-        # A table of many years has many files: tasks are sent those that they may need.
-        current: dict[date | None, list[str]] = {}
-        for file in snapshot.of(may_lie | _days(pairs)):
-            current.setdefault(file.partition, []).append(file.path)
-        work = MergeWork(statements, self._reporting.uri, current, self._changes, self._winners, self._limits)
-        held = [partition for partition in current if partition in may_lie]
-        compared = self._tasks.compare(work, held)
-        older = sorted({key for each in compared for key in each.older})
-        newer = statements.write_winners(self._changes, older, self._winners, self._limits)
-        lost = [set(each.newer) - set(older) for each in compared]
-        touched = {partition for partition, keys_lost in zip(held, lost, strict=True) if keys_lost}
-        moved = _days(statements.read_key_days(self._winners))
-        partitions = tuple(sorted(touched | moved, key=_partition_order))
-        report = MergeReport(
+    def compare(self, now: datetime, since: datetime | None) -> MergeReport:
+        """Find out what changes and where; nothing of reporting is touched."""
+        merged = merged_at(self._snapshot)
+        staged = select_staged(self._staging, self._staged, self._reporting, self._snapshot, since=since, now=now)
+        self._changed = self._changes.find(staged)
+        if self._index.is_lost:
+            _log.warning("index_rebuilt", source=self._source.name, files=len(self._snapshot.files))
+            self._index = self._index.rebuild(self._changes.read_table_key_days(self._snapshot.files))
+        may_lie = _days(self._index.find(self._changes.hashes()))
+        self._compared = self._changes.compare(self._snapshot.of(may_lie))
+        self.partitions = tuple(sorted(self._compared.partitions, key=_partition_order))
+        return MergeReport(
             self._source.name,
             merged if since is None else earlier(since, merged),
             now,
-            changed=changed,
-            newer=newer,
-            partitions=tuple(None if p is None else p.isoformat() for p in partitions),
+            changed=self._changed,
+            newer=self._compared.newer,
+            partitions=tuple(None if p is None else p.isoformat() for p in self.partitions),
         )
-        replaced = sum(map(len, lost))
-        return _Found(report, snapshot, tuple(files), index, work, len(older), replaced, partitions)
 
-    def count(self, found: _Found, rewritten: Sequence[Rewritten]) -> MergeCounts:
+    def work(self, statements: MergeStatements, folder: Path, limits: MergeLimits) -> MergeWork:
+        """Deal the rows out and return what the tasks need."""
+        # A table of many years has many files: tasks are sent those that they may need.
+        current: dict[date | None, list[str]] = {}
+        for file in self._snapshot.of(set(self.partitions)):
+            current.setdefault(file.partition, []).append(file.path)
+        return MergeWork(statements, self._reporting.uri, current, self._changes.deal(folder), limits)
+
+    def count(self, rewritten: Sequence[Rewritten]) -> MergeCounts:
         """Return what was written, counted from the files."""
+        files = [file for each in rewritten for file in each.files]
+        counted = self._changes.count([f"{self._reporting.uri}/{file.name}" for file in files])
         return MergeCounts(
-            changed=found.report.changed,
-            newer=found.report.newer,
-            older=found.older,
+            changed=self._changed,
+            newer=self._compared.newer,
+            older=self._compared.older,
             rows_before=sum(each.rows_before for each in rewritten),
-            replaced=found.replaced,
+            replaced=self._compared.replaced,
             added=sum(each.added for each in rewritten),
-            rows_after=sum(each.rows_after for each in rewritten),
-            keys_after=sum(each.keys_after for each in rewritten),
-            newest_staged_us=read_newest_us(self._winners),
-            newest_merged_us=max((each.newest_us for each in rewritten), default=0),
+            rows_after=counted.rows,
+            keys_after=counted.keys,
+            newest_staged_us=self._compared.newest_us,
+            newest_merged_us=counted.newest_us,
         )
 
-    def commit(self, found: _Found, rewritten: Sequence[Rewritten]) -> None:
+    def commit(self, rewritten: Sequence[Rewritten], until: datetime) -> None:
         """Put the written partitions in place and say what of staging is in them, or change nothing."""
-        pairs = found.work.statements.read_key_days(self._winners)
-        following = found.index.add(pairs) if found.report.newer else found.index
+        following = self._index.add(self._changes.winning_key_days()) if self._compared.newer else self._index
         lists = TakenLists(self._reporting.uri)
-        taken_number = lists.write(self._staging.as_taken(found.staged))
+        taken_number = lists.write(self._staging.as_taken(self._staged))
         failpoint.hit("merge.indexed")
         self._reporting.replace(
-            found.snapshot,
-            found.snapshot.of(set(found.partitions)),
+            self._snapshot,
+            self._snapshot.of(set(self.partitions)),
             [file for each in rewritten for file in each.files],
-            watermark_us=microseconds(found.report.until),
+            watermark_us=microseconds(until),
             index_number=following.number,
             taken_number=taken_number,
         )
         failpoint.hit("merge.committed")
-        found.index.forget(following)
+        self._index.forget(following)
         lists.forget(taken_number)
-
-    def _open_index(self, statements: MergeStatements, snapshot: EntitySnapshot) -> KeyIndex:
-        index = KeyIndex(self._reporting.uri, snapshot.index_number)
-        if not index.is_lost:
-            return index
-        _log.warning("index_rebuilt", source=self._source.name, files=len(snapshot.files))
-        return index.rebuild(join([statements.read_table_key_days(f, self._limits) for f in snapshot.files]))
 
 
 def merged_at(snapshot: EntitySnapshot) -> datetime | None:

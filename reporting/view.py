@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from connectors.lake.entities import EntitySnapshot, EntityTable
-from connectors.lake.merging import MergeLimits, MergeStatements, read_union
+from connectors.lake.merge_statements import MergeStatements
+from connectors.lake.merging import MergeLimits, read_union
 from connectors.lake.rows import RowTable
 from connectors.lake.taken_files import StagedRows
 from model.errors import EvolutionRefusedError, MergeOvertakenError

@@ -1,6 +1,7 @@
 """A reporting table in a lake: one row an entity, partitioned by a day of its own, replaced by the partition."""
 
 import hashlib
+import itertools
 import json
 import time
 import uuid
@@ -34,7 +35,9 @@ _TAKEN: Final = "taken"
 # A merge adds and removes a few files a night; the log stays short.
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.enableExpiredLogCleanup": "true"}
 _FILE_BYTES: Final = 256 * 1024 * 1024
-_ROW_GROUP_ROWS: Final = 65_536
+# A row group is this large, of whichever comes first.
+_GROUP_ROWS: Final = 131_072
+_GROUP_BYTES: Final = 64 * 1024 * 1024
 _OVERTAKE_TRIES: Final = 5
 _REWRITE_ROWS: Final = 8_192
 
@@ -230,6 +233,8 @@ class EntityTable:
             raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
         try:
             with our_errors(f"committing to {self.name}", but=CommitFailedError):
+                if self._is_local:
+                    sync_file(self.uri)
                 table.create_write_transaction(
                     actions,
                     mode="append" if schema is None else "overwrite",
@@ -282,38 +287,28 @@ class EntityTable:
 def write_partition(
     table_uri: str, partition: date | None, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> list[NewFile]:
-    """Write a partition's rows as durable files that nobody sees before they are committed; none for no rows."""
+    """Write a partition's rows as files that nobody sees before they are committed; none for no rows.
+
+    The files are durable; that the folder has them is seen to by the commit.
+    """
     uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
     filesystem, folder = pafs.FileSystem.from_uri(uri)
+    text = None if partition is None else partition.isoformat()
     written: list[NewFile] = []
-    writer: pq.ParquetWriter | None = None
-    name, rows = "", 0
-
-    def finish() -> None:
-        nonlocal writer, rows
-        if writer is None:
-            return
-        writer.close()
-        path = f"{folder}/{name}"
-        if isinstance(filesystem, pafs.LocalFileSystem):
-            sync_file(path)
-            sync_file(folder)
-        text = None if partition is None else partition.isoformat()
-        written.append(NewFile(name, text, rows, filesystem.get_file_info(path).size))
-        writer, rows = None, 0
-
+    row_groups = _row_groups(batches, schema)
     with our_errors(f"writing partition {partition}"):
-        size = 0
-        for batch in batches:
-            if writer is None:
-                name, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0
-                writer = pq.ParquetWriter(f"{folder}/{name}", schema, filesystem=filesystem, compression="zstd")
-            writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if size > _FILE_BYTES:
-                finish()
-        finish()
+        for group in row_groups:
+            name, rows, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0, 0
+            path = f"{folder}/{name}"
+            with pq.ParquetWriter(path, schema, filesystem=filesystem, compression="zstd") as writer:
+                for part in itertools.chain([group], row_groups):
+                    writer.write_table(part, row_group_size=part.num_rows)
+                    rows, size = rows + part.num_rows, size + part.nbytes
+                    if size > _FILE_BYTES:
+                        break
+            if isinstance(filesystem, pafs.LocalFileSystem):
+                sync_file(path)
+            written.append(NewFile(name, text, rows, filesystem.get_file_info(path).size))
     return written
 
 
@@ -340,3 +335,17 @@ def _widened(path: str, current: RowSchema, target: RowSchema) -> Iterator[pa.Re
 
 def _by_partition(file: EntityFile) -> tuple[date, str]:
     return (file.partition or date.min, file.name)
+
+
+def _row_groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of ``batches``, a row group at a time."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held, schema)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held, schema)

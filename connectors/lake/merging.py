@@ -1,37 +1,37 @@
-"""The steps of a merge in a lake, each over few files: newest changes, comparison, rewriting."""
+"""The changes of one merge in a lake: found in staging, compared with reporting, handed out by the partition."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from connectors.lake.buckets import Batches, BucketWriter
 from connectors.lake.columns import arrow_schema
-from connectors.lake.entities import EntityFile, NewFile, write_partition
-from connectors.lake.key_index import NO_DAY, KeyDays
+from connectors.lake.entities import EntityFile
+from connectors.lake.key_index import NO_DAY, Hashes, KeyDays
+from connectors.lake.merge_statements import FILE, HASH, ROW, MergeStatements, quote_text
 from connectors.lake.taken_files import StagedRows
-from model.entity import DELETED, OPERATION, PARTITION_DATE, REMOVE, EntityRules
+from model.entity import PARTITION_DATE
 from model.errors import QueryTooLargeError, WarehouseError
-from model.schema import Field, RowSchema
+
+RowNumbers = npt.NDArray[np.int64]
 
 _EPOCH: Final = date(1970, 1, 1)
 _BATCH_ROWS: Final = 8192
-# Names that no column has: staging's own begin with a letter or one underscore.
-_KEY: Final = "__key"
-_HASH: Final = "__hash"
-_RANK: Final = "__rank"
+# Rows are dealt out to their partitions so many bytes at a time: the more, the fewer and larger the pieces are.
+_DEAL_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """What one step may use; beyond the memory it spills into ``temp_folder``."""
+    """How much memory the queries of a merge may use; beyond it they spill into ``temp_folder``."""
 
     memory: str
     temp_folder: Path
@@ -40,197 +40,155 @@ class MergeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Of the changed keys found in a partition: those whose change is newer, and those whose change is not."""
+    """How many changes are newer than reporting's rows, and not; how many rows go, and which partitions change."""
 
-    newer: tuple[str, ...]
-    older: tuple[str, ...]
+    newer: int
+    older: int
+    replaced: int
+    newest_us: int
+    partitions: frozenset[date | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A partition's new files and what became of its rows."""
+class Dealt:
+    """Which batches of the file ``winners`` come to lie in a partition, and which rows of a file go, ascending."""
 
-    files: tuple[NewFile, ...]
-    rows_before: int
-    rows_after: int
-    added: int
-    keys_after: int
+    winners: Path
+    batches: Mapping[date | None, Batches]
+    gone: Mapping[str, RowNumbers]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The rows, the keys and the newest ``ingest_time`` (microseconds since 1970, 0 for none) of some files."""
+
+    rows: int
+    keys: int
     newest_us: int
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Rewritten":
-        """Return what :meth:`as_json` described."""
-        return cls(**{**found, "files": tuple(NewFile(**file) for file in found["files"])})
+class Changes:
+    """The newest version of each key of some staged rows, kept by DuckDB while a merge runs.
 
+    Only the columns that tell versions apart are kept; whole rows are read once, for those that win.
+    """
 
-@dataclass(frozen=True, slots=True)
-class MergeStatements:
-    """What one kind of entity takes to merge: its table's schema and its rules."""
+    def __init__(self, statements: MergeStatements, connection: Any) -> None:
+        self._statements = statements
+        self._run = connection
+        self._paths: tuple[str, ...] = ()
+        self._reporting: tuple[str, ...] = ()
 
-    schema: RowSchema
-    rules: EntityRules
+    def find(self, staging: StagedRows) -> int:
+        """Find the changes among rows of staging; return how many there are."""
+        self._paths = staging.paths
+        versions = self._statements.versions(staging.new)
+        if staging.again:
+            again = self._statements.versions(staging.again, first=len(staging.new), since=staging.since)
+            versions = f"{versions} UNION ALL {again}"
+        self._run.execute(f"CREATE TABLE changes AS {self._statements.newest(versions)}")
+        return int(self._value("SELECT count(*) FROM changes"))
 
-    def write_changes(self, staging: StagedRows, target: Path, limits: MergeLimits) -> int:
-        """Write each key's newest version among rows of staging; return how many there are."""
-        columns = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
-        rank = f"row_number() OVER (PARTITION BY {self._keys('s')} ORDER BY {self._newest_first('s')})"
-        with _connection(limits) as run:
-            run(
-                f"COPY (SELECT {columns}, {self._is_removed('s')} AS {DELETED}, {self._partition('s')} AS "
-                f"{PARTITION_DATE}, md5({self._key_text('s')}) AS {_KEY}, "
-                f"md5_number_upper({self._key_text('s')}) AS {_HASH} "
-                f"FROM (SELECT *, {rank} AS {_RANK} FROM ({self._staged(staging)}) s) s "
-                f"WHERE {_RANK} = 1) TO {_quote(str(target))} (FORMAT parquet, COMPRESSION zstd)"
-            )
-        return int(pq.ParquetFile(target).metadata.num_rows)
+    def hashes(self) -> Hashes:
+        """Return the hash of each changed key, ascending."""
+        return np.sort(_hashes(self._table(f"SELECT {HASH} FROM changes")))
 
-    def write_winners(self, changes: Path, older: Sequence[str], target: Path, limits: MergeLimits) -> int:
-        """Write the changes but those whose keys are in ``older``; return how many there are."""
-        with _connection(limits) as run:
-            run("CREATE TABLE older (key VARCHAR)")
-            run.register("given", pa.table({"key": pa.array(older, pa.string())}))
-            run("INSERT INTO older SELECT key FROM given")
-            run(
-                f"COPY (SELECT * FROM read_parquet({_quote(str(changes))}) "
-                f"WHERE {_KEY} NOT IN (SELECT key FROM older)) "
-                f"TO {_quote(str(target))} (FORMAT parquet, COMPRESSION zstd)"
-            )
-        return int(pq.ParquetFile(target).metadata.num_rows)
+    def winning_key_days(self) -> KeyDays:
+        """Return the hash and the day of each key whose change is newer, in any order; after :meth:`compare`."""
+        found = self._table(f"SELECT {HASH}, {PARTITION_DATE} FROM winners").combine_chunks()
+        return KeyDays(_hashes(found), _day_numbers(found.column(PARTITION_DATE)))
 
-    def read_key_days(self, changes: Path) -> KeyDays:
-        """Return the hash and the new day of each changed key."""
-        found = pq.read_table(changes, columns=[_HASH, PARTITION_DATE])
-        return KeyDays(
-            found.column(_HASH).to_numpy().astype(np.uint64), _days(found.column(PARTITION_DATE).combine_chunks())
-        ).sorted()
-
-    def read_table_key_days(self, file: EntityFile, limits: MergeLimits) -> KeyDays:
-        """Return the hash of every key of one file of the table, all with its partition's day."""
-        with _connection(limits) as run:
-            found = run(f"SELECT md5_number_upper({self._key_text('r')}) AS h FROM ({self._rows([file.path])}) r")
-            hashes = found.to_arrow_table().column("h").to_numpy().astype(np.uint64)
-        return KeyDays(hashes, np.full(len(hashes), day_number(file.partition), np.int32))
-
-    def compare(self, current: Sequence[str], changes: Path, limits: MergeLimits) -> Compared:
-        """Say for each changed key in the files ``current`` which version is newer; a tie changes nothing."""
-        with _connection(limits) as run:
-            rows = run(
-                f"SELECT c.{_KEY}, {self._is_newer('c', 'r', 0)} FROM ({self._rows(current)}) r "
-                f"JOIN read_parquet({_quote(str(changes))}) c ON {self._same_key('r', 'c')}"
-            ).fetchall()
+    def compare(self, reporting: Sequence[EntityFile]) -> Compared:
+        """Compare each change with the rows of its key in files of the table; a tie changes nothing."""
+        self._reporting = tuple(file.path for file in reporting)
+        run = self._run.execute
+        run(f"CREATE TABLE met AS {self._statements.compared('changes', self._reporting)}")
+        run("CREATE TABLE older AS SELECT DISTINCT place FROM met WHERE NOT is_newer")
+        run("CREATE TABLE winners AS SELECT c.* FROM changes c ANTI JOIN older o ON c.rowid = o.place")
+        run(f"CREATE TABLE replaced AS SELECT {FILE}, {ROW} FROM met m ANTI JOIN older o ON m.place = o.place")
+        days = self._table(f"SELECT DISTINCT {PARTITION_DATE} FROM winners").column(0).to_pylist()
+        files = self._table(f"SELECT DISTINCT {FILE} FROM replaced").column(0).to_pylist()
+        newest = self._value("SELECT max(ingest_time) FROM winners")
         return Compared(
-            tuple(sorted(key for key, is_newer in rows if is_newer)),
-            tuple(sorted(key for key, is_newer in rows if not is_newer)),
+            newer=int(self._value("SELECT count(*) FROM winners")),
+            older=int(self._value("SELECT count(*) FROM older")),
+            replaced=int(self._value("SELECT count(*) FROM replaced")),
+            newest_us=0 if newest is None else microseconds(newest),
+            partitions=frozenset(days) | {reporting[place].partition for place in files},
         )
 
-    def rewrite(
-        self, table_uri: str, partition: date | None, current: Sequence[str], winners: Path, limits: MergeLimits
-    ) -> Rewritten:
-        """Write a partition anew: its rows but those that a winner replaces, and the winners in it."""
-        schema = arrow_schema(self.schema)
-        columns = ", ".join(_name(field.name) for field in self.schema.fields)
-        lies_here = f"{PARTITION_DATE} IS NOT DISTINCT FROM {_date(partition)}"
-        source = f"read_parquet({_quote(str(winners))})"
-        with _connection(limits) as run:
-            before = run(f"SELECT count(*) FROM ({self._rows(current)})").fetchall()[0][0]
-            added = run(f"SELECT count(*) FROM {source} WHERE {lies_here}").fetchall()[0][0]
-            kept = (
-                f"SELECT {columns} FROM ({self._rows(current)}) r "
-                f"WHERE NOT EXISTS (FROM {source} w WHERE {self._same_key('r', 'w')})"
-            )
-            reader = run(
-                f"SELECT * FROM ({kept} UNION ALL SELECT {columns} FROM {source} WHERE {lies_here}) n "
-                f"ORDER BY {self._keys('n')}"
-            ).to_arrow_reader(_BATCH_ROWS)
-            files = write_partition(table_uri, partition, schema, (_cast(batch, schema) for batch in reader))
-        paths = [f"{table_uri}/{file.name}" for file in files]
-        with _connection(limits) as run:
-            keys, newest = run(
-                f"SELECT count(DISTINCT md5({self._key_text('n')})), max(n.ingest_time) "
-                f"FROM ({self._rows(paths)}) n"
-            ).fetchall()[0]
-        rows = sum(file.rows for file in files)
-        return Rewritten(tuple(files), before, rows, added, keys, 0 if newest is None else microseconds(newest))
+    def deal(self, folder: Path) -> Dealt:
+        """Write the rows that win and the places of those that go, so that each partition's task reads its own."""
+        winners = folder / "winners.arrow"
+        return Dealt(winners, self._deal_winners(winners), self._gone())
 
-    def union_sql(self, reporting: Sequence[str], staging: StagedRows) -> str:
-        """Return DuckDB SQL of the view of both: each key once, its newest version, removed ones left out."""
-        columns = ", ".join(_name(field.name) for field in self.schema.fields)
-        changed = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
-        order = f"{self._newest_first('u')}, u.{_RANK}"
-        hidden = "FALSE" if self.rules.is_soft_delete else f"coalesce({DELETED}, FALSE)"
-        return (
-            f"SELECT {columns} FROM (SELECT {columns}, 0 AS {_RANK} FROM ({self._rows(reporting)}) "
-            f"UNION ALL BY NAME SELECT {changed}, {self._is_removed('s')} AS {DELETED}, 1 AS {_RANK} "
-            f"FROM ({self._staged(staging)}) s) u "
-            f"QUALIFY row_number() OVER (PARTITION BY {self._keys('u')} ORDER BY {order}) = 1 AND NOT {hidden}"
+    def read_table_key_days(self, files: Sequence[EntityFile]) -> KeyDays:
+        """Return the hash of every key in files of the table, each with its partition's day."""
+        found = self._table(self._statements.key_hashes([file.path for file in files]))
+        days = np.array([day_number(file.partition) for file in files], np.int32)
+        return KeyDays(_hashes(found), days[found.column(FILE).to_numpy()]).sorted()
+
+    def count(self, paths: Sequence[str]) -> Counted:
+        """Count files of the table, committed or not."""
+        found = self._run.execute(self._statements.counted(paths)).fetchall()[0]
+        return Counted(int(found[0]), int(found[1]), 0 if found[2] is None else microseconds(found[2]))
+
+    def _deal_winners(self, target: Path) -> Mapping[date | None, Batches]:
+        places = self._table(f"SELECT DISTINCT {FILE} FROM winners ORDER BY 1").column(0).to_pylist()
+        self._run.register("read_places", pa.table({"old": places, "new": range(len(places))}))
+        # Files of staging that nothing is taken from are not read again.
+        self._run.execute(
+            f"CREATE TABLE chosen AS SELECT p.new AS {FILE}, w.{ROW} FROM winners w JOIN read_places p "
+            f"ON w.{FILE} = p.old"
         )
+        sql = self._statements.changed_rows([self._paths[place] for place in places], "chosen")
+        schema = arrow_schema(self._statements.schema)
+        with BucketWriter[date | None](target, schema) as buckets:
+            for batch in _gathered(self._run.sql(sql).to_arrow_reader(_BATCH_ROWS)):
+                numbers = _day_numbers(batch.column(PARTITION_DATE))
+                rows = pa.RecordBatch.from_arrays(
+                    [batch.column(place).cast(field.type) for place, field in enumerate(schema)], schema=schema
+                )
+                order = np.argsort(numbers, kind="stable")
+                ordered = rows.take(pa.array(order))
+                for day, run in _runs(numbers[order]):
+                    buckets.write(day_of(day), ordered.slice(run.start, run.stop - run.start))
+        return buckets.batches
 
-    # -- expressions
+    def _gone(self) -> dict[str, RowNumbers]:
+        found = self._table(f"SELECT {FILE}, {ROW} FROM replaced ORDER BY ALL")
+        rows = found.column(ROW).to_numpy()
+        return {self._reporting[place]: rows[run].copy() for place, run in _runs(found.column(FILE).to_numpy())}
 
-    def _rows(self, paths: Sequence[str]) -> str:
-        """Return a query over files whose schemas may be older than the table's: what they lack is null."""
-        nothing = ", ".join(f"CAST(NULL AS {_duckdb_type(f)}) AS {_name(f.name)}" for f in self.schema.fields)
-        empty = f"SELECT {nothing} WHERE FALSE"
-        if not paths:
-            return empty
-        files = ", ".join(map(_quote, paths))
-        read = f"SELECT * FROM read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
-        return f"{empty} UNION ALL BY NAME {read}"
+    def _table(self, sql: str) -> pa.Table:
+        return self._run.sql(sql).to_arrow_table()
 
-    def _staged(self, staging: StagedRows) -> str:
-        """Return a query over rows of staging."""
-        if not staging.again or staging.since is None:
-            return self._rows(staging.new)
-        again = f"SELECT * FROM ({self._rows(staging.again)}) WHERE ingest_time > {_timestamp(staging.since)}"
-        return f"{self._rows(staging.new)} UNION ALL BY NAME {again}"
+    def _value(self, sql: str) -> Any:
+        return self._run.execute(sql).fetchall()[0][0]
 
-    def _change_column(self, field: Field) -> str:
-        name = _name(field.name)
-        if not self._is_wiped(field.name):
-            return f"s.{name} AS {name}"
-        return f"CASE WHEN {self._is_removed('s')} THEN NULL ELSE s.{name} END AS {name}"
 
-    def _is_wiped(self, name: str) -> bool:
-        """Whether a removed entity loses this column: all but what says which it was and when it went."""
-        rules = self.rules
-        kept = {*rules.key, *rules.order, rules.partition_field}
-        return rules.has_operation and not rules.is_soft_delete and name not in kept and not name.startswith("_")
+@contextmanager
+def open_changes(statements: MergeStatements, limits: MergeLimits) -> Iterator[Changes]:
+    """Give the changes of one merge, and let go of them after it."""
+    with open_duckdb(limits) as connection:
+        yield Changes(statements, connection)
 
-    def _is_removed(self, alias: str) -> str:
-        return f"coalesce({alias}.{OPERATION} = '{REMOVE}', FALSE)" if self.rules.has_operation else "FALSE"
 
-    def _partition(self, alias: str) -> str:
-        field = self.rules.partition_field
-        return "CAST(NULL AS DATE)" if field is None else f"CAST({alias}.{_name(field)} AS DATE)"
+def read_union(
+    statements: MergeStatements, reporting: Sequence[str], staging: StagedRows, limits: MergeLimits
+) -> pa.Table:
+    """Return the rows of the union view over files of reporting and rows of staging."""
+    with open_duckdb(limits) as connection:
+        return connection.sql(statements.union_sql(reporting, staging)).to_arrow_table()
 
-    def _keys(self, alias: str) -> str:
-        return ", ".join(f"{alias}.{_name(key)}" for key in self.rules.key)
 
-    def _newest_first(self, alias: str) -> str:
-        return ", ".join(f"{alias}.{_name(column)} DESC NULLS LAST" for column in self.rules.order)
-
-    def _same_key(self, one: str, other: str) -> str:
-        return " AND ".join(
-            f"{one}.{_name(key)} IS NOT DISTINCT FROM {other}.{_name(key)}" for key in self.rules.key
-        )
-
-    def _key_text(self, alias: str) -> str:
-        """Return an expression whose text is the same for the same key and for no other."""
-        texts = [f"CAST({alias}.{_name(key)} AS VARCHAR)" for key in self.rules.key]
-        return " || ".join(f"coalesce(length({text}) || ':' || {text}, '-')" for text in texts)
-
-    def _is_newer(self, new: str, old: str, place: int) -> str:
-        if place == len(self.rules.order):
-            return "FALSE"
-        mine, theirs = (f"{alias}.{_name(self.rules.order[place])}" for alias in (new, old))
-        return (
-            f"CASE WHEN {mine} IS NOT DISTINCT FROM {theirs} THEN {self._is_newer(new, old, place + 1)} "
-            f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {mine} > {theirs} END"
-        )
+def read_widened(statements: MergeStatements, path: str, limits: MergeLimits) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file whose schema is older than the table's, each with its ``__row`` as last column."""
+    arrow = arrow_schema(statements.schema).append(pa.field(ROW, pa.int64()))
+    with open_duckdb(limits) as connection:
+        for batch in connection.sql(statements.widened_rows(path)).to_arrow_reader(_BATCH_ROWS):
+            arrays = [column.cast(field.type) for column, field in zip(batch.columns, arrow, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
 def microseconds(moment: datetime) -> int:
@@ -238,14 +196,8 @@ def microseconds(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def read_newest_us(changes: Path) -> int:
-    """Return the latest ingest_time among changed rows, microseconds since 1970, 0 where there are none."""
-    newest = pc.max(pq.read_table(changes, columns=["ingest_time"]).column(0)).as_py()
-    return 0 if newest is None else microseconds(newest)
-
-
 def day_number(day: date | None) -> int:
-    """Return the days since 1970, or what stands for a null."""
+    """Return the days since 1970, or the number that stands for a null."""
     return NO_DAY if day is None else (day - _EPOCH).days
 
 
@@ -259,57 +211,41 @@ def day_of(number: int) -> date | None:
     return None if number == NO_DAY else date.fromordinal(_EPOCH.toordinal() + number)
 
 
-def _days(column: pa.Array) -> Any:
-    numbers = column.cast(pa.int32())
-    return numbers.fill_null(NO_DAY).to_numpy(zero_copy_only=False).astype(np.int32)
+def _hashes(found: pa.Table) -> Any:
+    return found.column(HASH).to_numpy().astype(np.uint64)
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)], schema=schema
-    )
+def _day_numbers(column: Any) -> Any:
+    numbers = column.cast(pa.int32()).fill_null(NO_DAY)
+    return numbers.to_numpy(zero_copy_only=False).astype(np.int32)
 
 
-def _duckdb_type(field: Field) -> str:
-    """Return the type of a column as the lake keeps it (:mod:`connectors.lake.columns`)."""
-    if field.type == "RECORD":
-        kind = "STRUCT(" + ", ".join(f"{_name(f.name)} {_duckdb_type(f)}" for f in field.fields) + ")"
-    else:
-        kind = _TYPES[field.type]
-    return f"{kind}[]" if field.mode == "REPEATED" else kind
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``batches`` in larger ones."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > _DEAL_BYTES:
+            yield pa.concat_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_batches(held)
 
 
-_TYPES: Final[Mapping[str, str]] = {
-    "STRING": "VARCHAR",
-    "BYTES": "BLOB",
-    "INT64": "BIGINT",
-    "FLOAT64": "DOUBLE",
-    "NUMERIC": "DECIMAL(38, 9)",
-    "BOOL": "BOOLEAN",
-    "TIMESTAMP": "TIMESTAMPTZ",
-    "DATE": "DATE",
-    "TIME": "VARCHAR",
-    "DATETIME": "TIMESTAMP",
-    "GEOGRAPHY": "VARCHAR",
-    "JSON": "VARCHAR",
-}
-
-
-class _Run:
-    """One statement after the other on one connection."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def __call__(self, sql: str) -> Any:
-        return self._connection.sql(sql) if sql.lstrip().startswith("SELECT") else self._connection.execute(sql)
-
-    def register(self, name: str, table: pa.Table) -> None:
-        self._connection.register(name, table)
+def _runs(keys: Any) -> Iterator[tuple[int, slice]]:
+    """Yield each run of equal keys with its place."""
+    if not len(keys):
+        return
+    starts = np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1, [len(keys)]))
+    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        yield int(keys[first]), slice(first, last)
 
 
 @contextmanager
-def _connection(limits: MergeLimits) -> Iterator[_Run]:
+def open_duckdb(limits: MergeLimits) -> Iterator[Any]:
+    """Give a connection that keeps to ``limits``; its errors become ours."""
     limits.temp_folder.mkdir(parents=True, exist_ok=True)
     connection = duckdb.connect(":memory:")
     try:
@@ -317,43 +253,18 @@ def _connection(limits: MergeLimits) -> Iterator[_Run]:
         for setting, value in (
             ("TimeZone", "'UTC'"),
             ("threads", str(limits.threads)),
-            ("memory_limit", _quote(memory)),
-            ("temp_directory", _quote(str(limits.temp_folder))),
+            ("memory_limit", quote_text(memory)),
+            ("temp_directory", quote_text(str(limits.temp_folder))),
             ("arrow_large_buffer_size", "true"),
+            ("parquet_metadata_cache", "true"),
+            ("enable_progress_bar", "false"),
             ("autoinstall_known_extensions", "false"),
         ):
             connection.execute(f"SET {setting} = {value}")
-        yield _Run(connection)
+        yield connection
     except duckdb.OutOfMemoryException as exc:
         raise QueryTooLargeError(f"The merge needs more than {limits.memory} of memory: {exc}") from exc
     except (duckdb.Error, pa.ArrowException) as exc:
         raise WarehouseError(f"The merge failed in the lake: {exc}") from exc
     finally:
         connection.close()
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _date(day: date | None) -> str:
-    return "CAST(NULL AS DATE)" if day is None else f"DATE '{day.isoformat()}'"
-
-
-def _timestamp(moment: datetime) -> str:
-    return f"TIMESTAMPTZ '{moment.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S.%f')}+00'"
-
-
-def read_union(
-    statements: MergeStatements,
-    reporting: Sequence[str],
-    staging: StagedRows,
-    limits: MergeLimits,
-) -> pa.Table:
-    """Return the rows of the union view over files of reporting and rows of staging."""
-    with _connection(limits) as run:
-        return run(statements.union_sql(reporting, staging)).to_arrow_table()

@@ -2,20 +2,21 @@
 
 import os
 import shutil
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from connectors.lake import taken_files
+from connectors.lake import entities, merging, rewriting, taken_files
 from connectors.lake.key_index import FOLDER
-from connectors.lake.merging import microseconds
+from connectors.lake.merging import Changes, microseconds
 from model.errors import AuditFailedError, MergeOvertakenError
+from model.schema import Field, RowSchema
 from reporting.work import LocalTasks, MergeWork
-from tests.reporting.shops import START, LakeShop, order
+from tests.reporting.shops import SCHEMA, START, LakeShop, order
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -30,19 +31,19 @@ def files(shop: LakeShop) -> dict[date | None, str]:
     return {file.partition: file.name for file in shop.table().snapshot().files}
 
 
-def test_only_partitions_that_change_are_read_and_written(shop: LakeShop) -> None:
+def test_only_partitions_that_change_are_read_and_written(shop: LakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.stage([order(n, day=1 + n % 20) for n in range(200)], START)
     shop.merge(START + 3 * HOUR)
     before = files(shop)
     read: list[date | None] = []
+    compare = Changes.compare
 
-    class Watched(LocalTasks):
-        def compare(self, work: MergeWork, partitions: Any) -> Any:
-            read.extend(partitions)
-            return super().compare(work, partitions)
+    def watched(changes: Changes, reporting: Any) -> Any:
+        read.extend(file.partition for file in reporting)
+        return compare(changes, reporting)
 
+    monkeypatch.setattr(Changes, "compare", watched)
     shop.stage([order(3, day=4, minute=1), order(1000, day=7)], START + 8 * HOUR)
-    shop.tasks = Watched()
     report = shop.merge(START + 9 * HOUR)
     assert read == [date(2026, 3, 4)]
     assert report.partitions == ("2026-03-04", "2026-03-07")
@@ -187,15 +188,13 @@ def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(sho
     shop.stage([order(1), order(2)], START)
     shop.merge(START + HOUR)
     before = shop.reporting()
-    shop.stage([order(1, minute=1), order(3)], START + 8 * HOUR)
+    shop.stage([order(1, minute=1), order(3, day=2)], START + 8 * HOUR)
 
     class Losing(LocalTasks):
         def rewrite(self, work: MergeWork, partitions: Any) -> Any:
-            shutil.copyfile(work.changes, work.winners)
-            # The new key is the one that is lost.
-            without = pq.read_table(work.winners).sort_by("number").slice(0, 1)
-            pq.write_table(without, work.winners)
-            return super().rewrite(work, partitions)
+            # Its rows are there, and the task is given none of them.
+            dealt = replace(work.dealt, batches={**work.dealt.batches, date(2026, 3, 2): []})
+            return super().rewrite(replace(work, dealt=dealt), partitions)
 
     shop.tasks = Losing()
     with pytest.raises(AuditFailedError, match="counts_reconciled: expected 3, found 2") as failed:
@@ -227,3 +226,25 @@ def test_two_merges_at_once_keep_out_of_each_others_files(shop: LakeShop) -> Non
         shop.merge(START + HOUR)
     assert shop.reporting() == shop.oracle()
     assert list((shop.lake / "merges").iterdir()) == []
+
+
+def test_partitions_keep_the_columns_and_the_order_of_rows_of_many_files(
+    shop: LakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every batch a row group, every row group a file.
+    monkeypatch.setattr(rewriting, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(entities, "_GROUP_ROWS", 3)
+    monkeypatch.setattr(entities, "_FILE_BYTES", 1)
+    monkeypatch.setattr(merging, "_DEAL_BYTES", 1)
+    shop.stage([order(n, day=1 + n % 2) for n in range(40)], START)
+    shop.merge(START + HOUR)
+    shop.stage([order(n, day=1 + n % 2, minute=1) for n in range(0, 40, 7)], START + HOUR)
+    shop.merge(START + 2 * HOUR)
+    assert len(shop.table().snapshot().files) > 8
+    line = Field("lines", "RECORD", "REPEATED", fields=(*SCHEMA.fields[4].fields, Field("price", "NUMERIC")))
+    shop.schema = RowSchema((*SCHEMA.fields[:4], line, *SCHEMA.fields[5:]), "orders")
+    for row in shop.staged:
+        row["lines"] = [{**each, "price": None} for each in row["lines"]]
+    shop.stage([order(n, day=1 + n % 3, minute=2, lines=[]) for n in range(0, 40, 3)], START + DAY)
+    shop.merge(START + DAY + HOUR)
+    assert shop.reporting() == shop.oracle()

@@ -1,0 +1,87 @@
+"""One partition of a reporting table written anew: its rows but those that are replaced, and those that win."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from connectors.lake.buckets import read_batches
+from connectors.lake.columns import arrow_schema
+from connectors.lake.entities import NewFile, write_partition
+from connectors.lake.merge_statements import ROW, MergeStatements
+from connectors.lake.merging import Dealt, MergeLimits, read_widened
+from connectors.lake.tables import our_errors
+
+_BATCH_ROWS: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A partition's new files, how many rows it had, and how many of the new ones are changes."""
+
+    files: tuple[NewFile, ...]
+    rows_before: int
+    added: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "Rewritten":
+        """Return what :meth:`as_json` described."""
+        return cls(**{**found, "files": tuple(NewFile(**file) for file in found["files"])})
+
+
+def rewrite_partition(
+    statements: MergeStatements,
+    table_uri: str,
+    partition: date | None,
+    current: Sequence[str],
+    *,
+    dealt: Dealt,
+    limits: MergeLimits,
+) -> Rewritten:
+    """Write a partition anew: the rows of ``current`` but those that go, and the changes that come to lie in it.
+
+    No more than a row group is in memory at a time, however large the partition is.
+    """
+    schema = arrow_schema(statements.schema)
+    counts = {"before": 0, "added": 0}
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for path in current:
+            gone = dealt.gone.get(path, ())
+            for places, batch in _read(path, statements, schema, limits):
+                counts["before"] += batch.num_rows
+                yield batch.filter(pa.array(~np.isin(places, gone))) if len(gone) else batch
+        for batch in read_batches(dealt.winners, dealt.batches.get(partition, ())):
+            counts["added"] += batch.num_rows
+            yield batch
+
+    files = write_partition(table_uri, partition, schema, rows())
+    return Rewritten(tuple(files), counts["before"], counts["added"])
+
+
+def _read(
+    path: str, statements: MergeStatements, schema: pa.Schema, limits: MergeLimits
+) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """Yield the numbers of a file's rows with the rows, in the columns of ``schema``."""
+    filesystem, place = pafs.FileSystem.from_uri(path if "://" in path else Path(path).absolute().as_uri())
+    with our_errors(f"reading {path}"), pq.ParquetFile(place, filesystem=filesystem) as file:
+        if file.schema_arrow.remove_metadata().equals(schema):
+            first = 0
+            for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
+                yield np.arange(first, first + batch.num_rows), batch.replace_schema_metadata(None)
+                first += batch.num_rows
+            return
+    # Columns came since it was written, perhaps within records: DuckDB fills them in.
+    for batch in read_widened(statements, path, limits):
+        places = batch.column(ROW).to_numpy(zero_copy_only=False)
+        yield places, batch.select(schema.names)
