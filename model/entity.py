@@ -54,7 +54,7 @@ def check_rules(source: str, rules: EntityRules, schema: RowSchema) -> None:
 
 def _rule_faults(rules: EntityRules, schema: RowSchema) -> Iterator[str]:
     columns = {field.name: field for field in schema.fields}
-    named = [("key", name, KEY_TYPES) for name in rules.key]
+    named: list[tuple[str, str, tuple[str, ...]]] = [("key", name, KEY_TYPES) for name in rules.key]
     named += [("order", name, ()) for name in rules.order]
     named += [] if rules.partition_field is None else [("partition", rules.partition_field, MOMENT_TYPES)]
     for what, name, types in named:

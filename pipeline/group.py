@@ -109,7 +109,7 @@ class Group:
             self._follow(committer)
 
     def learn(self, committer: Committer, variations: Sequence[Variation]) -> bool:
-        """Make tables wide enough for ``variations``; say whether their messages may come again at once.
+        """Make tables wide enough for ``variations`` and note them; say whether messages may come again at once.
 
         The repository has them first: a crash before the tables are changed is mended at the next start.
 
@@ -133,6 +133,7 @@ class Group:
         types = learn(plan.source, plan.types, variations, taken=self._tables_beside(name))
         changed = [found for found in types if found not in plan.types]
         if not changed:
+            self._repository.note(types, variations)
             return True
         self._repository.append(types, variations)
         refused = self._widen(plan.source, changed, committer)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -27,13 +27,18 @@ from pipeline.shapes import (
     compile_fit,
     grow,
     join,
+    prototype_of,
     read_shape,
+    structure_of,
     variation_hash,
 )
 from pipeline.values import parse_json
 
 # An attribute that a producer fills with whatever it likes must not become as many tables.
 MAX_TYPES: Final = 1000
+# What fits is noted so often for each type: with data as names every message would be a variation of its own.
+MAX_VARIATIONS: Final = 1000
+_MAX_STRUCTURES: Final = 10_000
 _UNFIT: Final = "unfit"
 _NOT_A_NAME: Final = re.compile(r"\W", re.ASCII)
 
@@ -70,26 +75,29 @@ class EventType:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What some messages of one type look like that do not fit their table; ``prototype`` has every attribute."""
+    """What some messages of one type look like; ``prototype`` is the JSON text of the first one, None for some."""
 
     source: str
     event_type: str
     hash: str
     shape: Shape
+    prototype: str | None = None
 
     @property
-    def prototype(self) -> list[str]:
+    def attributes(self) -> list[str]:
         """The sorted attributes, which the hash is over."""
         return sorted(attributes(self.shape))
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
-        return {"source": self.source, "type": self.event_type, "hash": self.hash, "shape": self.shape.to_json()}
+        names = {"source": self.source, "type": self.event_type, "hash": self.hash}
+        return {**names, "shape": self.shape.to_json(), "prototype": self.prototype}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Return the variation that :meth:`to_json` described."""
-        return cls(found["source"], found["type"], found["hash"], Shape.from_json(found["shape"]))
+        shape = Shape.from_json(found["shape"])
+        return cls(found["source"], found["type"], found["hash"], shape, found["prototype"])
 
 
 @dataclass(slots=True)
@@ -100,6 +108,39 @@ class InferredBatch:
     refused: list[Refusal] = field(default_factory=list)
     unfit: list[int] = field(default_factory=list)
     variations: dict[tuple[str, str], Variation] = field(default_factory=dict)
+
+
+class _Met:
+    """The variations of one type that this process met among messages that fit; each is reported once.
+
+    Most messages look like one that was met: that is told by their structure, before a shape is made of them.
+    """
+
+    def __init__(self, source: str, event_type: str) -> None:
+        self._source = source
+        self._event_type = event_type
+        self._structures: set[int] = set()
+        self._hashes: set[str] = set()
+        self._new: list[Variation] = []
+
+    def note(self, message: Mapping[str, Any]) -> None:
+        if len(self._hashes) >= MAX_VARIATIONS:
+            return
+        structure = hash(structure_of(message))
+        if structure in self._structures:
+            return
+        if len(self._structures) >= _MAX_STRUCTURES:
+            self._structures.clear()
+        self._structures.add(structure)
+        variation = _variation(self._source, self._event_type, message)
+        if variation.hash not in self._hashes:
+            self._hashes.add(variation.hash)
+            self._new.append(variation)
+
+    def take(self) -> list[Variation]:
+        """Return what is new since the last call."""
+        found, self._new = self._new, []
+        return found
 
 
 class InferredDecoder:
@@ -114,10 +155,12 @@ class InferredDecoder:
         self._types = {found.name: found for found in types}
         token = replay_token(secret, source.topic)
         unknown = EventType("", source.staging, 0, EMPTY)
+        self._met = {found.name: _Met(source.name, found.name) for found in types}
         self._decoders = {
-            found.name: _open_decoder(found, source.topic, token, max_bytes, is_known=True) for found in types
+            found.name: _open_decoder(found, source.topic, token, max_bytes, self._met[found.name].note)
+            for found in types
         }
-        self._unknown = _open_decoder(unknown, source.topic, token, max_bytes, is_known=False)
+        self._unknown = _open_decoder(unknown, source.topic, token, max_bytes, None)
 
     def decode(self, messages: pa.RecordBatch) -> InferredBatch:
         """Return what became of each message of ``messages``; indices are places in it."""
@@ -137,6 +180,8 @@ class InferredDecoder:
                     found.unfit.append(place)
                 else:
                     found.refused.append(Refusal(place, "wrong_type", "Nested too deep."))
+            for variation in self._met[name].take() if name in self._met else ():
+                found.variations.setdefault((name, variation.hash), variation)
             decoded.indices = [places[index] for index in decoded.indices]
             if decoded.rows.num_rows:
                 found.tables.append((self._types[name], decoded))
@@ -159,11 +204,10 @@ class InferredDecoder:
     def _report(self, name: str, data: bytes, found: InferredBatch) -> bool:
         """Note what the message looks like; False when that can't be read."""
         try:
-            shape = read_shape(parse_json(str(data, "utf-8"))) or EMPTY
+            variation = _variation(self._source.name, name, parse_json(str(data, "utf-8")))
         except RecursionError:
             return False
-        variation = Variation(self._source.name, name, variation_hash(shape), shape)
-        found.variations[name, variation.hash] = variation
+        found.variations.setdefault((name, variation.hash), variation)
         return True
 
 
@@ -192,17 +236,26 @@ def learn(
     return list(known.values())
 
 
-def _open_decoder(found: EventType, topic: str, token: str, max_bytes: int, *, is_known: bool) -> Decoder:
+def _variation(source: str, event_type: str, message: Mapping[str, Any]) -> Variation:
+    shape = read_shape(message) or EMPTY
+    return Variation(source, event_type, variation_hash(shape), shape, prototype_of(message))
+
+
+def _open_decoder(
+    found: EventType, topic: str, token: str, max_bytes: int, note: Callable[[Mapping[str, Any]], None] | None
+) -> Decoder:
+    """Return what decodes messages of a type and notes those that fit; without ``note`` it is a new type."""
     fit = compile_fit(found.shape, is_closed=found.shape.is_closed)
     names = [column.name for column in columns(found.shape)]
 
     def record(source: Mapping[str, Any], prefix: str, findings: Findings) -> list[Any]:
-        if not is_known:
+        if note is None:
             raise UnfitMessageError
         try:
             cells = fit(source, prefix, findings.unknown)
         except UnfitError as exc:
             raise UnfitMessageError from exc
+        note(source)
         return [cells[name] for name in names]
 
     return Decoder(

@@ -1,7 +1,8 @@
 """The schema repository: every variation of every type of event, and the shape that holds all of them."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -9,8 +10,9 @@ import pyarrow as pa
 from structlog import get_logger
 
 from connectors.lake.columns import arrow_schema
+from model.errors import WarehouseError
 from model.schema import Field, RowSchema
-from pipeline.inferred import EventType, Variation
+from pipeline.inferred import MAX_VARIATIONS, EventType, Variation
 from pipeline.shapes import Shape
 from pipeline.warehouse import RowTables
 
@@ -18,6 +20,7 @@ _log = get_logger(__name__)
 
 # Beside the dead letters.
 REPOSITORY_TABLE: Final = "schemas"
+_READ: Final = ["source", "event_type", "hash", "version", "shape", "table_name", "ingest_time"]
 
 REPOSITORY_SCHEMA: Final = RowSchema(
     (
@@ -25,11 +28,12 @@ REPOSITORY_SCHEMA: Final = RowSchema(
         Field("event_type", "STRING", description="The type of the event; empty where a source has one type."),
         Field("hash", "STRING", description="Hash over the sorted attributes of the variation."),
         Field("version", "INT64", description="One more each time the table of the type became wider."),
-        Field("prototype", "JSON", description="The variation's sorted attributes."),
-        Field("schema", "JSON", description="The table's schema from then on; it holds all variations so far."),
+        Field("prototype", "JSON", description="The first message that was met of the variation."),
+        Field("schema", "JSON", description="The table's schema from then on; null where it was wide enough."),
         Field("shape", "JSON", description="The same, by the names in the messages."),
         Field("table_name", "STRING", description="The table of the type."),
         Field("ingest_time", "TIMESTAMP", description="When the variation was first met."),
+        Field("attributes", "JSON", description="The variation's sorted attributes."),
     ),
     "Schemas that were inferred from messages.",
 )
@@ -54,17 +58,34 @@ class SchemaRepository:
         self._table.evolve(REPOSITORY_SCHEMA)
         tables.take(name)
         self._noted: set[tuple[str, str, str]] = set()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._waiting: dict[str, list[Variation]] = {}
 
     def read(self, source: str) -> list[EventType]:
         """Return the newest version of each type of event of ``source``, in the order in which they were met."""
         found: dict[str, EventType] = {}
-        for row in sorted(self._table.read_rows(), key=lambda row: (row["ingest_time"], row["version"])):
-            self._noted.add((row["source"], row["event_type"], row["hash"]))
+        rows = self._table.read_rows(_READ)
+        for row in sorted(rows, key=lambda row: (row["ingest_time"], row["version"])):
+            self._remember(row)
             known = found.get(row["event_type"])
-            if row["source"] == source and (known is None or row["version"] >= known.number):
+            is_newest = known is None or row["version"] >= known.number
+            if row["source"] == source and row["shape"] is not None and is_newest:
                 shape = Shape.from_json(json.loads(row["shape"]))
                 found[row["event_type"]] = EventType(row["event_type"], row["table_name"], row["version"], shape)
         return list(found.values())
+
+    def note(self, types: Sequence[EventType], variations: Sequence[Variation]) -> None:
+        """Note ``variations`` of one source that its tables are wide enough for, MAX_VARIATIONS of a type at most.
+
+        What can't be noted now is noted with the next: no message waits for that.
+        """
+        source = variations[0].source
+        waiting = [*self._waiting.pop(source, ()), *variations]
+        try:
+            self._append(types, waiting, is_wider=False)
+        except WarehouseError as exc:
+            _log.warning("variations_not_noted", source=source, error=exc.message)
+            self._waiting[source] = waiting[:MAX_VARIATIONS]
 
     def append(self, types: Sequence[EventType], variations: Sequence[Variation]) -> None:
         """Note ``variations`` of one source with the ``types`` as they are with them; each is noted once.
@@ -73,12 +94,36 @@ class SchemaRepository:
             LeaseLostError: another stream of the group took over.
             WarehouseError: nothing was noted.
         """
+        self._append(types, variations, is_wider=True)
+
+    def _remember(self, row: Mapping[str, Any]) -> None:
+        key = (row["source"], row["event_type"], row["hash"])
+        if key not in self._noted:
+            self._noted.add(key)
+            self._counts[key[:2]] += 1
+
+    def _choose(self, variations: Sequence[Variation], *, is_wider: bool) -> list[Variation]:
+        """Return those that are new, within MAX_VARIATIONS; a type that became wider has one at least."""
+        chosen: dict[tuple[str, str, str], Variation] = {}
+        counts = Counter(self._counts)
+        met: set[str] = set()
+        for variation in variations:
+            key = (variation.source, variation.event_type, variation.hash)
+            has_room = counts[key[:2]] < MAX_VARIATIONS or (is_wider and variation.event_type not in met)
+            if key not in self._noted and key not in chosen and has_room:
+                chosen[key] = variation
+                counts[key[:2]] += 1
+                met.add(variation.event_type)
+        return list(chosen.values())
+
+    def _append(self, types: Sequence[EventType], variations: Sequence[Variation], *, is_wider: bool) -> None:
         by_name = {found.name: found for found in types}
         # A type that is one too many for the source has no table.
-        variations = [variation for variation in variations if variation.event_type in by_name]
+        variations = [v for v in self._choose(variations, is_wider=is_wider) if v.event_type in by_name]
         met = {variation.event_type for variation in variations}
-        schemas = {name: json.dumps(by_name[name].schema.to_json()) for name in met}
-        shapes = {name: json.dumps(by_name[name].shape.to_json()) for name in met}
+        wider = met if is_wider else set()
+        schemas = {name: json.dumps(by_name[name].schema.to_json()) for name in wider}
+        shapes = {name: json.dumps(by_name[name].shape.to_json()) for name in wider}
         now = datetime.now(UTC)
         rows: list[dict[str, Any]] = [
             {
@@ -86,19 +131,19 @@ class SchemaRepository:
                 "event_type": variation.event_type,
                 "hash": variation.hash,
                 "version": by_name[variation.event_type].number,
-                "prototype": json.dumps(variation.prototype),
-                "schema": schemas[variation.event_type],
-                "shape": shapes[variation.event_type],
+                "prototype": variation.prototype,
+                "schema": schemas.get(variation.event_type),
+                "shape": shapes.get(variation.event_type),
+                "attributes": json.dumps(variation.attributes),
                 "table_name": by_name[variation.event_type].table,
                 "ingest_time": now,
             }
             for variation in variations
-            if (variation.source, variation.event_type, variation.hash) not in self._noted
         ]
         if not rows:
             return
         batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(REPOSITORY_SCHEMA))
         self._tables.append(self._table.name, batch)
         for row in rows:
-            self._noted.add((row["source"], row["event_type"], row["hash"]))
+            self._remember(row)
             _log.info("variation_met", source=row["source"], event_type=row["event_type"], hash=row["hash"])

@@ -33,6 +33,9 @@ MAX_DEPTH: Final = 14
 _MAX_NAME_CHARACTERS: Final = 300
 _NAME_CHARACTERS: Final = 120
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
+# A prototype is an example to look at.
+_PROTOTYPE_CHARACTERS: Final = 100_000
+_PROTOTYPE_DEPTH: Final = 100
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _RESERVED: Final = {"ingest_time", "ingest_date", "ingest_hour"}
 
@@ -172,6 +175,39 @@ def attributes(shape: Shape | None, prefix: str = "") -> list[str]:
 def variation_hash(shape: Shape) -> str:
     """Return a hash over the sorted attributes of a record: the same for all messages that look alike."""
     return hashlib.sha256("\n".join(sorted(attributes(shape))).encode()).hexdigest()[:16]
+
+
+def structure_of(value: Any) -> Any:
+    """Return what decides a value's shape, hashable and quickly made: two values of one structure have one shape.
+
+    Example:
+        >>> structure_of({"a": [1, 2]}) == structure_of({"a": [3]}), structure_of(1) == structure_of(1 << 60)
+        (True, False)
+    """
+    kind = type(value)
+    if kind is dict:
+        return tuple([(name, structure_of(child)) for name, child in value.items()])
+    if kind is list:
+        return (list, frozenset([structure_of(element) for element in value]))
+    if kind is int and abs(value) > EXACT_FLOAT:
+        return "BIGINT" if -_INT64 <= value < _INT64 else "TEXT"
+    return kind
+
+
+def prototype_of(value: Any) -> str | None:
+    """Return the JSON text of a message as an example, None where it is too long or no JSON column may hold it."""
+    if not _is_plain(value, _PROTOTYPE_DEPTH):
+        return None
+    text = to_json(value)
+    return text if len(text) <= _PROTOTYPE_CHARACTERS and not _SURROGATE.search(text) else None
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether any JSON column takes a value: BigQuery's refuses 500 levels and integers that lose digits."""
+    if isinstance(value, dict | list):
+        children = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_is_plain(child, depth - 1) for child in children)
+    return type(value) is not int or -_INT64 <= value < _INT64
 
 
 def name_columns(shape: Shape, *, is_top: bool = True) -> Shape:

@@ -47,7 +47,7 @@ class StagedParts:
 
     ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``refused`` by
     code, ``forged_replay`` by the tag that is missing. ``unfit`` are ids of messages that have to come again when
-    their tables have become wide enough for ``variations``.
+    their tables have become wide enough for ``variations``, which has those of messages that fit too.
     """
 
     parts: tuple[TablePart, ...]
@@ -227,8 +227,8 @@ class PlannedStaging:
         self._refuse(found.source, decoded.refused, batch)
         if decoded.unfit:
             self._unfit.append(_ids(found.source.staging, batch, decoded.unfit))
-            for (name, digest), variation in decoded.variations.items():
-                self._variations[found.source.name, name, digest] = variation
+        for (name, digest), variation in decoded.variations.items():
+            self._variations.setdefault((found.source.name, name, digest), variation)
 
     def _refuse(self, source: Source, refused: Sequence[Refusal], batch: PulledBatch) -> None:
         if not refused:

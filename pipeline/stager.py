@@ -182,14 +182,19 @@ class Stager:
     def _make_room(self, staged: Sequence[StagedParts]) -> None:
         """Let tables become wide enough for messages that do not fit yet, then have those come again.
 
+        Variations of messages that fit are noted on the way.
+
         This is between two batches: no file of an older shape waits for its commit.
         """
+        variations = [variation for part in staged for variation in part.variations]
         unfit = [part.unfit for part in staged if part.unfit.num_rows]
         if not unfit:
+            if variations:
+                self._learn(self, variations)
             return
         held = concat_ids(unfit)
         with self._hold.extended(held):
-            is_room = self._learn(self, [variation for part in staged for variation in part.variations])
+            is_room = self._learn(self, variations)
         self._totals["unfit"] += held.num_rows
         # Where there is no room they come when their leases run out, not over and over.
         if is_room:

@@ -69,8 +69,8 @@ class RowTable(Protocol):
     def writer(self, schema: RowSchema) -> RowWriter:
         """Return what writes rows of ``schema``, which is the table's or has fewer columns."""
 
-    def read_rows(self) -> list[dict[str, Any]]:
-        """Return every row, JSON as text; for small tables only."""
+    def read_rows(self, columns: list[str] | None = None) -> list[dict[str, Any]]:
+        """Return every row, with some of its columns or all, JSON as text; for small tables only."""
 
     def compact(self, *, max_small_files: int = 0) -> int:
         """Merge small files, and return how many went away."""
