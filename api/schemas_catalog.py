@@ -80,15 +80,21 @@ class StreamError(BaseModel):
 
 
 class StreamOut(BaseModel):
-    """A running stream, or what is left of one; dead is one that ended without saying so."""
+    """A stream of this home, as it last reported; null is unknown."""
 
     name: str
-    state: str
+    state: Literal["STARTING", "RUNNING", "WAITING", "DRAINING", "DRAINED", "NOT_REPORTING"] = Field(
+        description="NOT_REPORTING 15 seconds after the last report of a stream that had not drained."
+    )
     pid: int | None
     started_at: datetime | None
     reported_at: datetime | None
+    seconds_since_report: float | None
     totals: dict[str, float]
-    rates: dict[str, float] = Field(description="The totals' growth a second, over the last minute.")
+    rates: dict[str, float] | None = Field(
+        description="The totals' growth a second over over_seconds; null unless it is RUNNING."
+    )
+    over_seconds: float | None
     backlog_messages: int | None
     lag_seconds: float | None
     error: StreamError | None

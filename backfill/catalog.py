@@ -19,7 +19,6 @@ from model.message import (
     parse_resource_id,
     replay_token,
 )
-from model.process import Process
 from model.window import Window
 
 Step = Literal["hour", "day"]
@@ -27,8 +26,17 @@ STEPS: Final[Mapping[Step, timedelta]] = {"hour": timedelta(hours=1), "day": tim
 MAX_BUCKETS: Final = 10_000
 # A subscription keeps messages for seven days: what came in before says nothing of how a backup is doing.
 VOLUME_DAYS: Final = 7
-# A stream writes its status several times in this time, also when nothing comes.
-_SILENT_SECONDS: Final = 60.0
+# A stream writes its status every five seconds, also when nothing comes.
+_SILENT_SECONDS: Final = 15.0
+# A stream's own words, and the states that the API shows.
+_STATES: Final = {
+    "starting": "STARTING",
+    "running": "RUNNING",
+    "waiting": "WAITING",
+    "draining": "DRAINING",
+    "stopped": "DRAINED",
+}
+_NOT_REPORTING: Final = "NOT_REPORTING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +116,10 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A running stream, or what is left of one; ``state`` is "dead" when it ended without saying so.
+    """A stream of this home, as it last reported; ``state`` is NOT_REPORTING 15 s after a stream's last report.
 
-    ``rates`` are the totals' growth a second over the last minute; lag is that of its worst subscription.
+    ``rates`` are the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that
+    of its worst subscription. None is unknown.
     """
 
     name: str
@@ -118,8 +127,10 @@ class StreamInfo:
     pid: int | None
     started_at: str | None
     reported_at: str | None
+    seconds_since_report: float | None
     totals: dict[str, float]
-    rates: dict[str, float]
+    rates: dict[str, float] | None
+    over_seconds: float | None
     backlog_messages: int | None
     lag_seconds: float | None
     error: dict[str, str] | None
@@ -227,23 +238,29 @@ def _starts(window: Window, step: Step) -> list[datetime]:
 
 
 def _stream(name: str, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats] | None) -> StreamInfo:
-    pid = status.get("pid")
-    state = str(status.get("state", "unknown"))
     reported = status.get("at")
-    if state != "stopped" and not _is_alive(pid, reported):
-        state = "dead"
+    silence = None
+    if isinstance(reported, int | float):
+        silence = max(0.0, datetime.now(UTC).timestamp() - reported)
+    state = _STATES.get(str(status.get("state")), _NOT_REPORTING)
+    # Whether its process lives can't be asked here: it may run in another pod.
+    if state != _STATES["stopped"] and (silence is None or silence > _SILENT_SECONDS):
+        state = _NOT_REPORTING
+    # Nothing that stands still has a rate, whatever it wrote last.
+    is_running, rates = state == _STATES["running"], _numbers(status.get("rates"))
     own = None if stats is None else _stats_of(name, status, stats)
     return StreamInfo(
         name=name,
         state=state,
-        pid=pid,
+        pid=status.get("pid"),
         started_at=_time(status.get("started_at")),
         reported_at=_time(reported),
+        seconds_since_report=None if silence is None else round(silence, 3),
         totals=_numbers(status.get("totals")),
-        # What stands still has no rate, whatever it wrote last.
-        rates=_numbers(status.get("rates")) if state == "running" else {},
-        backlog_messages=None if own is None else sum(one.messages for one in own),
-        lag_seconds=None if own is None else max((one.oldest_unacked_seconds for one in own), default=0.0),
+        rates=rates if is_running and rates else None,
+        over_seconds=(status.get("rates_over_seconds") or None) if is_running and rates else None,
+        backlog_messages=sum(one.messages for one in own) if own else None,
+        lag_seconds=max(one.oldest_unacked_seconds for one in own) if own else None,
         error=status.get("error"),
     )
 
@@ -261,14 +278,6 @@ def _stats_of(
     if named is None and name == "backup":
         named = [name for name in stats if name.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
     return [stats[subscription] for subscription in named or () if subscription in stats]
-
-
-def _is_alive(pid: Any, reported: Any) -> bool:
-    """Say whether the process runs; its number may have gone to another one once it is silent."""
-    if not isinstance(pid, int) or not isinstance(reported, int | float):
-        return False
-    is_silent = datetime.now(UTC).timestamp() - reported > _SILENT_SECONDS
-    return not is_silent and Process.of(pid) is not None
 
 
 def _time(seconds: Any) -> str | None:

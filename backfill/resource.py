@@ -1,7 +1,7 @@
 """A backfill as people see it: one shape for the API and for ``--json``."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
@@ -82,7 +82,10 @@ class Backfill:
             canary_messages=job.options.get("canary_messages"),
             # One made before an option existed has none of it.
             options={name: asked.get(name, defaults[name]) for name in _FIXED},
-            progress=job.progress,
+            # What stands still has no rate and no time left, whatever was measured last.
+            progress=job.progress
+            if job.state is JobState.RUNNING
+            else replace(job.progress, rate_messages_per_second=None, eta_seconds=None),
             restarts=job.restarts,
             in_flight_at_most=in_flight_at_most,
             approval=show_approval(job),

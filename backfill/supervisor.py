@@ -13,6 +13,7 @@ from jobs.launcher import Launcher
 from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
 from jobs.store import JobStore
 from jobs.supervisor import LEASE_SECONDS, JobKind, JobSupervisor
+from model.job import JobState
 
 _MODULE: Final = "backfill.job"
 
@@ -67,7 +68,9 @@ class Figures:
         if self._selected is None:
             selection = read_selection(self._folder.selection)
             self._selected = None if selection is None else selection.rows
-        progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic())
+        # Paused by a person or by its canary: such time is no part of the rate, nor of the time that is left.
+        is_held = store.get(job_id).state is JobState.PAUSED
+        progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic(), is_held=is_held)
         if progress != self._latest:
             store.set_progress(job_id, progress)
             # After the store has it: a figure that got lost on the way is written the next time.

@@ -128,16 +128,21 @@ class Progress:
 
 @dataclass(slots=True)
 class ProgressMeter:
-    """Turns checkpoints into figures; the rate is taken over the last 15 seconds."""
+    """Turns checkpoints into figures; the rate is taken over the last 15 seconds in which it ran."""
 
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def measure(self, selected: int | None, checkpoints: Iterable[SliceCheckpoint], now: float) -> Progress:
-        """Return the sum of ``checkpoints`` at ``now``, in seconds of any steady clock."""
+    def measure(
+        self, selected: int | None, checkpoints: Iterable[SliceCheckpoint], now: float, *, is_held: bool = False
+    ) -> Progress:
+        """Return the sum of ``checkpoints`` at ``now``, in seconds of any steady clock.
+
+        ``is_held`` says that nothing may be published now: such time is no part of the rate.
+        """
         found = list(checkpoints)
         published = sum(c.published for c in found)
         failed = sum(c.failed for c in found)
-        if published == 0:
+        if published == 0 or is_held:
             # Until the first message the job selects and starts up: no part of its rate.
             self._samples.clear()
         self._samples.append((now, published))

@@ -221,7 +221,7 @@ class SelectionTooLargeError(QueryError):
 
 
 class OrderingColumnsError(QueryError):
-    """The ordering by_key takes a query that gives ordering_key and publish_time."""
+    """The ordering by_key takes a query that gives ordering_key, publish_time, message_id."""
 
     code = "ordering_columns_missing"
 

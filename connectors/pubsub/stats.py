@@ -41,9 +41,9 @@ def read_stats(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
             return None
         raise error_from(exc, "figures of the subscriptions") from exc
     return {
+        # Leased messages are among the undelivered ones until they are acknowledged.
         name.rsplit("/", 1)[-1]: SubscriptionStats(
-            int(stats["undelivered_messages"]) + int(stats["leased_messages"]),
-            float(stats["oldest_unacked_seconds"]),
+            int(stats["undelivered_messages"]), float(stats["oldest_unacked_seconds"])
         )
         for name, stats in answer.items()
     }

@@ -16,8 +16,9 @@ _RATE_SECONDS: Final = 60.0
 class StatusFile:
     """A JSON object that is replaced whole; it survives the stream, and says so by its ``pid`` and ``at``.
 
-    Beside the ``totals`` that the stream gives stands what they grew by, in ``rates`` per second. A status that
-    can't be written, the disk being full for example, is not worth a stream's life.
+    Beside the ``totals`` that the stream gives stands their growth, in ``rates`` per second over the last
+    ``rates_over_seconds`` (60, less after a start). A status that can't be written, the disk being full for
+    example, is not worth a stream's life.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +39,7 @@ class StatusFile:
             fields.setdefault("error", None)
         with self._lock:
             if "totals" in fields:
-                fields["rates"] = self._rates(fields["totals"])
+                fields["rates"], fields["rates_over_seconds"] = self._rates(fields["totals"])
             self._fields |= fields
             self._fields["at"] = time.time()
             temporary = self._path.with_suffix(".tmp")
@@ -48,8 +49,8 @@ class StatusFile:
             except OSError:
                 temporary.unlink(missing_ok=True)
 
-    def _rates(self, totals: Mapping[str, Any]) -> dict[str, float]:
-        """Return what each total that is a number grew by a second, since a minute ago or since the first look."""
+    def _rates(self, totals: Mapping[str, Any]) -> tuple[dict[str, float], float]:
+        """Return the growth a second of each total that is a number, and the seconds that it was measured over."""
         now = time.monotonic()
         numbers = {name: float(count) for name, count in totals.items() if isinstance(count, int | float)}
         self._seen.append((now, numbers))
@@ -57,10 +58,10 @@ class StatusFile:
             self._seen.popleft()
         began, before = self._seen[0]
         seconds = now - began
-        return {
-            name: round(max(0.0, count - before.get(name, 0)) / seconds, 3) if seconds else 0.0
-            for name, count in numbers.items()
-        }
+        if not seconds:
+            return {}, 0.0
+        grown = {name: max(0.0, count - before.get(name, 0)) for name, count in numbers.items()}
+        return {name: round(count / seconds, 3) for name, count in grown.items()}, round(seconds, 3)
 
     @staticmethod
     def read(path: Path) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -138,24 +137,46 @@ def test_a_stream_tells_its_state_rates_and_lag(tmp_path: Path, catalog: Catalog
 
     backup, pipeline = catalog.list_streams({**stats, "listener": SubscriptionStats(100, 100.0)})
 
-    assert (backup.name, backup.state, backup.pid) == ("backup", "running", os.getpid())
-    assert backup.rates["messages"] > 0
+    assert (backup.name, backup.state, backup.pid) == ("backup", "RUNNING", os.getpid())
+    assert backup.rates["messages"] == pytest.approx(500 / backup.over_seconds, rel=0.01)
+    assert backup.seconds_since_report < 15
     assert (backup.backlog_messages, backup.lag_seconds, backup.error) == (4, 9.0, None)
-    assert (pipeline.state, pipeline.rates, pipeline.lag_seconds) == ("stopped", {}, 0.0)
+    assert (pipeline.state, pipeline.rates, pipeline.over_seconds) == ("DRAINED", None, None)
+    assert (pipeline.backlog_messages, pipeline.lag_seconds) == (None, None), "nobody measured them"
     assert catalog.list_streams(None)[0].lag_seconds is None
     assert json.loads(json.dumps(backup.to_json()))["started_at"] is not None
 
 
-@pytest.mark.parametrize("change", [{"pid": 2**22 + 1}, {"at": 0.0}, {"pid": None}])
-def test_a_stream_that_is_gone_without_a_word_is_dead(
-    tmp_path: Path, catalog: Catalog, change: dict[str, Any]
+@pytest.mark.parametrize("state", ["starting", "running", "waiting", "draining"])
+def test_a_stream_that_was_killed_or_stopped_does_not_report_after_fifteen_seconds(
+    tmp_path: Path, catalog: Catalog, state: str
 ) -> None:
     path = tmp_path / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)
-    StatusFile(path).write(state="running", totals={"messages": 5})
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    StatusFile(path).write(state=state, totals={"messages": 5})
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({**fields, "at": fields["at"] - 16}))
     (stream,) = catalog.list_streams(None)
-    assert (stream.state, stream.rates, stream.totals) == ("dead", {}, {"messages": 5})
+    assert (stream.state, stream.rates, stream.totals) == ("NOT_REPORTING", None, {"messages": 5})
+    assert 16 <= stream.seconds_since_report < 60
+
+
+def test_a_stream_in_another_pod_runs_whatever_its_process_number_means_here(
+    tmp_path: Path, catalog: Catalog
+) -> None:
+    path = tmp_path / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    StatusFile(path).write(state="running")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pid": 2**22 + 1}))
+    assert [stream.state for stream in catalog.list_streams(None)] == ["RUNNING"]
+
+
+def test_a_stream_that_drained_stays_drained_however_long_ago(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    StatusFile(path).write(state="stopped")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "at": 1.0}))
+    assert [stream.state for stream in catalog.list_streams(None)] == ["DRAINED"]
 
 
 def test_a_home_without_streams_or_archive_has_none(catalog: Catalog) -> None:
@@ -172,4 +193,9 @@ def test_the_local_server_tells_what_subscriptions_wait_for(pubsub: PubSub) -> N
 
     assert stats is not None
     assert stats["listener"].messages == 2
+    pulled = pubsub._subscriber.pull(subscription=pubsub.subscription_path("listener"), max_messages=1)
+    assert len(pulled.received_messages) == 1
+    leased = read_stats(pubsub.channel)
+    assert leased is not None
+    assert leased["listener"].messages == 2, "a leased message is one of those that wait, not one more"
     assert 0 <= stats["listener"].oldest_unacked_seconds < 60

@@ -78,6 +78,6 @@ def test_figures_that_the_store_did_not_take_are_written_the_next_time(
         with pytest.raises(StoreUnavailableError):
             figures(store, job_id)
     # Nothing has changed since, as after a job's end.
-    monkeypatch.setattr("jobs.progress.ProgressMeter.measure", lambda *_: Progress(published=7))
+    monkeypatch.setattr("jobs.progress.ProgressMeter.measure", lambda *_, **__: Progress(published=7))
     figures(store, job_id)
     assert store.get(job_id).progress.published == 7

@@ -113,6 +113,18 @@ def test_the_time_before_the_first_message_is_no_part_of_the_rate() -> None:
     assert progress.rate_messages_per_second == 100.0
 
 
+def test_the_time_in_which_it_was_held_is_no_part_of_the_rate() -> None:
+    meter = ProgressMeter()
+    meter.measure(1000, [SliceCheckpoint(0, 1, published=10)], now=0.0)
+    for second in range(1, 3600):
+        meter.measure(1000, [SliceCheckpoint(0, 1, published=10)], now=float(second), is_held=True)
+
+    progress = meter.measure(1000, [SliceCheckpoint(0, 1, published=505)], now=3600.0)
+
+    assert progress.rate_messages_per_second == 495.0
+    assert progress.eta_seconds == 1.0
+
+
 def test_a_finished_job_has_nothing_left() -> None:
     progress = ProgressMeter().measure(10, [SliceCheckpoint(0, 1, published=9, failed=1, done=True)], now=1.0)
 
