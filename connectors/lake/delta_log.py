@@ -51,7 +51,7 @@ class DeltaLog:
 
     @property
     def hooks(self) -> PostCommitHookProperties | None:
-        """What delta-rs does after a commit: nothing on a local disk, where :meth:`keep_short` does it durably."""
+        """What delta-rs does after a commit: nothing on a local disk, where :meth:`committed` does it durably."""
         if self._folder is None:
             return None
         return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -73,6 +73,25 @@ class DeltaLog:
             self._set_torn_aside(self._folder)
             return DeltaTable(self._uri)
 
+    def find(self) -> DeltaTable | None:
+        """Return the table as :meth:`open` does, None where there is none."""
+        try:
+            return self.open()
+        except TableNotFoundError:
+            return None
+
+    def committed(self, table: DeltaTable) -> None:
+        """Make durable what was committed through ``table``, and all before it; write a checkpoint when it is due.
+
+        Raises:
+            OSError, DeltaError: the commit is made, and may not be durable.
+        """
+        if self._folder is None:
+            return
+        table.update_incremental()
+        self.sync(table)
+        self._keep_short(self._folder, table)
+
     def sync(self, table: DeltaTable) -> None:
         """Make every entry up to the table's version durable, also those of other writers: the log has no gaps.
 
@@ -90,22 +109,17 @@ class DeltaLog:
         sync_file(str(self._folder))
         self._durable = table.version()
 
-    def keep_short(self, table: DeltaTable) -> None:
-        """Write a checkpoint when it is time for one, and delete what it stands for; a failure is only logged.
-
-        ``table`` is at the newest version, and all of it is durable.
-        """
-        if self._folder is None:
-            return
+    def _keep_short(self, folder: Path, table: DeltaTable) -> None:
+        """Write a checkpoint when it is due, and delete what it stands for; a failure is only logged."""
         configuration = table.metadata().configuration
         interval = int(configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
         if table.version() - self._checkpointed < interval:
             return
-        self._checkpointed = _checkpoint_version(self._folder)
+        self._checkpointed = _checkpoint_version(folder)
         if table.version() - self._checkpointed < interval:
             return
         try:
-            self._write_checkpoint(self._folder, table.version())
+            self._write_checkpoint(folder, table.version())
             if configuration.get("delta.enableExpiredLogCleanup") != "false":
                 table.cleanup_metadata()
         except (DeltaError, OSError) as exc:

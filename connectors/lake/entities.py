@@ -20,6 +20,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.lake.columns import arrow_schema
+from connectors.lake.delta_log import DeltaLog
 from connectors.lake.files import sync_file
 from connectors.lake.rows import SCHEMA_PROPERTY, widen_batch
 from connectors.lake.tables import our_errors
@@ -91,10 +92,15 @@ class EntityTable:
         self.uri = f"{root.rstrip('/')}/{'/'.join(table.split('.')[-2:])}"
         self._delta: DeltaTable | None = None
         self._is_local = "://" not in root
+        self._log = DeltaLog(self.uri)
 
     def exists(self) -> bool:
         """Say whether the table has been created."""
-        return bool(DeltaTable.is_deltatable(self.uri))
+        if self._delta is not None:
+            return bool(DeltaTable.is_deltatable(self.uri))
+        with our_errors(f"opening {self.name}"):
+            self._delta = self._log.find()
+        return self._delta is not None
 
     def schema(self) -> RowSchema | None:
         """Return the schema that the table was given, None when there is no table yet."""
@@ -133,11 +139,15 @@ class EntityTable:
                     configuration={**_CONFIGURATION, **note},
                     raise_if_key_not_exists=False,
                 )
+                self._log.sync(self._table())
         elif evolution.changes:
             with our_errors(f"changing {self.name}"):
                 table = self._table()
-                table.alter.add_columns(list(Schema.from_arrow(arrow_schema(evolution.schema)).fields))
-                table.alter.set_table_properties(note, raise_if_not_exists=False)
+                hooks = self._log.hooks
+                fields = list(Schema.from_arrow(arrow_schema(evolution.schema)).fields)
+                table.alter.add_columns(fields, post_commithook_properties=hooks)
+                table.alter.set_table_properties(note, raise_if_not_exists=False, post_commithook_properties=hooks)
+                self._log.committed(table)
             self._delta = None
         return evolution
 
@@ -162,7 +172,9 @@ class EntityTable:
         with our_errors(f"changing {self.name}"):
             table = self._table()
             note = {SCHEMA_PROPERTY: json.dumps(target.to_json())}
-            table.alter.set_table_properties(note, raise_if_not_exists=False)
+            hooks = self._log.hooks
+            table.alter.set_table_properties(note, raise_if_not_exists=False, post_commithook_properties=hooks)
+            self._log.committed(table)
         self._delta = None
 
     def snapshot(self) -> EntitySnapshot:
@@ -231,6 +243,8 @@ class EntityTable:
         table = self._table()
         if table.version() != snapshot.version:
             raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
+        with our_errors(f"syncing {self.name}"):
+            self._log.sync(table)
         try:
             with our_errors(f"committing to {self.name}", but=CommitFailedError):
                 if self._is_local:
@@ -241,14 +255,11 @@ class EntityTable:
                     schema=table.schema() if schema is None else Schema.from_arrow(schema),
                     partition_by=[PARTITION_DATE],
                     commit_properties=CommitProperties(app_transactions=marks),
+                    post_commithook_properties=self._log.hooks,
                 )
+                self._log.committed(table)
         except CommitFailedError as exc:
             raise MergeOvertakenError(f"Another merge changed {self.name} at this moment.") from exc
-        if self._is_local:
-            table.update_incremental()
-            log = Path(self.uri) / "_delta_log"
-            sync_file(str(log / f"{table.version():020d}.json"))
-            sync_file(str(log))
 
     def overtake(self) -> int:
         """Make every merge that has begun fail when it commits; return the last one's ``taken_number``.
@@ -269,7 +280,9 @@ class EntityTable:
                         schema=table.schema(),
                         partition_by=[PARTITION_DATE],
                         commit_properties=marks,
+                        post_commithook_properties=self._log.hooks,
                     )
+                    self._log.committed(table)
             except CommitFailedError:
                 continue
             return table.transaction_version(_TAKEN) or 0
@@ -278,7 +291,7 @@ class EntityTable:
     def _table(self) -> DeltaTable:
         with our_errors(f"opening {self.name}"):
             if self._delta is None:
-                self._delta = DeltaTable(self.uri)
+                self._delta = self._log.open()
             else:
                 self._delta.update_incremental()
         return self._delta

@@ -265,7 +265,7 @@ class RowTable(LakeTable):
         table.alter.set_table_properties(note, raise_if_not_exists=False, post_commithook_properties=hooks)
         if schema.description:
             table.alter.set_table_description(schema.description, post_commithook_properties=hooks)
-        self._committed(table)
+        self._log.committed(table)
 
 
 def _holds(batch: pa.RecordBatch, column: str, value: str) -> pa.BooleanArray:

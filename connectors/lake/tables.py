@@ -69,12 +69,9 @@ class LakeTable:
         """Say whether the table has been created."""
         if self._delta is not None:
             return bool(DeltaTable.is_deltatable(self.uri))
-        with our_errors("opening the table", but=TableNotFoundError):
-            try:
-                self._delta = self._log.open()
-            except TableNotFoundError:
-                return False
-        return True
+        with our_errors("opening the table"):
+            self._delta = self._log.find()
+        return self._delta is not None
 
     def writer(self) -> ArchiveWriter:
         """Return what writes the files that :meth:`commit` takes."""
@@ -227,7 +224,7 @@ class LakeTable:
                 post_commithook_properties=self._log.hooks,
                 full=True,
             )
-            self._committed(table)
+            self._log.committed(table)
         return list(deleted)
 
     def expire(self, *, before: date) -> int:
@@ -289,7 +286,7 @@ class LakeTable:
             current = {file.path for file in self._files(table)}
             if new and new <= current:
                 # The try before is in after all.
-                self._committed(table)
+                self._log.committed(table)
                 return
             if not old <= current:
                 raise WarehouseError("Files that were to be replaced are gone: another process changed them.")
@@ -387,14 +384,7 @@ class LakeTable:
             ),
             post_commithook_properties=self._log.hooks,
         )
-        self._committed(table)
-
-    def _committed(self, table: DeltaTable) -> None:
-        """Make durable what was committed through ``table``, and what came before it."""
-        if self._log.is_local:
-            table.update_incremental()
-            self._log.sync(table)
-            self._log.keep_short(table)
+        self._log.committed(table)
 
     def _transaction(self, app: str) -> int:
         with our_errors("reading the table's log"):

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.lake import tables
+from connectors.lake import entities, tables
 from connectors.lake.archive import LakeArchive
+from connectors.lake.columns import arrow_schema
+from connectors.lake.entities import EntityTable, write_partition
 from connectors.lake.rows import RowTable
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
@@ -23,6 +25,8 @@ from model.schema import Field, RowSchema
 ROOT, MARKS = Path(sys.argv[1]), Path(sys.argv[2])
 # What takes 100 commits and days elsewhere happens here at once.
 tables.CONFIGURATION["delta.checkpointInterval"] = "5"
+entities._CONFIGURATION["delta.checkpointInterval"] = "5"
+entities._CONFIGURATION["delta.logRetentionDuration"] = "interval 1 days"
 tables.MIN_VACUUM_HOURS = 0
 
 _INGEST_TIME = Field("ingest_time", "TIMESTAMP")
@@ -124,5 +128,32 @@ class Rows:
         promise("rows rewritten")
 
 
+class Entities:
+    def __init__(self):
+        self.table = EntityTable(str(ROOT / "lake"), "reporting.orders")
+        self.table.evolve(_ROWS)
+        self.number = 0
+
+    def replace(self, removed=()):
+        self.number += 1
+        schema = arrow_schema(self.table.schema())
+        row = {"id": self.number, "ingest_time": datetime.now(UTC)}
+        batch = pa.RecordBatch.from_pylist([row], schema=schema)
+        added = write_partition(self.table.uri, None, schema, iter([batch]))
+        numbers = {"watermark_us": self.number, "index_number": self.number, "taken_number": self.number}
+        self.table.replace(self.table.snapshot(), removed, added, **numbers)
+        promise(f"entities {self.number}")
+
+    def live(self):
+        for _ in range(3):
+            self.replace()
+        self.table.evolve(_MORE_ROWS)
+        self.table.overtake()
+        grow_old(Path(self.table.uri))
+        promise("-entities 1", "-entities 2", "-entities 3")
+        self.replace(self.table.snapshot().files)
+
+
 Archive().live()
 Rows().live()
+Entities().live()

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.delta_log import DeltaLog
+from connectors.lake.entities import EntityTable
 from connectors.lake.files import FILE_SCHEMA
 from connectors.lake.rows import RowTable
 from connectors.lake.tables import LakeTable
@@ -25,9 +26,11 @@ PROGRAM = Path(__file__).with_name("power_cut_program.py")
 
 
 def read_ids(table: LakeTable, column: str) -> list[str]:
-    if not table.exists():
-        return []
-    found = [pq.read_table(file.path, columns=[column]).column(0).to_pylist() for file in table.data_files()]
+    return read_ids_of([file.path for file in table.data_files()] if table.exists() else [], column)
+
+
+def read_ids_of(paths: list[str], column: str) -> list[str]:
+    found = [pq.read_table(path, columns=[column]).column(0).to_pylist() for path in paths]
     return sorted(str(value) for values in found for value in values)
 
 
@@ -40,7 +43,7 @@ def promised(marks: tuple[str, ...], kind: str) -> set[str]:
 def found_or_fault(root: Path, kind: str) -> list[str] | str:
     """Open a table that a power cut left, as the next process does, and return its ids or why it can't be read."""
     try:
-        return found_archive(root) if kind == "archive" else found_rows(root)
+        return FINDERS[kind](root)
     except (RefeedError, pa.ArrowException, OSError) as exc:
         return f"{type(exc).__name__}: {exc}"[:300]
 
@@ -63,7 +66,20 @@ def found_rows(root: Path) -> list[str]:
     return found
 
 
-def is_cut(table: LakeTable) -> bool:
+def found_entities(root: Path) -> list[str]:
+    table = EntityTable(str(root / "lake"), "reporting.orders")
+    found = read_ids_of([file.path for file in table.snapshot().files] if table.exists() else [], "id")
+    if is_cut(table):
+        table.evolve(table.schema() or ROWS)
+        table.overtake()
+    return found
+
+
+FINDERS = {"archive": found_archive, "rows": found_rows, "entities": found_entities}
+DATASETS = {"archive": "backup", "rows": "staging", "entities": "reporting"}
+
+
+def is_cut(table: LakeTable | EntityTable) -> bool:
     """Whether entries were set aside: then the log has to go on from there."""
     return Path(table.uri, "_torn").exists()
 
@@ -89,7 +105,8 @@ def test_a_power_cut_at_any_moment_leaves_a_lake_that_opens_and_has_all_that_was
     for moment in record(argv, root, tmp_path / "marks", environment):
         for survival in Survival:
             left = moment.folder.after_a_cut(survival, dice)
-            for kind, dataset in (("archive", root / "lake" / "backup"), ("rows", root / "lake" / "staging")):
+            for kind, name in DATASETS.items():
+                dataset = root / "lake" / name
                 table = {path: content for path, content in left.items() if path.startswith(f"{dataset}/")}
                 state = frozenset(table.items())
                 if state not in known:
