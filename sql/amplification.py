@@ -70,7 +70,7 @@ def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> tu
             node,
             "row_amplification",
             f"FROM makes {factor:,} rows of one; {most:,} are allowed.",
-            "Join on a column, or make the array shorter.",
+            "Join on a column, or limit the array: ARRAY_SLICE(array, 0, 9).",
         )
     if len(_groups(big, scope, _absent(big, node.where, binder))) > 1:
         binder.fault(

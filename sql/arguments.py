@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sql import literals
@@ -26,6 +27,8 @@ _ZONED: Final = {
     "DATE": 1, "DATETIME": 1, "TIMESTAMP": 1, "STRING": 1, "CURRENT_TIME": 0, "TIME": 1,
     "DATE_TRUNC": 2, "TIMESTAMP_TRUNC": 2, "FORMAT_TIMESTAMP": 2, "PARSE_TIMESTAMP": 2,
 }  # fmt: skip
+# Functions whose named arguments the lake knows.
+_NAMED_ON_LAKE: Final = frozenset({"JSON_SET", "JSON_STRIP_NULLS", "JSON_KEYS"})
 # What functions of several meanings take together.
 _SIGNATURES: Final[dict[str, tuple[str, ...]]] = {
     "DATE": ("DATE", "DATETIME", "TIMESTAMP", "TIMESTAMP STRING", "INT64 INT64 INT64"),
@@ -117,8 +120,9 @@ class ArgumentBinding:
                     "function_arguments", f"{function.name} has no argument named {argument.name.text[:40]}."
                 )
                 return None
-            self._binder.gap(argument, f"{function.name} with {argument.name.text}")
-            return self._binder.bind(argument.value, self._scope)
+            if function.name not in _NAMED_ON_LAKE:
+                self._binder.gap(argument, f"{function.name} with {argument.name.text}")
+            return replace(self._binder.bind(argument.value, self._scope), named=argument.name.text.lower())
         assert isinstance(argument, Expression)  # the grammar knows no fourth kind
         wanted = function.parameter(index)
         if wanted == "PART":

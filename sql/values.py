@@ -50,6 +50,8 @@ class Value:
     is_literal: bool = False
     items: int | None = None
     is_key: bool = False
+    # The name of the argument that it is given as, where a call names it.
+    named: str = ""
 
 
 # How many elements an array has that holds something of every row of a table; and one that is still to be told how

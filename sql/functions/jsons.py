@@ -205,15 +205,6 @@ def _integer(text: str) -> str:
     return f"CASE WHEN {whole} THEN CAST({number} AS BIGINT) ELSE {kinds} END"
 
 
-def _lax_string(args: Sequence[Value]) -> str:
-    text = args[0].lake
-    number = f"CAST({text} AS DOUBLE)"
-    return (
-        f"CASE json_type({text}) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL "
-        f"WHEN 'DOUBLE' THEN refeed_float_text({number}) ELSE json_extract_string({text}, '$') END"
-    )
-
-
 _s("JSON_VALUE", "JSONISH ?STRING", "STRING", _value())
 _s("JSON_EXTRACT_SCALAR", "JSONISH ?STRING", "STRING", _value(is_legacy=True))
 _s("JSON_QUERY", "JSONISH STRING", "T0", _query())
@@ -226,12 +217,6 @@ _s("PARSE_JSON", "STRING", "JSON", "CAST(refeed_json({0}) AS JSON)", named="wide
 _s("TO_JSON_STRING", "ANY ?BOOL", "STRING", _to_json_string)
 _s("TO_JSON", "ANY", "JSON", _to_json, named="stringify_wide_numbers")
 _s("JSON_TYPE", "JSON", "STRING", lambda args: _json_type(args[0].lake))
-_s("JSON_KEYS", "JSON ?INT64", "ARRAY<STRING>", named="mode")
-_s("JSON_ARRAY", "?ANY *ANY", "JSON")
-_s("JSON_OBJECT", "?ANY *ANY", "JSON")
-_s("JSON_SET", "JSON STRING ANY *ANY", "JSON", named="create_if_missing")
-_s("JSON_REMOVE", "JSON STRING *STRING", "JSON")
-_s("JSON_STRIP_NULLS", "JSON ?STRING", "JSON", named="include_arrays remove_empty")
 _s("JSON_ARRAY_APPEND", "JSON STRING ANY *ANY", "JSON", named="append_each_element")
 _s("JSON_ARRAY_INSERT", "JSON STRING ANY *ANY", "JSON", named="insert_each_element")
 _s("BOOL", "JSON", "BOOL", lambda args: _strict(args[0].lake, ("BOOLEAN",), "BOOLEAN"))
@@ -243,7 +228,3 @@ _s(
     lambda args: _strict(args[0].lake, ("BIGINT", "UBIGINT", "DOUBLE"), "DOUBLE"),
     named="wide_number_mode",
 )
-_s("LAX_BOOL", "JSON", "BOOL")
-_s("LAX_INT64", "JSON", "INT64")
-_s("LAX_FLOAT64", "JSON", "FLOAT64")
-_s("LAX_STRING", "JSON", "STRING", _lax_string)

@@ -221,7 +221,6 @@ _edit_distance = _only_text(
 _s("SAFE_CONVERT_BYTES_TO_STRING", "BYTES", "STRING", lambda args: safe_text(args[0].lake))
 _s("UPPER", "STR", "T0", _by_code_points("upper({0})", "refeed_upper({0})"))
 _s("LOWER", "STR", "T0", _by_code_points("lower({0})", "refeed_lower({0})"))
-_s("INITCAP", "STRING ?STRING", "STRING")
 _s("LENGTH", "STR", "INT64", _by_type("length({0})", "octet_length({0})"))
 _s("CHAR_LENGTH", "STRING", "INT64", "length({0})")
 _s("CHARACTER_LENGTH", "STRING", "INT64", "length({0})")
@@ -253,7 +252,6 @@ _s("NORMALIZE_AND_CASEFOLD", "STRING ?ANY", "STRING")
 _s("COLLATE", "STRING STRING", "STRING")
 _s("EDIT_DISTANCE", "STR STR", "INT64", _edit_distance, named="max_distance")
 _s("SOUNDEX", "STRING", "STRING")
-_s("FORMAT", "STRING *ANY", "STRING")
 _s(
     "ASCII",
     "STRING",
@@ -262,8 +260,6 @@ _s(
 )
 _s("UNICODE", "STRING", "INT64", "CASE WHEN {0} = '' THEN 0 ELSE unicode({0}) END")
 _s("CHR", "INT64", "STRING", "CASE WHEN {0} = 0 THEN '' ELSE chr(CAST({0} AS INTEGER)) END")
-_s("TO_CODE_POINTS", "STR", "ARRAY<INT64>")
-_s("CODE_POINTS_TO_STRING", "ARRAY", "STRING")
 _s("CODE_POINTS_TO_BYTES", "ARRAY", "BYTES")
 _s("REGEXP_CONTAINS", "STR STR", "BOOL", _matches)
 _s("REGEXP_EXTRACT", "STR STR ?INT64 ?INT64", "T0", _regexp_extract)
@@ -286,8 +282,6 @@ _s("FROM_BASE32", "STRING", "BYTES")
 _s("MD5", "STR", "BYTES", _digest("md5"))
 _s("SHA1", "STR", "BYTES", _digest("sha1"))
 _s("SHA256", "STR", "BYTES", _digest("sha256"))
-_s("SHA512", "STR", "BYTES")
-_s("FARM_FINGERPRINT", "STR", "INT64")
 
 # The functions of NET that only cut strings; none of them opens a connection.
 _s("NET.HOST", "STRING", "STRING")

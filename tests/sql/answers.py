@@ -22,6 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from connectors.lake.functions import register_functions
+from connectors.lake.repairs import register_repairs
 from model.table import TableSchema
 from sql.datatypes import SqlType, lake_type
 from sql.tables import read_type
@@ -93,6 +94,7 @@ class Lake:
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET TimeZone = 'UTC'")
         register_functions(self._connection)
+        register_repairs(self._connection)
         self._literals: dict[str, str] = {}
 
     def close(self) -> None:

@@ -233,6 +233,23 @@ TEMPLATES: Final = [
     "CAST({f:0.5|1.5|-0.5|-1.5|2.5|0.49999999999999994|9223372036854774784.0|9223372036854775808.0|-9223372036854775808.0|4503599627370497.5} AS INT64)",
     "CAST({f:0.1|1e28|1e29|-1e29|0.0000000005|1.0000000005|123456789.123456789} AS NUMERIC)",
     "CAST({ai} AS ARRAY<FLOAT64>)", "CAST({as} AS ARRAY<BYTES>)",
+    # What messages are repaired with.
+    "JSON_SET({j}, {='$.a'|'$.b[1]'|'$.c.d'|'$[2]'|'$'}, {i:1|-1})", "JSON_SET({j}, '$.a', {s:'x'|'q\"\\n'})", "JSON_SET({j}, '$.a', {f}, '$.z', {j})",
+    "JSON_SET({j}, {='$.q'|'$.a'}, {o}, create_if_missing => {=TRUE|FALSE})", "JSON_SET({j:JSON '{\"a\":null}'|JSON 'null'}, {='$.a.b'|'$.a[2]'|'$[1]'}, {d})",
+    "JSON_REMOVE({j}, {='$.a'|'$.b[0]'|'$[0]'|'$.x'|'$.a.b'})", "JSON_REMOVE({j}, '$.b[0]', '$.b[0]')",
+    "JSON_STRIP_NULLS({j:JSON '{\"a\":null,\"b\":[null,1,{\"c\":null},[]],\"d\":{\"e\":null}}'|JSON 'null'|JSON '[null]'|JSON '{\"a\":{}}'|JSON '[]'|JSON '1'}{=|, '$.b'|, '$.x'|, '$.a'|, include_arrays => FALSE|, remove_empty => TRUE|, include_arrays => FALSE, remove_empty => TRUE})",
+    "JSON_OBJECT('b', {i}, 'a', {s})", "JSON_OBJECT({s:'k'|'å\"'}, {f})", "JSON_OBJECT({as}, {as})", "JSON_OBJECT({as}, {ai})", "JSON_OBJECT()", "JSON_OBJECT('a', {o}, 'a', {d})",
+    "JSON_ARRAY({i}, {s}, {f})", "JSON_ARRAY({o}, {d}, {b}, {ai}, {j})", "JSON_ARRAY()", "JSON_ARRAY(STRUCT({i} AS b, {s} AS a), NULL)",
+    "JSON_KEYS({j:JSON '{\"b\":{\"c\":1,\"d.e\":{\"f\":1}},\"a\":[{\"x\":1},[{\"y\":1}]],\"\":{\"q\":1}}'|JSON '[{\"a\":1},[{\"b\":1}]]'|JSON '1'}{=|, 1|, 2|, 0|, mode => 'lax'|, mode => 'lax recursive'|, 2, mode => 'lax recursive'})",
+    *[f"LAX_{kind}({{j:{texts}}})" for kind in ("BOOL", "INT64", "FLOAT64", "STRING") for texts in [
+        "JSON '1'|JSON '0'|JSON '-0.0'|JSON '1.5'|JSON '-2.5'|JSON '0.5'|JSON '1e30'|JSON '9223372036854775808'|JSON '12345678901234567890'|JSON '1e15'|JSON '1e16'|JSON 'true'|JSON 'false'|JSON 'null'|JSON '[1]'|JSON '{}'",
+        "JSON '\"TRUE\"'|JSON '\" true\"'|JSON '\"1\"'|JSON '\" 1.5 \"'|JSON '\"1e2\"'|JSON '\"0x1F\"'|JSON '\"abc\"'|JSON '\"\"'|JSON '\"9223372036854775807.5\"'|JSON '\"nan\"'|JSON '\"-Infinity\"'|JSON '\"1e400\"'|JSON '\"1_000\"'|JSON '\".5\"'|JSON '\"-0\"'|JSON '\"1e-5000\"'",
+    ]],
+    "INITCAP({s})", "INITCAP({s:'hello wORLD-foo_bar/x'|'a1b c\\u2003d'|'o\\'neil [x] =n `v'|'ǆx ßa ﬁx İI'|'aXbXc dE'}{=|, ''|, 'X'|, 'x '})", "INITCAP({s}, {s:'b'|'a'})",
+    "TO_CODE_POINTS({s})", "TO_CODE_POINTS({b})", "CODE_POINTS_TO_STRING({ai:[65, 229]|[128512]|[-1]|[55296]|[1114112]|[0]|[65, NULL]|ARRAY<INT64>[]})", "SAFE.CODE_POINTS_TO_STRING({ai:[65]|[-1]})",
+    "SHA512({s})", "SHA512({b})", "FARM_FINGERPRINT({s})", "FARM_FINGERPRINT({b})", "FARM_FINGERPRINT(REPEAT({s:'abcdefg'}, {=1|3|5|9|10|20|40}))",
+    "FORMAT('{=%d|%i|%5d|%-5d|%05d|%+d|% d|%.3d|%08.3d|%.0d}', {i})", "FORMAT('{=%f|%F|%e|%E|%g|%G|%.2f|%10.3f|%010.1f|%+.0f|%-12g|% .3e}', {f})", "FORMAT('{=%s|%5s|%-5s|%.2s}|', {s})",
+    *[f"FORMAT('{{=%t|%T}}', {{{hole}}})" for hole in "sifodt"], "FORMAT('{=%10t|%-10T|%.3t}|', {s})", "FORMAT('%s=%d, %t %% %T', {s}, {i}, {f}, {d})", "FORMAT('{=100%%|it is|}')",
 ]  # fmt: skip
 
 # Relations of one column ``x`` beside a number ``n``, for what goes over rows.
