@@ -10,8 +10,8 @@ A stored record is a piece of a PullResponse as it goes over the wire, with room
         22 LENGTH <timestamp> PubsubMessage.publish_time (field 4)
 
 so that a response is one contiguous read of the log plus one vector write of ack ids. Until then the room holds
-four bytes of checksum: crc32c of the producer's bytes, begun with that of the time field xor the message id. All
-other bytes follow from these: a record is checked by building it again, and found in a damaged log by its zeros.
+four bytes of checksum: crc32c of the time field and the producer's bytes, xor the message id's low half. All other
+bytes follow from these: a record is checked by building it again, and found in a damaged log by its zeros.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +44,7 @@ _NO_CHECKSUM: Final = b"0" * _CHECKSUM_BYTES
 _ACK_FIELD_BYTES: Final = 2 + ACK_ID_BYTES
 _ID_FIELD_BYTES: Final = 2 + MESSAGE_ID_DIGITS
 _32_BITS: Final = (1 << 32) - 1
+_MANY: Final = 16
 _ACK_STRIDE: Final = 2 + ACK_ID_BYTES
 _CONTINUES: Final = 0x80
 _MAX_SHIFT: Final = 70
@@ -116,12 +117,25 @@ def build_records(bodies: Sequence[bytes], first_id: int, publish_time_us: int) 
     spliced = _ID_FIELD_BYTES + len(tail)
     pieces: list[bytes] = []
     lengths: list[int] = []
-    for number, body in enumerate(bodies, first_id):
+    checksums = _checksums(bodies, seed, first_id)
+    for number, body, checksum in zip(range(first_id, first_id + len(bodies)), bodies, checksums, strict=True):
         head, inner = _record_head(len(body) + spliced)
-        checksum = extend((seed ^ number) & _32_BITS, body).to_bytes(_CHECKSUM_BYTES, "little")
         pieces += (head, checksum, inner, body, b"\x1a\x10%d" % number, tail)
         lengths.append(len(head) + _CHECKSUM_BYTES + len(inner) + len(body) + spliced)
     return b"".join(pieces), lengths
+
+
+def _checksums(bodies: Sequence[bytes], seed: int, first_id: int) -> list[bytes]:
+    checksums = [extend(seed, body) for body in bodies]
+    if len(bodies) < _MANY:
+        return [
+            (checksum ^ number & _32_BITS).to_bytes(_CHECKSUM_BYTES, "little")
+            for number, checksum in enumerate(checksums, first_id)
+        ]
+    # The same for many at once, for a third of what it costs one by one.
+    ids = np.arange(first_id, first_id + len(bodies)).astype("<u4")
+    mixed: list[bytes] = (np.array(checksums, dtype="<u4") ^ ids).view(f"V{_CHECKSUM_BYTES}").tolist()
+    return mixed
 
 
 def is_whole(record: bytes, message_id: int, publish_time_us: int) -> bool:

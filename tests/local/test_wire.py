@@ -132,3 +132,23 @@ def test_attributes_and_ordering_key_are_read_from_a_record() -> None:
     record, _ = wire.build_records([body], 10**15, TIME_US)
     assert wire.read_attributes(record) == {"å": "ö"}
     assert wire.read_ordering_key(record) == "k"
+
+
+def test_many_records_get_the_checksums_that_each_gets_alone() -> None:
+    first, time = 1_795_362_596_770_148, 1_700_000_000_123_456
+    bodies = [b"\x0a" + bytes([n]) + bytes(n) for n in range(100)]
+    joined, lengths = wire.build_records(bodies, first, time)
+    place = 0
+    for number, (body, length) in enumerate(zip(bodies, lengths, strict=True)):
+        record = joined[place : place + length]
+        assert record == wire.build_records([body], first + number, time)[0]
+        assert wire.is_whole(record, first + number, time)
+        for at in range(length):
+            changed = record[:at] + bytes([record[at] ^ 4]) + record[at + 1 :]
+            assert not wire.is_whole(changed, first + number, time)
+        place += length
+
+
+def test_a_length_without_an_end_is_refused_and_not_added_up() -> None:
+    with pytest.raises(IndexError):
+        wire.read_varint(b"\xff" * 1_000_000, 0)
