@@ -13,6 +13,9 @@ from connectors.lake.columns import arrow_schema
 from model.errors import EvolutionRefusedError, LeaseLostError
 from model.schema import Field, RowSchema
 from model.settings import read_settings
+from pipeline.inferred import EventType, Variation
+from pipeline.repository import SchemaRepository
+from pipeline.shapes import Shape
 from pipeline.warehouse import open_row_tables, open_row_writer
 from tests.standin.fixture import session_standin, shared_standin
 
@@ -314,3 +317,21 @@ def test_a_rewrite_drops_no_column(world):
     with pytest.raises(EvolutionRefusedError):
         world.tables.open(world.orders).rewrite(RowSchema(ORDERS.fields[1:]))
     assert "id" in columns(world)
+
+
+def test_the_schema_repository_reads_what_it_noted_and_notes_nothing_twice(world):
+    name = world.name("schemas")
+    shape = Shape("RECORD", fields={"id": Shape("INT", column="id")})
+    kinds = [EventType("a", world.name("t_a"), 1, shape)]
+    wider, fitting = Variation("s", "a", "h1", shape, '{"id":1}'), Variation("s", "a", "h2", shape)
+    repository = SchemaRepository(world.tables, name)
+    repository.append(kinds, [wider])
+    repository.note(kinds, [fitting])
+    again = SchemaRepository(world.start("t"), name)
+    assert again.read("s") == kinds
+    again.note(kinds, [fitting, wider])
+    rows = sorted(world.tables.open(name).read_rows(), key=lambda row: row["hash"])
+    assert [(row["hash"], row["shape"] is None, value(row["prototype"])) for row in rows] == [
+        ("h1", False, {"id": 1}),
+        ("h2", True, None),
+    ]
