@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from local.damage import keep_aside, report_damage
-from local.files import write_all
+from local.files import sync_folder, write_all
 from local.segments import store_error
 from local.seqset import Run, SeqSet
 
@@ -43,6 +43,8 @@ class AckLog:
         if must_exist and not path.exists():
             report_damage("acknowledgements_missing", owner, path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        if fsync:
+            sync_folder(path.parent)
         self._size = 0
         is_whole = self._read()
         self._stored_floor = self.acked.floor
@@ -131,6 +133,9 @@ class AckLog:
         self._fd = descriptor
         self._size = len(entry)
         self._stored_floor = acked.floor
+        if self._fsync:
+            # Else a power cut brings the old file back, and with it what is acknowledged from now on.
+            sync_folder(self.path.parent)
 
     def close(self) -> None:
         """Close the file."""

@@ -94,3 +94,15 @@ def test_a_full_disk_leaves_the_state_as_it_was(tmp_path: Path, monkeypatch: pyt
     assert state(log) == (1, [])
     log.record([(3, 4)])
     assert state(AckLog(tmp_path / "a", 0)) == (1, [(3, 4)])
+
+
+def test_with_fsync_the_names_of_new_files_are_durable_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    log = AckLog(tmp_path / "a", 0, fsync=True)
+    assert synced == [tmp_path.stat().st_ino]
+    log.replace(SeqSet(5))
+    assert synced == [tmp_path.stat().st_ino] * 2
+    log.close()
