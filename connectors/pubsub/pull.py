@@ -41,7 +41,7 @@ _PULLS_PER_SECOND: Final = 200
 _SUBSCRIPTIONS_PER_SECOND: Final = 100
 _LONGEST_STRETCH_SECONDS: Final = 5.0
 # "The Pub/Sub system may return fewer than the number specified" (PullRequest.max_messages), or none, while more
-# wait. So there is a backlog while answers come at once and bring a tenth of a full one on average.
+# wait. So there is a backlog while answers bring a tenth of a full one on average, and come soon after each other.
 _QUICK_SECONDS: Final = 0.2
 _BACKLOG_FULLNESS: Final = 0.1
 _AVERAGED_PULLS: Final = 4
@@ -100,11 +100,11 @@ class _Lane:
 
         One Pull is enough for an idle subscription, two for one that answers at once, four for a backlog.
         """
-        if is_quick and fullness < 1:
-            self.fullness += (fullness - self.fullness) / _AVERAGED_PULLS
-        else:
-            # A full one has more behind it; one that waited brought all that there is.
+        if fullness == 1 or not (fullness or is_quick):
+            # A full one has more behind it; one that waited for nothing has not.
             self.fullness = fullness
+        else:
+            self.fullness += (fullness - self.fullness) / _AVERAGED_PULLS
         if self.fullness >= _BACKLOG_FULLNESS:
             self.allowed = min(self.allowed + 1, MAX_IN_FLIGHT_PER_SUBSCRIPTION)
             return True
