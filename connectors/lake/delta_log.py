@@ -80,17 +80,21 @@ class DeltaLog:
         except TableNotFoundError:
             return None
 
-    def committed(self, table: DeltaTable) -> None:
+    def committed(self, table: DeltaTable) -> bool:
         """Make durable what was committed through ``table``, and all before it; write a checkpoint when it is due.
+
+        True after there is a new one: ``table`` still replays every entry since it was opened; open it again.
 
         Raises:
             OSError, DeltaError: the commit is made, and may not be durable.
         """
         if self._folder is None:
-            return
+            return False
         table.update_incremental()
         self.sync(table)
+        before = self._checkpointed
         self._keep_short(self._folder, table)
+        return self._checkpointed != before
 
     def sync(self, table: DeltaTable) -> None:
         """Make every entry up to the table's version durable, also those of other writers: the log has no gaps.

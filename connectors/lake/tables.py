@@ -384,7 +384,8 @@ class LakeTable:
             ),
             post_commithook_properties=self._log.hooks,
         )
-        self._log.committed(table)
+        if self._log.committed(table):
+            self._delta = None
 
     def _transaction(self, app: str) -> int:
         with our_errors("reading the table's log"):

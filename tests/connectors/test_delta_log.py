@@ -224,3 +224,18 @@ def test_a_checkpoint_that_can_t_be_written_fails_no_commit(tmp_path, monkeypatc
     for _ in range(100):
         archive.take_lease("l")
     assert archive.another().lease_epoch("l") == 101
+
+
+def test_a_table_that_is_kept_open_is_opened_again_after_a_checkpoint(tmp_path, monkeypatch):
+    # It would replay every entry since it was opened with each commit, which takes longer with every one of them.
+    archive = archive_of(tmp_path, 1)
+    opened, open_log = [], DeltaLog.open
+
+    def noted(self):
+        opened.append(self)
+        return open_log(self)
+
+    monkeypatch.setattr(DeltaLog, "open", noted)
+    for _ in range(100):
+        archive.take_lease("l")
+    assert len(opened) == 1
