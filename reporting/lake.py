@@ -116,26 +116,26 @@ class _Merge:
         self._changes = changes
         self._staged = tuple(staging.data_files())
         self._index = KeyIndex(reporting.uri, snapshot.index_number)
-        self._changed = 0
-        self._compared = Compared(0, 0, 0, 0, frozenset())
+        self._compared = Compared(0, 0, 0, 0, 0, frozenset())
         self.partitions: tuple[date | None, ...] = ()
 
     def compare(self, now: datetime, since: datetime | None) -> MergeReport:
         """Find out what changes and where; nothing of reporting is touched."""
         merged = merged_at(self._snapshot)
         staged = select_staged(self._staging, self._staged, self._reporting, self._snapshot, since=since, now=now)
-        self._changed = self._changes.find(staged)
+        leaving = self._changes.find(staged, self._snapshot.files)
         if self._index.is_lost:
             _log.warning("index_rebuilt", source=self._source.name, files=len(self._snapshot.files))
             self._index = self._index.rebuild(self._changes.read_table_key_days(self._snapshot.files))
         may_lie = _days(self._index.find(self._changes.hashes()))
-        self._compared = self._changes.compare(self._snapshot.of(may_lie))
+        held = {file.path: file for file in (*self._snapshot.of(may_lie), *leaving)}
+        self._compared = self._changes.compare(list(held.values()))
         self.partitions = tuple(sorted(self._compared.partitions, key=_partition_order))
         return MergeReport(
             self._source.name,
             merged if since is None else earlier(since, merged),
             now,
-            changed=self._changed,
+            changed=self._compared.changed,
             newer=self._compared.newer,
             partitions=tuple(None if p is None else p.isoformat() for p in self.partitions),
         )
@@ -153,7 +153,7 @@ class _Merge:
         files = [file for each in rewritten for file in each.files]
         counted = self._changes.count([f"{self._reporting.uri}/{file.name}" for file in files])
         return MergeCounts(
-            changed=self._changed,
+            changed=self._compared.changed,
             newer=self._compared.newer,
             older=self._compared.older,
             rows_before=sum(each.rows_before for each in rewritten),

@@ -52,7 +52,9 @@ class LakeViews:
         view = self._open.get(read.table)
         if view is None:
             raise WarehouseError(f"The lake has no view {read.table}.", table=read.table)
+        every = view.staging.every if view.staging.replays else ()
+        paths = (*view.reporting, *view.staging.paths, *every)
         # Only its paths are asked for: nobody is told what reading a view comes to.
-        files = tuple(TableFile(path, 0) for path in (*view.reporting, *view.staging.paths))
+        files = tuple(TableFile(path, 0) for path in dict.fromkeys(paths))
         select = view.statements.union_sql(view.reporting, view.staging)
         return TableSnapshot(read.view, describe_columns(view.statements.schema), (), files, None, select)

@@ -1,14 +1,15 @@
 """The view that people query: reporting united with what staging has since, each key once, its newest version."""
 
+import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.merge_statements import MergeStatements
-from connectors.lake.merging import MergeLimits, read_union
+from connectors.lake.merging import MergeLimits, find_replayed, read_union
 from connectors.lake.rows import RowTable
 from connectors.lake.taken_files import StagedRows
 from model.errors import EvolutionRefusedError, MergeOvertakenError
@@ -53,8 +54,9 @@ def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> Un
     snapshot = reporting.snapshot() if reporting.exists() else EntitySnapshot(0, (), 0, 0)
     moment = now or datetime.now(UTC)
     since = moment - timedelta(days=_STAGING_DAYS)
-    return UnionView(
-        MergeStatements(reporting.schema() or wanted, source.rules),
-        tuple(file.path for file in snapshot.files),
-        select_staged(staging, staging.data_files(), reporting, snapshot, since=since, now=moment),
-    )
+    statements = MergeStatements(reporting.schema() or wanted, source.rules)
+    staged = select_staged(staging, staging.data_files(), reporting, snapshot, since=since, now=moment)
+    limits = MergeLimits("1GB", Path(tempfile.gettempdir()))
+    if find_replayed(statements, staged.later, limits):
+        staged = replace(staged, replays=tuple(find_replayed(statements, staged.every, limits)))
+    return UnionView(statements, tuple(file.path for file in snapshot.files), staged)

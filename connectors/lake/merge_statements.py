@@ -14,6 +14,8 @@ HASH: Final = "__hash"
 FILE: Final = "__file"
 ROW: Final = "__row"
 _RANK: Final = "__rank"
+# Which message a row is of, and which replay of it.
+_REPLAY: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "ingest_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,51 @@ class MergeStatements:
         Its ``__file`` is the place in ``paths`` plus ``first``, ``__row`` the row's number in that file. With
         ``since`` only rows that came in after it.
         """
-        names = dict.fromkeys((*self.rules.key, *self.rules.order, "ingest_time"))
-        columns = ", ".join(f"s.{quote_name(name)}" for name in names)
+        columns = ", ".join(f"s.{quote_name(name)}" for name in self._version_columns())
         recent = "" if since is None else f" WHERE s.ingest_time > {_timestamp(since)}"
         return (
             f"SELECT {columns}, md5_number_upper({self._key_text('s')}) AS {HASH}, "
             f"{self._partition('s')} AS {PARTITION_DATE}, s.{FILE} + {first} AS {FILE}, s.{ROW} "
             f"FROM ({self._rows(paths)}) s{recent}"
         )
+
+    @property
+    def has_replays(self) -> bool:
+        """Whether rows say which message they are of: without these columns no replay takes a row away."""
+        return set(_REPLAY) <= set(self.schema.names())
+
+    def replays(self, paths: Sequence[str]) -> str:
+        """Return a query for the rows of files that are replays, and their ``__file``."""
+        columns = ", ".join((*_REPLAY, FILE))
+        return f"SELECT {columns} FROM ({self._rows(paths)}) WHERE _backfill_id IS NOT NULL"
+
+    def current(self, rows: str, replays: str) -> str:
+        """Return the rows of a query without those that a row of the table ``replays`` repairs."""
+        return f"SELECT x.* FROM ({rows}) x ANTI JOIN {replays} y ON {_repairs('y', 'x')}"
+
+    def displaced(self, reporting: Sequence[str], replays: str) -> str:
+        """Return a query for the rows of ``reporting`` that a row of the table ``replays`` repairs."""
+        columns = ", ".join(f"r.{quote_name(name)}" for name in self._version_columns())
+        return (
+            f"SELECT {columns}, r.{FILE}, r.{ROW} FROM ({self._rows(reporting)}) r "
+            f"SEMI JOIN {replays} y ON {_repairs('y', 'r')}"
+        )
+
+    def without_heir(self, displaced: str, versions: str) -> str:
+        """Return the rows of the table ``displaced`` than which no row of ``versions`` with their key is newer.
+
+        Whatever else has their key may be newest then: all of staging has to be asked.
+        """
+        is_heir = f"{self._same_key('d', 'c')} AND {self._is_newer('c', 'd', 0)}"
+        return f"SELECT d.* FROM {displaced} d ANTI JOIN {versions} c ON {is_heir}"
+
+    def of_keys(self, rows: str, keys: str) -> str:
+        """Return the rows of a query whose key a row of the table ``keys`` has."""
+        return f"SELECT x.* FROM ({rows}) x SEMI JOIN {keys} k ON {self._same_key('x', 'k')}"
+
+    def of_other_keys(self, rows: str, keys: str) -> str:
+        """Return the rows of a query whose key no row of the table ``keys`` has."""
+        return f"SELECT x.* FROM ({rows}) x ANTI JOIN {keys} k ON {self._same_key('x', 'k')}"
 
     def newest(self, versions: str) -> str:
         """Return the newest version of each key among the rows of a query."""
@@ -89,17 +128,38 @@ class MergeStatements:
     def union_sql(self, reporting: Sequence[str], staging: StagedRows) -> str:
         """Return DuckDB SQL of the view of both: each key once, its newest version, removed ones left out."""
         columns = ", ".join(quote_name(field.name) for field in self.schema.fields)
-        changed = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
         order = f"{self._newest_first('u')}, u.{_RANK}"
         hidden = "FALSE" if self.rules.is_soft_delete else f"coalesce({DELETED}, FALSE)"
+        merged, fresh, more, tables = self._rows(reporting), self._staged(staging), "", ""
+        if staging.replays:
+            merged, fresh = self.current(merged, "replays"), self.current(fresh, "replays")
+            # A join with no keys reads no file: the rest of staging is asked for what has lost its heir alone.
+            history = self.of_keys(self.current(self._rows(staging.every), "replays"), "lost")
+            more = f"UNION ALL BY NAME {self._as_changed(history)} "
+            tables = (
+                f"WITH replays AS MATERIALIZED ({self.replays(staging.replays)}), "
+                f"versions AS MATERIALIZED ({self._version_rows(fresh)}), "
+                f"displaced AS MATERIALIZED ({self.displaced(reporting, 'replays')}), "
+                f"lost AS MATERIALIZED ({self.without_heir('displaced', 'versions')}) "
+            )
         return (
-            f"SELECT {columns} FROM (SELECT {columns}, 0 AS {_RANK} FROM ({self._rows(reporting)}) "
-            f"UNION ALL BY NAME SELECT {changed}, {self._is_removed('s')} AS {DELETED}, 1 AS {_RANK} "
-            f"FROM ({self._staged(staging)}) s) u "
+            f"{tables}SELECT {columns} FROM (SELECT {columns}, 0 AS {_RANK} FROM ({merged}) "
+            f"UNION ALL BY NAME {self._as_changed(fresh)} {more}) u "
             f"QUALIFY row_number() OVER (PARTITION BY {self._keys('u')} ORDER BY {order}) = 1 AND NOT {hidden}"
         )
 
     # -- expressions
+
+    def _as_changed(self, rows: str) -> str:
+        changed = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
+        return f"SELECT {changed}, {self._is_removed('s')} AS {DELETED}, 1 AS {_RANK} FROM ({rows}) s"
+
+    def _version_columns(self) -> list[str]:
+        replay = _REPLAY if self.has_replays else ()
+        return list(dict.fromkeys((*self.rules.key, *self.rules.order, *replay, "ingest_time")))
+
+    def _version_rows(self, rows: str) -> str:
+        return f"SELECT {', '.join(quote_name(name) for name in self._version_columns())} FROM ({rows})"
 
     def _rows(self, paths: Sequence[str]) -> str:
         """Return a query over files whose schemas may be older than the table's: a column they lack is null."""
@@ -164,6 +224,20 @@ class MergeStatements:
             f"CASE WHEN {mine} IS NOT DISTINCT FROM {theirs} THEN {self._is_newer(new, old, place + 1)} "
             f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {mine} > {theirs} END"
         )
+
+
+def _repairs(replay: str, row: str) -> str:
+    """Whether a replay was written after a row of the same message, and is no other part of the same replay."""
+    is_later = (
+        f"({replay}.ingest_time > {row}.ingest_time "
+        f"OR ({replay}.ingest_time = {row}.ingest_time AND {row}._backfill_id IS NULL))"
+    )
+    is_other_part = (
+        f"({replay}._backfill_id IS NOT DISTINCT FROM {row}._backfill_id "
+        f"AND {replay}._backfill_row IS DISTINCT FROM {row}._backfill_row)"
+    )
+    same = f"{replay}._topic = {row}._topic AND {replay}._message_id = {row}._message_id"
+    return f"{same} AND {is_later} AND NOT {is_other_part}"
 
 
 def quote_name(name: str) -> str:

@@ -40,8 +40,9 @@ class MergeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many changes are newer than reporting's rows, and not; how many rows go, and which partitions change."""
+    """How many changes there are, newer ones and others, how many rows go, and which partitions change."""
 
+    changed: int
     newer: int
     older: int
     replaced: int
@@ -78,16 +79,48 @@ class Changes:
         self._run = connection
         self._paths: tuple[str, ...] = ()
         self._reporting: tuple[str, ...] = ()
+        self._displaced: tuple[str, ...] = ()
+        self._has_replays = False
 
-    def find(self, staging: StagedRows) -> int:
-        """Find the changes among rows of staging; return how many there are."""
+    def find(self, staging: StagedRows, reporting: Sequence[EntityFile]) -> list[EntityFile]:
+        """Find the changes among rows of staging; return the files with rows that their replays take away."""
         self._paths = staging.paths
         versions = self._statements.versions(staging.new)
         if staging.again:
             again = self._statements.versions(staging.again, first=len(staging.new), since=staging.since)
             versions = f"{versions} UNION ALL {again}"
+        is_repaired = self._find_replays(staging)
+        if self._has_replays:
+            versions = self._statements.current(versions, "replays")
         self._run.execute(f"CREATE TABLE changes AS {self._statements.newest(versions)}")
-        return int(self._value("SELECT count(*) FROM changes"))
+        return self._displace(staging, reporting) if is_repaired else []
+
+    def _find_replays(self, staging: StagedRows) -> bool:
+        """Keep the replays that may repair a staged row; return whether there are some among the staged rows."""
+        if not self._statements.has_replays:
+            return False
+        self._run.execute(f"CREATE TABLE replays AS {self._statements.replays(staging.later)}")
+        found = self._table(f"SELECT DISTINCT {FILE} FROM replays").column(0).to_pylist()
+        self._has_replays = bool(found)
+        return not {staging.later[place] for place in found}.isdisjoint(staging.paths)
+
+    def _displace(self, staging: StagedRows, reporting: Sequence[EntityFile]) -> list[EntityFile]:
+        """Find the rows of reporting that replays repair, and what is newest of their keys without them."""
+        run, statements = self._run.execute, self._statements
+        self._displaced = tuple(file.path for file in reporting)
+        run(f"CREATE TABLE displaced AS {statements.displaced(self._displaced, 'replays')}")
+        run(f"CREATE TABLE lost AS {statements.without_heir('displaced', 'changes')}")
+        if self._value("SELECT count(*) FROM lost"):
+            run(f"CREATE TABLE every_replay AS {statements.replays(staging.every)}")
+            history = statements.versions(staging.every, first=len(self._paths))
+            history = statements.current(statements.of_keys(history, "lost"), "every_replay")
+            kept = statements.of_other_keys("FROM changes", "lost")
+            run(f"CREATE TABLE all_changes AS {kept} UNION ALL BY NAME {statements.newest(history)}")
+            run("DROP TABLE changes")
+            run("ALTER TABLE all_changes RENAME TO changes")
+            self._paths += staging.every
+        files = self._table(f"SELECT DISTINCT {FILE} FROM displaced").column(0).to_pylist()
+        return [reporting[place] for place in files]
 
     def hashes(self) -> Hashes:
         """Return the hash of each changed key, ascending."""
@@ -99,17 +132,40 @@ class Changes:
         return KeyDays(_hashes(found), _day_numbers(found.column(PARTITION_DATE)))
 
     def compare(self, reporting: Sequence[EntityFile]) -> Compared:
-        """Compare each change with the rows of its key in files of the table; a tie changes nothing."""
+        """Compare each change with the rows of its key in files of the table; a tie changes nothing.
+
+        A row that a replay takes away loses to every change, and goes where there is none.
+        """
         self._reporting = tuple(file.path for file in reporting)
         run = self._run.execute
-        run(f"CREATE TABLE met AS {self._statements.compared('changes', self._reporting)}")
+        # Its files are numbered by another list.
+        places = {path: place for place, path in enumerate(self._reporting)}
+        pairs = [(old, places[path]) for old, path in enumerate(self._displaced) if path in places]
+        numbers = {"old": [old for old, _ in pairs], "new": [new for _, new in pairs]}
+        run(f"CREATE TABLE leaving ({FILE} BIGINT, {ROW} BIGINT)")
+        if pairs:
+            self._run.register("reporting_places", pa.table(numbers))
+            run(
+                f"INSERT INTO leaving SELECT p.new, d.{ROW} FROM displaced d "
+                f"JOIN reporting_places p ON d.{FILE} = p.old"
+            )
+        run(
+            f"CREATE TABLE met AS SELECT m.place, m.{FILE}, m.{ROW}, "
+            f"m.is_newer OR l.{ROW} IS NOT NULL AS is_newer "
+            f"FROM ({self._statements.compared('changes', self._reporting)}) m "
+            f"LEFT JOIN leaving l ON m.{FILE} = l.{FILE} AND m.{ROW} = l.{ROW}"
+        )
         run("CREATE TABLE older AS SELECT DISTINCT place FROM met WHERE NOT is_newer")
         run("CREATE TABLE winners AS SELECT c.* FROM changes c ANTI JOIN older o ON c.rowid = o.place")
-        run(f"CREATE TABLE replaced AS SELECT {FILE}, {ROW} FROM met m ANTI JOIN older o ON m.place = o.place")
+        run(
+            f"CREATE TABLE replaced AS SELECT {FILE}, {ROW} FROM met m ANTI JOIN older o ON m.place = o.place "
+            f"UNION SELECT {FILE}, {ROW} FROM leaving"
+        )
         days = self._table(f"SELECT DISTINCT {PARTITION_DATE} FROM winners").column(0).to_pylist()
         files = self._table(f"SELECT DISTINCT {FILE} FROM replaced").column(0).to_pylist()
         newest = self._value("SELECT max(ingest_time) FROM winners")
         return Compared(
+            changed=int(self._value("SELECT count(*) FROM changes")),
             newer=int(self._value("SELECT count(*) FROM winners")),
             older=int(self._value("SELECT count(*) FROM older")),
             replaced=int(self._value("SELECT count(*) FROM replaced")),
@@ -180,6 +236,15 @@ def read_union(
     """Return the rows of the union view over files of reporting and rows of staging."""
     with open_duckdb(limits) as connection:
         return connection.sql(statements.union_sql(reporting, staging)).to_arrow_table()
+
+
+def find_replayed(statements: MergeStatements, paths: Sequence[str], limits: MergeLimits) -> list[str]:
+    """Return those of some files of staging that have rows of replays."""
+    if not statements.has_replays:
+        return []
+    with open_duckdb(limits) as connection:
+        sql = f"SELECT DISTINCT {FILE} FROM ({statements.replays(paths)})"
+        return [paths[place] for (place,) in connection.execute(sql).fetchall()]
 
 
 def read_widened(statements: MergeStatements, path: str, limits: MergeLimits) -> Iterator[pa.RecordBatch]:

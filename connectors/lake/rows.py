@@ -115,12 +115,15 @@ class RowTable(LakeTable):
         anew is a new one.
         """
         old = {f"{self._folder}{name}" for name in taken}
-        new = tuple(file.path for file in files if file.path not in old)
-        if since is None:
-            return StagedRows(new)
+        new = [file for file in files if file.path not in old]
         step = self.partition_step
-        again = [file.path for file in files if file.path in old and since < file.partition + step]
-        return StagedRows(new, tuple(again), since)
+        again = [f for f in files if since is not None and f.path in old and since < f.partition + step]
+        # A file lies in the partition of its rows' ingest_time.
+        first = min((file.partition for file in (*new, *again)), default=None)
+        later = [file for file in files if first is not None and file.partition >= first]
+        paths = (tuple(file.path for file in each) for each in (new, again, later, files))
+        new_paths, again_paths, later_paths, every = paths
+        return StagedRows(new_paths, again_paths, since, later_paths, every)
 
     def plan(self, wanted: RowSchema) -> Evolution:
         """Return how the table comes to hold rows of ``wanted``; nothing is touched."""

@@ -26,11 +26,18 @@ TakenFiles = Mapping[str, datetime]
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows of staging: those of the files ``new``, and those of ``again`` that came in behind ``since``."""
+    """Rows of staging: those of the files ``new``, and those of ``again`` that came in behind ``since``.
+
+    ``later`` are the files that may have rows written after one of these, they themselves among them; ``every``
+    are all of staging, and ``replays`` those of them whose replays a view has to heed.
+    """
 
     new: tuple[str, ...]
     again: tuple[str, ...] = ()
     since: datetime | None = None
+    later: tuple[str, ...] = ()
+    every: tuple[str, ...] = ()
+    replays: tuple[str, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -40,16 +40,19 @@ SCHEMA = RowSchema(
         Field("lines", "RECORD", "REPEATED", fields=(Field("sku", "STRING"), Field("count", "INT64"))),
         Field("note", "JSON"),
         Field("_operation", "STRING"),
+        Field("revision", "INT64"),
+        Field("_topic", "STRING"),
         Field("_message_id", "STRING"),
         Field("_publish_time", "TIMESTAMP"),
         Field("_backfill_id", "STRING"),
+        Field("_backfill_row", "INT64"),
         Field("ingest_time", "TIMESTAMP"),
     ),
     "orders",
 )
 RULES = EntityRules(
     key=("shop", "number"),
-    order=version_order((), "changed_at"),
+    order=version_order(("revision",), "changed_at"),
     partition_field="ordered_on",
     has_operation=True,
 )
@@ -67,10 +70,26 @@ def order(number: int, day: int = 1, **more: Any) -> Row:
         "ordered_on": date(2026, 3, day),
         "lines": [{"sku": f"sku-{number}", "count": 1}],
         "note": '{"a":1}',
+        "_topic": "orders",
         "_message_id": str(more.pop("message", number)),
         "_publish_time": moment,
         **more,
     }
+
+
+def repaired(row: Row, backfill: str = "bf_1", **more: Any) -> Row:
+    """The row that a replay of ``row``'s message leaves behind, through code that is repaired."""
+    return {**row, "_backfill_id": backfill, "_backfill_row": 0, **more}
+
+
+def is_void(row: Row, by: Row) -> bool:
+    """Whether ``by`` is a later replay of the message of ``row``, and not another part of the same replay."""
+    if by["_backfill_id"] is None or (row["_topic"], row["_message_id"]) != (by["_topic"], by["_message_id"]):
+        return False
+    if row["_backfill_id"] == by["_backfill_id"] and row["_backfill_row"] != by["_backfill_row"]:
+        return False
+    is_tie = row["ingest_time"] == by["ingest_time"] and row["_backfill_id"] is None
+    return by["ingest_time"] > row["ingest_time"] or is_tie
 
 
 @dataclass
@@ -126,7 +145,10 @@ class Shop:
 
     def oracle(self) -> dict[Key, Row]:
         newest: dict[Key, Row] = {}
+        replays = [row for row in self.staged if row["_backfill_id"] is not None]
         for row in self.staged:
+            if any(is_void(row, replay) for replay in replays):
+                continue
             key = tuple(row[name] for name in self.rules.key)
             if key not in newest or self.rank(row) > self.rank(newest[key]):
                 newest[key] = row
