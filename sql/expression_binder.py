@@ -61,6 +61,8 @@ from sql.values import BROKEN, NOT_CONSTANT, LakeGapError, Value, checked, quote
 
 MAX_LAKE_TEXT: Final = 200_000
 _ARITHMETIC: Final = {"+", "-", "*", "/"}
+# https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types#interval_type
+_LONGEST: Final = {"YEAR": 10_000, "QUARTER": 40_000, "MONTH": 120_000, "WEEK": 522_857, "DAY": 3_660_000}
 _SHIFTS: Final = {"<<", ">>"}
 _NUMERIC_CALLS: Final = {"*": "refeed_numeric_product", "/": "refeed_numeric_quotient"}
 
@@ -76,6 +78,16 @@ _CHOOSING: Final = frozenset([
 def _hands_on(node: Expression) -> bool:
     """Return whether ``node`` only chooses among values: a message_id in it stays one."""
     return isinstance(node, _REFERENCES) or (isinstance(node, Call) and ".".join(node.name) in _CHOOSING)
+
+
+def _without_overflow(value: Value, leaves: list[Value]) -> Value:
+    """Return a sum or product of FLOAT64 with an error where finite ``leaves`` give none that is finite."""
+    if value.type != FLOAT64 or len(leaves) < 2:
+        return value
+    finite = [f"isfinite({leaf.lake})" for leaf in leaves if leaf.type == FLOAT64 and not leaf.is_literal]
+    outside = " AND ".join([f"NOT isfinite({value.lake})", *finite])
+    text = f"(CASE WHEN {outside} THEN error('Floating point overflow') ELSE {value.lake} END)"
+    return replace(value, lake=text)
 
 
 class ExpressionBinder(ConstructBinder):
@@ -241,9 +253,14 @@ class ExpressionBinder(ConstructBinder):
             node, [operator for operator in node.operators if operator not in _SHIFTS], node.operands
         )
         value = self.bind(node.operands[0], scope)
+        leaves = [value]
         for operator, operand in zip(node.operators, node.operands[1:], strict=True):
-            value = self._binary(node, operator, value, self.bind(operand, scope))
-        return value
+            right = self.bind(operand, scope)
+            if operator not in _ARITHMETIC - {"/"}:
+                value, leaves = _without_overflow(value, leaves), []
+            value = self._binary(node, operator, value, right)
+            leaves = [*leaves, right] if leaves else [value]
+        return _without_overflow(value, leaves)
 
     def _refuse_null(self, node: Expression, operators: Sequence[str], operands: Sequence[Expression]) -> None:
         """Refuse a bare NULL beside an operator that GoogleSQL gives none: it says nothing, and has no type."""
@@ -319,6 +336,10 @@ class ExpressionBinder(ConstructBinder):
             kind = DATETIME if left.type == DATE else left.type
             if kind == TIMESTAMP and right.lake.startswith(("to_months", "to_years")):
                 raise LakeGapError("a TIMESTAMP moved by months")
+            if isinstance(right.constant, tuple) and right.constant[1] in _LONGEST:
+                count, unit = right.constant
+                if abs(count) > _LONGEST[unit]:
+                    raise LakeGapError("an interval of more than 10,000 years")
             lake = checked(f"CAST(({left.lake} {operator} {right.lake}) AS {lake_type(kind)})", kind)
             amount = right.constant if isinstance(right.constant, tuple) else None
             return Value(kind, lake, constant=literals.moved(left.constant, operator, amount))

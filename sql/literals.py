@@ -143,7 +143,8 @@ def coerce(value: Value, kind: SqlType) -> Value:
     if value.is_literal and kind.name == "NUMERIC" and (written := _FLOAT.fullmatch(value.lake)):
         # A literal keeps every digit, one with a sign is computed.
         exact = f"refeed_numeric('{written[1]}')"
-        lake = f"refeed_numeric_of_float({value.lake})" if written[1].startswith("-") else exact
+        is_computed = written[1].startswith("-") or not _is_number(written[1], _LARGEST["NUMERIC"])
+        lake = f"refeed_numeric_of_float({value.lake})" if is_computed else exact
         return Value(kind, lake, is_literal=True)
     return Value(kind, f"CAST({value.lake} AS {lake})", constant=number, is_literal=value.is_literal)
 

@@ -84,7 +84,7 @@ def _whole_quotient(args: Sequence[Value]) -> str:
 
 
 def _remainder(args: Sequence[Value]) -> str:
-    if args[0].type == INT64 and not args[1].is_literal:
+    if args[0].type == INT64 and (not args[1].is_literal or args[1].constant == -1):
         # The engine fails for the least number by -1.
         return fill("CASE WHEN {1} = -1 THEN {0} - {0} ELSE {0} % {1} END", args)
     return fill("({0} % {1})", args)
@@ -99,7 +99,18 @@ def _sign(args: Sequence[Value]) -> str:
 def _times(args: Sequence[Value]) -> str:
     if NUMERIC in {args[0].type, args[1].type}:
         return fill("refeed_safe_numeric_product({0}, {1})", args)
-    return fill("TRY({0} * {1})", args)
+    return _tried("*")(args)
+
+
+def _tried(operator: str) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        text = f"TRY({args[0].lake} {operator} {args[1].lake})"
+        if FLOAT64 not in {args[0].type, args[1].type}:
+            return text
+        finite = " AND ".join(f"isfinite(CAST({arg.lake} AS DOUBLE))" for arg in args)
+        return f"CASE WHEN isfinite({text}) OR NOT ({finite}) THEN {text} END"
+
+    return render
 
 
 def _slice(args: Sequence[Value]) -> str:
@@ -152,8 +163,8 @@ _s("CEILING", "NUM", _real, _rounded("ceil"))
 _s("FLOOR", "NUM", _real, _rounded("floor"))
 _s("SAFE_DIVIDE", "NUM NUM", _real, _divided)
 _s("IEEE_DIVIDE", "NUM NUM", "FLOAT64")
-_s("SAFE_ADD", "T T", _common, "TRY({0} + {1})")
-_s("SAFE_SUBTRACT", "T T", _common, "TRY({0} - {1})")
+_s("SAFE_ADD", "T T", _common, _tried("+"))
+_s("SAFE_SUBTRACT", "T T", _common, _tried("-"))
 _s("SAFE_MULTIPLY", "T T", _common, _times)
 _s("SAFE_NEGATE", "NUM", "T0", lambda args: f"TRY(CAST(-{args[0].lake} AS {lake_type(args[0].type)}))")
 _s("POW", "NUM NUM", _real, _total("pow({0}, {1})"))

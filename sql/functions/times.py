@@ -48,7 +48,10 @@ def _moved(sign: str, kind: str) -> Render:
         if kind == "TIME" and (call := _INTERVAL.fullmatch(args[1].lake)):
             # A TIME goes round the day.
             return f"({args[0].lake} {sign} to_{call[1]}(({call[2]}) % {_PER_DAY[call[1]]}))"
-        return checked(f"CAST(({args[0].lake} {sign} {args[1].lake}) AS {kind})", args[0].type)
+        moved = checked(f"CAST(({args[0].lake} {sign} {args[1].lake}) AS {kind})", args[0].type)
+        # An interval that is too long is no error beside NULL.
+        is_known = isinstance(args[1].constant, tuple)
+        return moved if is_known else f"CASE WHEN {args[0].lake} IS NOT NULL THEN {moved} END"
 
     return render
 
@@ -80,7 +83,16 @@ def _timestamp(args: Sequence[Value]) -> str:
         return read_timestamp(args[0].lake, args[1].lake if len(args) > 1 else "'UTC'")
     if len(args) == 1:
         return f"CAST({args[0].lake} AS TIMESTAMPTZ)"
-    return checked(f"timezone({args[1].lake}, CAST({args[0].lake} AS TIMESTAMP))", TIMESTAMP)
+    return checked(_in_zone(f"CAST({args[0].lake} AS TIMESTAMP)", args[1].lake), TIMESTAMP)
+
+
+def _in_zone(local: str, zone: str) -> str:
+    """Return the moment of a local time; of one that the clock shows twice, the first."""
+    moment = f"timezone({zone}, {local})"
+    if zone == "'UTC'":
+        return moment
+    first = f"({moment} - INTERVAL 1 HOUR)"
+    return f"CASE WHEN timezone({zone}, {first}) = {local} THEN {first} ELSE {moment} END"
 
 
 _FORMATS = {
@@ -153,7 +165,7 @@ def _parsed(kind: str) -> Render:
         if elements - _READ or (kind == "DATE" and elements & set("HMST")):
             raise LakeGapError(f"the format {text[:40]!r}")
         moment = f"refeed_parsed({args[1].lake}, {quote_text(text)})"
-        return f"timezone({zone}, {moment})" if kind == "TIMESTAMPTZ" else f"CAST({moment} AS {kind})"
+        return checked(_in_zone(moment, zone), TIMESTAMP) if kind == "TIMESTAMPTZ" else f"CAST({moment} AS {kind})"
 
     return render
 

@@ -4,14 +4,11 @@
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.sql import grid
-from tests.sql.answers import Lake, compare, compare_queries, read_answers
-
-ACCEPTED = Path(__file__).parent / "accepted_differences.txt"
+from tests.sql.answers import Lake, compare, compare_queries, read_accepted, read_answers
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +20,7 @@ def lake() -> Iterator[Lake]:
 
 def assert_only_accepted(found: Iterator[tuple[str, str, str]], asked: set[str]) -> None:
     """Fail for a difference that is not accepted, and for an accepted one that is none."""
-    accepted = {line for line in ACCEPTED.read_text().splitlines() if not line.startswith("#")} & asked
+    accepted = read_accepted() & asked
     texts = {question: f"{question}\n  Google: {theirs}\n  lake:   {mine}" for question, theirs, mine in found}
     assert not [text for question, text in texts.items() if question not in accepted]
     assert not accepted - texts.keys()
@@ -44,3 +41,8 @@ def test_most_of_the_grid_is_answered_and_not_refused(lake: Lake) -> None:
     cases = list(grid.cases())[::40]
     refused = [case.literal for case in cases if lake.query(f"SELECT {case.literal}").startswith("refused")]
     assert len(refused) < len(cases) / 5, refused
+
+
+def test_chr_of_zero_is_empty_as_bigquerys_documentation_says(lake: Lake) -> None:
+    # The engine gives U+0000: https://cloud.google.com/bigquery/docs/reference/standard-sql/string_functions#chr
+    assert lake.query("SELECT CHR(0)") == '""'
