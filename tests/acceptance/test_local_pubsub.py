@@ -157,8 +157,11 @@ class Traffic:
         self.confirmed.update(zip(publish(channel, *names), names, strict=True))
 
     def _consume(self, channel: grpc.Channel) -> None:
+        # After a restart both consumers may hold a message: one's late ack may be answered while the other's Pull,
+        # which was served before it, is still on its way. Only what was acked before the Pull must not come.
+        acked_before = self.acked.copy()
         batch = pull(channel, self._chance.choice([1, 50, 500]))
-        self.came_back |= self.acked & {message.message.message_id for message in batch}
+        self.came_back |= acked_before & {message.message.message_id for message in batch}
         kept = [message for message in batch if self._chance.random() < 0.9]
         if kept:
             ids = {message.message.message_id for message in kept}
