@@ -22,13 +22,6 @@ from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
 from model.schema import Field, RowSchema
 
-ROOT, MARKS = Path(sys.argv[1]), Path(sys.argv[2])
-# What takes 100 commits and days elsewhere happens here at once.
-tables.CONFIGURATION["delta.checkpointInterval"] = "5"
-entities._CONFIGURATION["delta.checkpointInterval"] = "5"
-entities._CONFIGURATION["delta.logRetentionDuration"] = "interval 1 days"
-tables.MIN_VACUUM_HOURS = 0
-
 _INGEST_TIME = Field("ingest_time", "TIMESTAMP")
 _ROWS = RowSchema((Field("id", "INT64"), Field("n", "INT64"), Field("tag", "STRING"), _INGEST_TIME))
 _MORE_ROWS = RowSchema((*_ROWS.fields, Field("more", "STRING")))
@@ -154,6 +147,13 @@ class Entities:
         self.replace(self.table.snapshot().files)
 
 
-Archive().live()
-Rows().live()
-Entities().live()
+if __name__ == "__main__":
+    ROOT, MARKS = Path(sys.argv[1]), Path(sys.argv[2])
+    # What takes 100 commits and days elsewhere happens here at once.
+    tables.CONFIGURATION["delta.checkpointInterval"] = "5"
+    entities._CONFIGURATION["delta.checkpointInterval"] = "5"
+    entities._CONFIGURATION["delta.logRetentionDuration"] = "interval 1 days"
+    tables.MIN_VACUUM_HOURS = 0
+    Archive().live()
+    Rows().live()
+    Entities().live()
