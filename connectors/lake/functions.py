@@ -17,8 +17,9 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-import pyarrow as pa
-
+# (name, function, types of its parameters with blanks between, type of its result), in the engine's words
+Function = tuple[str, Callable[..., Any], str, str]
+NUMERIC: Final = "DECIMAL(38,9)"
 _LARGEST_NUMERIC: Final = Decimal("99999999999999999999999999999.999999999")
 _PLACES: Final = Decimal("1e-9")
 _DIGITS: Final = Context(prec=80)
@@ -308,6 +309,10 @@ def _read_element(element: str, text: str, place: int, found: dict[str, int]) ->
 # --- JSON --------------------------------------------------------------------------------------------------------
 
 
+# From here on Google writes a number of JSON with an exponent.
+_LONG: Final = 1e15
+
+
 class _Number(str):
     """A number of JSON as it is written."""
 
@@ -358,16 +363,18 @@ def _canonical_number(text: str) -> str:
     number = float(text)
     if math.isinf(number) or Decimal(repr(number)) != Decimal(text):
         raise ValueError(f"Input number: {text[:40]} cannot round-trip through string representation")
-    return json_float(number)
+    return json_float_text(number)
 
 
-def json_float(number: float) -> str:
-    """Return a number with a fraction as Google writes it in JSON."""
+def json_float_text(number: float) -> str:
+    """Return a finite number with a fraction as Google writes it in JSON."""
     text = repr(number)
-    if "e" not in text:
+    if "e" not in text and abs(number) < _LONG:
         return text
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}e{'-' if exponent[0] == '-' else '+'}{int(exponent.lstrip('+-')):02d}"
+    exact = Decimal(text).normalize()
+    digits = "".join(map(str, exact.as_tuple().digits))
+    mantissa = f"{digits[0]}.{digits[1:]}" if digits[1:] else digits
+    return f"{'-' if number < 0 else ''}{mantissa}e{exact.adjusted():+03d}"
 
 
 def _quoted(text: str) -> str:
@@ -441,77 +448,34 @@ def json_text_value_array(text: str, path: str) -> list[str | None] | None:
     return [_scalar_text(item) for item in value]
 
 
-# --- registration ------------------------------------------------------------------------------------------------
+# --- what is registered -----------------------------------------------------------------------------------------
 
-_NUMERIC: Final = "DECIMAL(38,9)"
-_ARROW: Final = {
-    "VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "BLOB": pa.binary(),
-    "TIME": pa.time64("us"),
-    "TIMESTAMP": pa.timestamp("us"), "TIMESTAMPTZ": pa.timestamp("us", "UTC"), "VARCHAR[]": pa.list_(pa.string()),
-    _NUMERIC: pa.decimal128(38, 9),
-}  # fmt: skip
-_FUNCTIONS: Final[tuple[tuple[str, Callable[..., Any], tuple[str, ...], str], ...]] = (
-    ("refeed_float64", float_of, ("VARCHAR",), "DOUBLE"),
-    ("refeed_numeric", numeric_of, ("VARCHAR",), _NUMERIC),
-    ("refeed_numeric_of_float", numeric_of_float, ("DOUBLE",), _NUMERIC),
-    ("refeed_numeric_product", numeric_product, (_NUMERIC, _NUMERIC), _NUMERIC),
-    ("refeed_numeric_quotient", numeric_quotient, (_NUMERIC, _NUMERIC), _NUMERIC),
-    ("refeed_numeric_div", numeric_whole_quotient, (_NUMERIC, _NUMERIC), _NUMERIC),
-    ("refeed_float_text", float_text, ("DOUBLE",), "VARCHAR"),
-    ("refeed_int64", int64_of, ("VARCHAR",), "BIGINT"),
-    ("refeed_shift", shifted, ("BIGINT", "BIGINT"), "BIGINT"),
-    ("refeed_translate", translated, ("VARCHAR", "VARCHAR", "VARCHAR"), "VARCHAR"),
-    ("refeed_reverse", reversed_text, ("VARCHAR",), "VARCHAR"),
-    ("refeed_upper", upper_text, ("VARCHAR",), "VARCHAR"),
-    ("refeed_lower", lower_text, ("VARCHAR",), "VARCHAR"),
-    ("refeed_edit_distance", edit_distance, ("VARCHAR", "VARCHAR"), "BIGINT"),
-    ("refeed_from_base64", bytes_of_base64, ("VARCHAR",), "BLOB"),
-    ("refeed_normalize", normal_text, ("VARCHAR", "VARCHAR"), "VARCHAR"),
-    ("refeed_datetime", datetime_of, ("VARCHAR",), "TIMESTAMP"),
-    ("refeed_timestamp", timestamp_of, ("VARCHAR", "VARCHAR"), "TIMESTAMPTZ"),
-    ("refeed_time", time_of, ("VARCHAR",), "TIME"),
-    ("refeed_parsed", parsed, ("VARCHAR", "VARCHAR"), "TIMESTAMP"),
-    ("refeed_json", json_of, ("VARCHAR",), "VARCHAR"),
-    ("refeed_json_value", json_text_value, ("VARCHAR", "VARCHAR"), "VARCHAR"),
-    ("refeed_json_query", json_text_query, ("VARCHAR", "VARCHAR"), "VARCHAR"),
-    ("refeed_json_query_array", json_text_query_array, ("VARCHAR", "VARCHAR"), "VARCHAR[]"),
-    ("refeed_json_value_array", json_text_value_array, ("VARCHAR", "VARCHAR"), "VARCHAR[]"),
+# Name, function, parameters, result. Each gives NULL for NULL and has a twin, ``refeed_safe_...``, that gives NULL
+# where it would fail (connectors/lake/udfs.py).
+FUNCTIONS: Final[tuple[Function, ...]] = (
+    ("refeed_float64", float_of, "VARCHAR", "DOUBLE"),
+    ("refeed_numeric", numeric_of, "VARCHAR", NUMERIC),
+    ("refeed_numeric_of_float", numeric_of_float, "DOUBLE", NUMERIC),
+    ("refeed_numeric_product", numeric_product, f"{NUMERIC} {NUMERIC}", NUMERIC),
+    ("refeed_numeric_quotient", numeric_quotient, f"{NUMERIC} {NUMERIC}", NUMERIC),
+    ("refeed_numeric_div", numeric_whole_quotient, f"{NUMERIC} {NUMERIC}", NUMERIC),
+    ("refeed_float_text", float_text, "DOUBLE", "VARCHAR"),
+    ("refeed_int64", int64_of, "VARCHAR", "BIGINT"),
+    ("refeed_shift", shifted, "BIGINT BIGINT", "BIGINT"),
+    ("refeed_translate", translated, "VARCHAR VARCHAR VARCHAR", "VARCHAR"),
+    ("refeed_reverse", reversed_text, "VARCHAR", "VARCHAR"),
+    ("refeed_upper", upper_text, "VARCHAR", "VARCHAR"),
+    ("refeed_lower", lower_text, "VARCHAR", "VARCHAR"),
+    ("refeed_edit_distance", edit_distance, "VARCHAR VARCHAR", "BIGINT"),
+    ("refeed_from_base64", bytes_of_base64, "VARCHAR", "BLOB"),
+    ("refeed_normalize", normal_text, "VARCHAR VARCHAR", "VARCHAR"),
+    ("refeed_datetime", datetime_of, "VARCHAR", "TIMESTAMP"),
+    ("refeed_timestamp", timestamp_of, "VARCHAR VARCHAR", "TIMESTAMPTZ"),
+    ("refeed_time", time_of, "VARCHAR", "TIME"),
+    ("refeed_parsed", parsed, "VARCHAR VARCHAR", "TIMESTAMP"),
+    ("refeed_json", json_of, "VARCHAR", "VARCHAR"),
+    ("refeed_json_value", json_text_value, "VARCHAR VARCHAR", "VARCHAR"),
+    ("refeed_json_query", json_text_query, "VARCHAR VARCHAR", "VARCHAR"),
+    ("refeed_json_query_array", json_text_query_array, "VARCHAR VARCHAR", "VARCHAR[]"),
+    ("refeed_json_value_array", json_text_value_array, "VARCHAR VARCHAR", "VARCHAR[]"),
 )
-
-
-def register_functions(connection: Any) -> None:
-    """Give ``connection`` the functions that translated queries call; each gives NULL for NULL.
-
-    Each has a twin, ``refeed_safe_...``, that gives NULL where it would fail.
-    """
-    for name, function, parameters, result in _FUNCTIONS:
-        for called, is_safe in ((name, False), (name.replace("refeed_", "refeed_safe_"), True)):
-            call = _by_columns(function, len(parameters), _ARROW[result], is_safe=is_safe)
-            connection.create_function(
-                called, call, list(parameters), result, type="arrow", null_handling="special"
-            )
-
-
-def _by_columns(
-    function: Callable[..., Any], arity: int, kind: pa.DataType, *, is_safe: bool
-) -> Callable[..., pa.Array]:
-    def call(*columns: pa.Array) -> pa.Array:
-        rows = zip(*(column.to_pylist() for column in columns), strict=True)
-        return pa.array([None if None in row else _answer(function, row, is_safe=is_safe) for row in rows], kind)
-
-    # The engine counts the parameters of what it gets.
-    by_arity: dict[int, Callable[..., pa.Array]] = {
-        1: lambda a: call(a),  # noqa: PLW0108
-        2: lambda a, b: call(a, b),  # noqa: PLW0108
-        3: lambda a, b, c: call(a, b, c),  # noqa: PLW0108
-    }
-    return by_arity[arity]
-
-
-def _answer(function: Callable[..., Any], row: tuple[Any, ...], *, is_safe: bool) -> Any:
-    try:
-        return function(*row)
-    except (ValueError, ArithmeticError):
-        if is_safe:
-            return None
-        raise

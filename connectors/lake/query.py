@@ -15,9 +15,8 @@ import duckdb
 import pyarrow as pa
 
 from connectors.lake.archive import DataFile, LakeArchive
-from connectors.lake.functions import register_functions
 from connectors.lake.query_tables import LakeTables, TableSnapshot, render_view
-from connectors.lake.repairs import register_repairs
+from connectors.lake.udfs import register_functions
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError, StorageFullError
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, ColumnType, Partitioning, TableRead
 from model.window import Window
@@ -243,7 +242,6 @@ def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterat
         ):
             connection.execute(f"SET {setting} = {value}")
         register_functions(connection)
-        register_repairs(connection)
         archive = _archive_select([file.path for file in snapshot.files], snapshot.partitioning)
         connection.execute(f"CREATE VIEW {ARCHIVE_VIEW} AS {archive}")
         for table in snapshot.tables:

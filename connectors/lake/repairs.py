@@ -8,28 +8,19 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
 from string import hexdigits
 from typing import Any, Final
 
-import pyarrow as pa
-
 from connectors.lake.farmhash import fingerprint
-from connectors.lake.functions import float_text
+from connectors.lake.functions import Function, float_of, float_text, json_float_text
 
 _INT64: Final = range(-(2**63), 2**63)
 _UINT64: Final = range(2**64)
 _BLANKS: Final = " \t\n\v\f\r"
 _DECIMAL: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
-_FLOAT: Final = re.compile(
-    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE
-)
-_HEX: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?\d+)?")
-
-# From here on Google writes a number of JSON with an exponent.
-_LONG: Final = 1e15
 
 Path = tuple[str | int, ...]
 
@@ -77,7 +68,7 @@ def _write(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(_write, value)) + "]"
     if isinstance(value, float):
-        return _write_float(value)
+        return json_float_text(value)
     return _quote_json(value) if isinstance(value, str) else json.dumps(value)
 
 
@@ -91,17 +82,7 @@ def json_float(number: float) -> str:
         return '"NaN"'
     if math.isinf(number):
         return '"Infinity"' if number > 0 else '"-Infinity"'
-    return _write_float(number + 0.0)
-
-
-def _write_float(number: float) -> str:
-    text = repr(number)
-    if "e" not in text and abs(number) < _LONG:
-        return text
-    exact = Decimal(text).normalize()
-    digits = "".join(map(str, exact.as_tuple().digits))
-    mantissa = f"{digits[0]}.{digits[1:]}" if digits[1:] else digits
-    return f"{'-' if number < 0 else ''}{mantissa}e{exact.adjusted():+03d}"
+    return json_float_text(number + 0.0)
 
 
 @lru_cache(1000)
@@ -260,10 +241,10 @@ def lax_float64(text: str) -> float | None:
     """Return the FLOAT64 that JSON may be read as."""
     value = _read(text)
     if isinstance(value, str):
-        bare = value.strip(_BLANKS)
-        if _HEX.fullmatch(bare):
-            return float.fromhex(bare)
-        return float(bare) if _FLOAT.fullmatch(bare) else None
+        try:
+            return float_of(value)
+        except ValueError:
+            return None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -386,16 +367,11 @@ def literal_text(text: str) -> str:
     return "".join([*out, quote])
 
 
-# --- registration
+# --- what is registered
 
-_ARROW: Final = {
-    "VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "BLOB": pa.binary(),
-    "BOOLEAN": pa.bool_(),
-    "VARCHAR[]": pa.list_(pa.string()), "BIGINT[]": pa.list_(pa.int64()),
-}  # fmt: skip
 _T: Final = "VARCHAR"
-# Name, function, parameters and result; a parameter with ? may be NULL, others make the result NULL.
-_FUNCTIONS: Final[tuple[tuple[str, Callable[..., Any], str, str], ...]] = (
+# Name, function, parameters, result (connectors/lake/udfs.py).
+FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_json_set", json_set, "VARCHAR VARCHAR[] VARCHAR[] BOOLEAN", _T),
     ("refeed_json_remove", json_remove, "VARCHAR VARCHAR[]", _T),
     ("refeed_json_strip_nulls", json_strip_nulls, "VARCHAR VARCHAR BOOLEAN BOOLEAN", _T),
@@ -421,36 +397,3 @@ _FUNCTIONS: Final[tuple[tuple[str, Callable[..., Any], str, str], ...]] = (
     ("refeed_shown_float", shown_float, "DOUBLE", _T),
     ("refeed_literal_text", literal_text, "VARCHAR", _T),
 )
-
-
-def register_repairs(connection: Any) -> None:
-    """Give ``connection`` these functions."""
-    for name, function, written, result in _FUNCTIONS:
-        kinds = written.split()
-        call = _by_columns(function, tuple(kind.endswith("?") for kind in kinds), _ARROW[result])
-        parameters = [kind.rstrip("?") for kind in kinds]
-        connection.create_function(name, call, parameters, result, type="arrow", null_handling="special")
-
-
-def _by_columns(
-    function: Callable[..., Any], takes_null: tuple[bool, ...], kind: pa.DataType
-) -> Callable[..., Any]:
-    def answer(*columns: Any) -> pa.Array:
-        return pa.array(_answers(function, takes_null, columns), kind)
-
-    # The engine counts the parameters of what it gets.
-    calls: tuple[Callable[..., Any], ...] = (
-        lambda a: answer(a),  # noqa: PLW0108
-        lambda a, b: answer(a, b),  # noqa: PLW0108
-        lambda a, b, c: answer(a, b, c),  # noqa: PLW0108
-        lambda a, b, c, d: answer(a, b, c, d),  # noqa: PLW0108
-    )
-    return calls[len(takes_null) - 1]
-
-
-def _answers(
-    function: Callable[..., Any], takes_null: tuple[bool, ...], columns: tuple[Any, ...]
-) -> Iterator[Any]:
-    for row in zip(*(column.to_pylist() for column in columns), strict=True):
-        is_null = any(value is None and not may for value, may in zip(row, takes_null, strict=True))
-        yield None if is_null else function(*row)

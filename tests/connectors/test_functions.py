@@ -6,7 +6,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from connectors.lake.functions import register_functions
+from connectors.lake.udfs import register_functions
 
 
 @pytest.fixture(scope="module")

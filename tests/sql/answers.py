@@ -21,8 +21,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from connectors.lake.functions import register_functions
-from connectors.lake.repairs import register_repairs
+from connectors.lake.udfs import register_functions
 from model.table import TableSchema
 from sql.datatypes import SqlType, lake_type
 from sql.tables import read_type
@@ -100,7 +99,6 @@ class Lake:
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET TimeZone = 'UTC'")
         register_functions(self._connection)
-        register_repairs(self._connection)
         self._literals: dict[str, str] = {}
 
     def close(self) -> None:

@@ -11,8 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from connectors.lake.functions import register_functions
-from connectors.lake.repairs import register_repairs
+from connectors.lake.udfs import register_functions
 from sql.validate import Policy
 
 CASES = Path(__file__).parent / "cases"
@@ -100,7 +99,6 @@ def lake() -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET TimeZone = 'UTC'")
     register_functions(connection)
-    register_repairs(connection)
     connection.execute(
         "CREATE TABLE archive (data BLOB, attributes STRUCT(key VARCHAR, value VARCHAR)[], message_id VARCHAR, "
         "publish_time TIMESTAMPTZ, topic VARCHAR, subscription VARCHAR, ordering_key VARCHAR, "

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from connectors.lake.functions import register_functions
+from connectors.lake.udfs import register_functions
 from model.table import ARCHIVE_COLUMNS
 from sql.binder import Policy
 from sql.dialect import LAKE_VIEW, render_lake_query
