@@ -181,10 +181,12 @@ def json_array(values: Sequence[str]) -> str:
     return _write([_read(value) for value in values])
 
 
-def json_keys(text: str, depth: int | None, mode: str) -> list[str]:
+def json_keys(text: str | None, depth: int | None, mode: str) -> list[str] | None:
     """Return the paths of all members; ``lax`` looks into arrays, ``lax recursive`` into arrays of arrays."""
     if depth is not None and depth <= 0:
         raise ValueError("max_depth must be positive.")
+    if text is None:
+        return None
     found: set[str] = set()
     _add_keys(_read(text), "", 0, depth, mode, found)
     return sorted(found, key=lambda name: name.encode("utf-8", "surrogatepass"))
@@ -377,7 +379,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_json_strip_nulls", json_strip_nulls, "VARCHAR VARCHAR BOOLEAN BOOLEAN", _T),
     ("refeed_json_object", json_object, "VARCHAR[]? VARCHAR[]?", _T),
     ("refeed_json_array", json_array, "VARCHAR[]", _T),
-    ("refeed_json_keys", json_keys, "VARCHAR BIGINT? VARCHAR", "VARCHAR[]"),
+    ("refeed_json_keys", json_keys, "VARCHAR? BIGINT? VARCHAR", "VARCHAR[]"),
     ("refeed_json_float", json_float, "DOUBLE", _T),
     ("refeed_lax_bool", lax_bool, "VARCHAR", "BOOLEAN"),
     ("refeed_lax_int64", lax_int64, "VARCHAR", "BIGINT"),

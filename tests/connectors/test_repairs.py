@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, run_query
-from connectors.lake.repairs import json_array, json_float, json_set, literal_text
+from connectors.lake.repairs import json_array, json_float, json_keys, json_set, literal_text
 from model.errors import QueryError
 
 EMPTY = ArchiveSnapshot((), "day")
@@ -47,3 +47,10 @@ def test_numbers_of_json_are_written_as_google_writes_them(number: float, writte
 
 def test_a_digit_after_an_escaped_character_is_no_part_of_its_number() -> None:
     assert literal_text("a\0bg") == '"a\\x00\\x62g"'
+
+
+def test_a_depth_that_is_none_is_an_error_whatever_the_json() -> None:
+    assert json_keys(None, 1, "strict") is None
+    for text in (None, "{}"):
+        with pytest.raises(ValueError, match="max_depth"):
+            json_keys(text, 0, "strict")
