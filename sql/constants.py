@@ -58,7 +58,7 @@ def parse_timestamp(text: str, zone: tzinfo = UTC) -> datetime:
     """Return the moment of a GoogleSQL literal, to the microsecond.
 
     Example:
-        >>> parse_timestamp("2024-01-01 10:00+02").isoformat()
+        >>> parse_timestamp("2024-01-01 10:00:00+02").isoformat()
         '2024-01-01T08:00:00+00:00'
     """
     match = _TIMESTAMP.fullmatch(text)

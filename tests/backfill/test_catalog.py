@@ -138,7 +138,7 @@ def test_a_stream_tells_its_state_rates_and_lag(tmp_path: Path, catalog: Catalog
     backup, pipeline = catalog.list_streams({**stats, "listener": SubscriptionStats(100, 100.0)})
 
     assert (backup.name, backup.state, backup.pid) == ("backup", "RUNNING", os.getpid())
-    assert backup.rates["messages"] == pytest.approx(500 / backup.over_seconds, rel=0.01)
+    assert backup.rates["messages"] == pytest.approx(500 / backup.over_seconds, rel=0.1)
     assert backup.seconds_since_report < 15
     assert (backup.backlog_messages, backup.lag_seconds, backup.error) == (4, 9.0, None)
     assert (pipeline.state, pipeline.rates, pipeline.over_seconds) == ("DRAINED", None, None)

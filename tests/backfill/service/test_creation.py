@@ -68,6 +68,7 @@ def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(
         "max_failed": 3,
         "max_rows": None,
         "approval_rows": None,
+        "bounds": {"max_rows": None, "max_bytes": None, "min_free_bytes": 0},
         "only": "all",
     }
     # The embedded Pub/Sub gets a missing target.
