@@ -281,7 +281,8 @@ class ExpressionBinder(ConstructBinder):
         if operator == "^":
             return Value(both, f"xor({left.lake}, {right.lake})")
         if operator in _SHIFTS:
-            wrong = f"WHEN {right.lake} < 0 THEN error('Bitwise shift by a negative offset')"
+            negative = f"{right.lake} < 0 AND ({left.lake}) IS NOT NULL"
+            wrong = f"WHEN {negative} THEN error('Bitwise shift by a negative offset')"
             places = f"CASE {wrong} ELSE {right.lake} END"
             return Value(both, f"refeed_shift({left.lake}, {'-' if operator == '>>' else ''}{places})")
         if both == NUMERIC:
@@ -294,7 +295,7 @@ class ExpressionBinder(ConstructBinder):
             if right.is_literal and (literals.number_of(None, right) or 0) >= 1:
                 return Value(result, f"({quotient})")
             # The engine divides by zero to infinity, and by little.
-            zero = f"WHEN {right.lake} = 0 THEN error('division by zero')"
+            zero = f"WHEN {right.lake} = 0 AND ({left.lake}) IS NOT NULL THEN error('division by zero')"
             if FLOAT64 in {left.type, right.type}:
                 finite = f"isinf({quotient}) AND isfinite(CAST({left.lake} AS DOUBLE))"
                 zero += f" WHEN {finite} THEN error('Floating point overflow')"
@@ -330,7 +331,9 @@ class ExpressionBinder(ConstructBinder):
             left, right = right, left
         if left.type == DATE and right.type == INT64:
             amount = (right.constant, "DAY") if isinstance(right.constant, int) else None
-            lake = checked(f"CAST(({left.lake} {operator} CAST({right.lake} AS INTEGER)) AS DATE)", DATE)
+            # The engine would fail on days that INTEGER can't hold, also of no date.
+            days = f"CAST(CASE WHEN ({left.lake}) IS NOT NULL THEN {right.lake} END AS INTEGER)"
+            lake = checked(f"CAST(({left.lake} {operator} {days}) AS DATE)", DATE)
             return Value(DATE, lake, constant=literals.moved(left.constant, operator, amount))
         if left.type.name in {"DATE", "DATETIME", "TIMESTAMP"} and right.type == INTERVAL:
             kind = DATETIME if left.type == DATE else left.type
