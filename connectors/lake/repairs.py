@@ -270,8 +270,9 @@ def initcap(text: str, delimiters: str | None) -> str:
         is_delimiter = char in (delimiters if delimiters is not None else _DELIMITERS) or (
             delimiters is None and char.isspace() and char not in _SEPARATORS
         )
-        changed = char.upper() if is_first else char.lower()
-        # What would become two letters stays.
+        # Python makes two letters of U+0130; alone it becomes an i.
+        changed = char.upper() if is_first else "i" if char == "\u0130" else char.lower()
+        # A letter whose capital is two letters stays.
         out.append(changed if len(changed) == 1 and not is_delimiter else char)
         is_first = is_delimiter
     return "".join(out)
