@@ -70,7 +70,7 @@ class Gatekeeper:
 
         Raises:
             ForbiddenError: there are no keys, and it is not this machine's own program that calls.
-            ProxyWithoutKeyError: there are no keys, and a proxy passed the call on, from whoever that is.
+            ProxyWithoutKeyError: there are no keys, and a proxy passed the call on, so its sender is unknown.
             UnauthenticatedError: nobody that is known.
             RateLimitedError: they called too often, or failed too often to say who they are.
             IdentityUnavailableError: the issuer's keys can't be had, so a token can't be judged.

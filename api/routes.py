@@ -32,7 +32,7 @@ async def get_health() -> Health:
     responses={503: {"model": Health, "description": "Something is not ready; `problems` says what."}},
 )
 async def get_readiness(request: Request, response: Response) -> Health:
-    """Say whether a backfill could start now, and if not, why; the answer is at most a few seconds old."""
+    """Return whether a backfill could start now, with the problems if not; up to a few seconds old."""
     state = request.app.state
     found = await to_thread.run_sync(state.readiness.problems, limiter=state.readiness_threads)
     problems = {**found, **state.starting}

@@ -68,7 +68,7 @@ def api(
 
 
 def _has_callers(settings: Settings) -> bool:
-    """Say whether there is an issuer or ever was a key, so that callers can be told apart."""
+    """Whether the deployment has an issuer or ever had a key, by which it authenticates callers."""
     from jobs.keys import Keyring
     from jobs.store import open_store
 

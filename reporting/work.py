@@ -21,7 +21,7 @@ class MergeWork:
     limits: MergeLimits
 
     def rewrite(self, partition: date | None) -> Rewritten:
-        """Write a partition anew."""
+        """Rewrite a partition."""
         # Two tasks of one machine must not spill into the same files.
         limits = replace(self.limits, temp_folder=self.limits.temp_folder / f"spill-{partition or 'none'}")
         current = self.current.get(partition, ())

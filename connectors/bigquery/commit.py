@@ -96,7 +96,7 @@ class Committer:
             )
 
     def has_rows_of(self, table: TableId, column: str, ingest_times: Sequence[str], *, use: str) -> bool:
-        """Say whether the table has rows of an attempt, whose streams are gone, from the last month.
+        """Whether the table holds rows of the last month from an attempt whose streams are gone.
 
         Each part has a time of its own, to the microsecond, in ``column`` of every row. Message ids would prove
         nothing: another topic, or an earlier delivery of the same message, may have them.

@@ -1,4 +1,4 @@
-"""Rows dealt out into one Arrow file, so that a task reads the batches of its own and no others."""
+"""Partitions an Arrow file by bucket, so that each task reads its own batches only."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path

@@ -110,7 +110,7 @@ class EntityTable:
             return RowSchema.from_json(json.loads(self._table().metadata().configuration[SCHEMA_PROPERTY]))
 
     def plan(self, wanted: RowSchema) -> Evolution:
-        """Return how the table comes to hold rows of ``wanted`` without a row changing; nothing is touched."""
+        """Return the evolution to the schema ``wanted`` that rewrites no row; changes nothing."""
         current = self.schema()
         return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
 
@@ -154,7 +154,7 @@ class EntityTable:
     def _rewrite(self, current: RowSchema, target: RowSchema) -> None:
         """Give columns the wider types of ``target``, in one commit that every merge under way fails by.
 
-        The schema is noted after it: the commit says whether it was made to whoever comes after a crash.
+        The schema is recorded after the commit; after a crash, the commit itself shows whether it was made.
         """
         digest = hashlib.sha256(json.dumps([current.to_json(), target.to_json()]).encode()).hexdigest()
         mark = f"rewrite:{digest[:16]}"

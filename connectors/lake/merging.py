@@ -25,7 +25,7 @@ RowNumbers = npt.NDArray[np.int64]
 
 _EPOCH: Final = date(1970, 1, 1)
 _BATCH_ROWS: Final = 8192
-# Rows are dealt out to their partitions so many bytes at a time: the more, the fewer and larger the pieces are.
+# Bytes of rows that are split by partition at a time; more bytes give fewer and larger pieces.
 _DEAL_BYTES: Final = 64 * 1024 * 1024
 
 

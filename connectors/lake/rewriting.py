@@ -1,4 +1,4 @@
-"""One partition of a reporting table written anew: its rows but those that are replaced, and those that win."""
+"""Rewrites one partition of a reporting table: keeps the rows not replaced and adds the winning changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -48,7 +48,7 @@ def rewrite_partition(
     dealt: Dealt,
     limits: MergeLimits,
 ) -> Rewritten:
-    """Write a partition anew: the rows of ``current`` but those that go, and the changes that come to lie in it.
+    """Rewrite a partition: the rows of ``current`` except those removed, and the changes that belong in it.
 
     No more than a row group is in memory at a time, however large the partition is.
     """

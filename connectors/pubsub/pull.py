@@ -101,7 +101,7 @@ class _Lane:
         One Pull is enough for an idle subscription, two for one that answers at once, four for a backlog.
         """
         if fullness == 1 or not (fullness or is_quick):
-            # A full one has more behind it; one that waited for nothing has not.
+            # A full answer means more messages wait; an empty answer after a wait means none do.
             self.fullness = fullness
         else:
             self.fullness += (fullness - self.fullness) / _AVERAGED_PULLS
