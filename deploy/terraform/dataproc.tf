@@ -22,7 +22,7 @@ resource "google_storage_bucket" "jobs" {
   for_each                    = local.dataproc
   name                        = "${var.project}-refeed-jobs"
   location                    = var.dataproc_region
-  labels                      = var.labels
+  labels                      = local.labels
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
 

@@ -1,31 +1,41 @@
 # One service account a component, with the least that docs/iam.md says it needs.
 
 locals {
-  components = {
-    backup = "Writes every message to the archive."
-    api    = "Plans backfills and runs them."
+  # A test compares it with docs/iam.md and with the permissions that the components' calls need.
+  components = jsondecode(file("${path.module}/roles.json"))
+  # Datasets by what they hold: several may hold staging, or reporting. Those of rows may be the archive's own.
+  row_datasets = { for name, dataset in google_bigquery_dataset.rows : name => dataset.dataset_id }
+  datasets = {
+    archive   = [google_bigquery_dataset.backup.dataset_id]
+    staging   = [for name in var.staging_datasets : lookup(local.row_datasets, name, google_bigquery_dataset.backup.dataset_id)]
+    reporting = [for name in var.reporting_datasets : lookup(local.row_datasets, name, google_bigquery_dataset.backup.dataset_id)]
   }
-  project_roles = {
-    backup = ["roles/pubsub.viewer", "roles/bigquery.jobUser"]
-    api    = ["roles/pubsub.viewer", "roles/bigquery.jobUser", "roles/bigquery.readSessionUser", "roles/monitoring.viewer"]
-  }
-  dataset_roles = {
-    backup = "roles/bigquery.dataEditor"
-    api    = "roles/bigquery.dataEditor"
-  }
+  # A table whose columns carry policy tags is changed by its dataset's owners only (bigquery.tables.setCategory).
+  tagged_datasets = var.policy_tags ? ["pipeline staging", "api reporting"] : []
+  dataset_roles = flatten([
+    for component, needs in local.components : [
+      for kind, role in needs.datasets : [
+        for dataset in local.datasets[kind] : {
+          component = component
+          dataset   = dataset
+          role      = contains(local.tagged_datasets, "${component} ${kind}") ? "roles/bigquery.dataOwner" : role
+        }
+      ]
+    ]
+  ])
 }
 
 resource "google_service_account" "component" {
   for_each     = local.components
   account_id   = "refeed-${each.key}"
   display_name = "Refeed ${each.key}"
-  description  = each.value
+  description  = each.value.does
 }
 
 resource "google_project_iam_member" "component" {
   for_each = merge([
-    for component, roles in local.project_roles : {
-      for role in roles : "${component} ${role}" => { component = component, role = role }
+    for component, needs in local.components : {
+      for role in needs.project : "${component} ${role}" => { component = component, role = role }
     }
   ]...)
   project = var.project
@@ -34,10 +44,18 @@ resource "google_project_iam_member" "component" {
 }
 
 resource "google_bigquery_dataset_iam_member" "component" {
-  for_each   = local.dataset_roles
-  dataset_id = google_bigquery_dataset.backup.dataset_id
-  role       = each.value
-  member     = google_service_account.component[each.key].member
+  for_each   = { for grant in local.dataset_roles : "${grant.component} ${grant.dataset} ${grant.role}" => grant... }
+  dataset_id = each.value[0].dataset
+  role       = each.value[0].role
+  member     = google_service_account.component[each.value[0].component].member
+}
+
+# Merges read the columns that carry policy tags.
+resource "google_project_iam_member" "tagged" {
+  for_each = var.policy_tags ? toset(["api"]) : toset([])
+  project  = var.project
+  role     = "roles/datacatalog.categoryFineGrainedReader"
+  member   = google_service_account.component[each.key].member
 }
 
 resource "google_pubsub_subscription_iam_member" "backup" {
@@ -55,7 +73,7 @@ resource "google_pubsub_topic_iam_member" "replay" {
 }
 
 resource "google_service_account_iam_member" "workload_identity" {
-  for_each           = var.workload_identity_namespace == "" ? {} : local.components
+  for_each           = var.workload_identity_namespace == "" ? toset([]) : toset(keys(local.components))
   service_account_id = google_service_account.component[each.key].name
   role               = "roles/iam.workloadIdentityUser"
   member             = "serviceAccount:${var.project}.svc.id.goog[${var.workload_identity_namespace}/refeed-${each.key}]"

@@ -1,4 +1,5 @@
-# Refeed on Google Cloud: the archive, the backup subscriptions and who may do what.
+# Refeed on Google Cloud: the archive, the datasets of staging and reporting, the backup subscriptions and who may do
+# what.
 #
 #   cd deploy/terraform
 #   terraform init
@@ -31,7 +32,25 @@ resource "google_bigquery_dataset" "backup" {
   dataset_id  = var.dataset
   location    = var.location
   description = "Every raw Pub/Sub message, and what Refeed keeps beside them."
-  labels      = var.labels
+  labels      = local.labels
+
+  dynamic "default_encryption_configuration" {
+    for_each = var.kms_key_name == "" ? [] : [var.kms_key_name]
+    content {
+      kms_key_name = default_encryption_configuration.value
+    }
+  }
+
+  depends_on = [google_project_service.needed]
+}
+
+# The pipeline makes staging tables in these, merges make reporting tables.
+resource "google_bigquery_dataset" "rows" {
+  for_each    = setsubtract(setunion(var.staging_datasets, var.reporting_datasets), [var.dataset])
+  dataset_id  = each.key
+  location    = var.location
+  description = contains(var.staging_datasets, each.key) ? "Rows as the pipeline received them." : "One row an entity."
+  labels      = local.labels
 
   dynamic "default_encryption_configuration" {
     for_each = var.kms_key_name == "" ? [] : [var.kms_key_name]
@@ -46,17 +65,20 @@ resource "google_bigquery_dataset" "backup" {
 locals {
   # What 'refeed init' would create: the archive, dead letters of its appends and the record of its attempts.
   tables = jsondecode(file("${path.module}/tables.json"))
+  # 'refeed init' puts app=refeed on what it finds without it.
+  labels = merge({ app = "refeed" }, var.labels)
 }
 
 resource "google_bigquery_table" "refeed" {
-  for_each            = local.tables
-  dataset_id          = google_bigquery_dataset.backup.dataset_id
-  table_id            = each.key
-  description         = each.value.description
-  schema              = jsonencode(each.value.schema)
-  clustering          = length(each.value.clustering) == 0 ? null : each.value.clustering
-  labels              = var.labels
-  deletion_protection = true
+  for_each                 = local.tables
+  dataset_id               = google_bigquery_dataset.backup.dataset_id
+  table_id                 = each.key
+  description              = each.value.description
+  schema                   = jsonencode(each.value.schema)
+  clustering               = length(each.value.clustering) == 0 ? null : each.value.clustering
+  require_partition_filter = each.key == "messages" ? var.require_partition_filter : each.value.require_partition_filter
+  labels                   = local.labels
+  deletion_protection      = true
 
   time_partitioning {
     type          = each.key == "messages" ? var.partitioning : "DAY"
@@ -83,7 +105,7 @@ locals {
 resource "google_pubsub_topic" "backed_up" {
   for_each = var.create_topics ? var.backups : {}
   name     = each.key
-  labels   = var.labels
+  labels   = local.labels
 
   depends_on = [google_project_service.needed]
 }
@@ -95,7 +117,7 @@ resource "google_pubsub_subscription" "backup" {
   filter                     = each.value
   ack_deadline_seconds       = var.ack_deadline_seconds
   message_retention_duration = "604800s"
-  labels                     = var.labels
+  labels                     = local.labels
 
   # Never: a topic that is quiet for a month must not lose its backup.
   expiration_policy {

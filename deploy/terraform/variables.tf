@@ -32,6 +32,36 @@ variable "retention_days" {
   default     = 0
 }
 
+variable "require_partition_filter" {
+  description = "Whether a query of the archive must name its partitions."
+  type        = bool
+  default     = true
+}
+
+variable "staging_datasets" {
+  description = "Datasets that the pipeline writes staging tables to, as sources.yaml names them."
+  type        = set(string)
+  default     = ["staging"]
+}
+
+variable "reporting_datasets" {
+  description = "Datasets that merges write reporting tables to, as sources.yaml names them."
+  type        = set(string)
+  default     = ["reporting"]
+}
+
+variable "policy_tags" {
+  description = "Whether schemas name policy tags: the pipeline and merges set them, and merges read what they protect."
+  type        = bool
+  default     = false
+}
+
+variable "merge_at" {
+  description = "Time of day, in UTC, at which the API merges staging into reporting; off is never."
+  type        = string
+  default     = "00:15"
+}
+
 variable "kms_key_name" {
   description = "Cloud KMS key of the tables (CMEK); empty: Google's own."
   type        = string
@@ -72,9 +102,9 @@ variable "workload_identity_namespace" {
 }
 
 variable "labels" {
-  description = "Labels of every resource that takes them, for the bill."
+  description = "Labels of every resource that takes them, for the bill; app=refeed is always one."
   type        = map(string)
-  default     = { app = "refeed" }
+  default     = {}
 }
 
 variable "dataproc_region" {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -14,7 +15,7 @@ _RATE_SECONDS: Final = 60.0
 
 
 class StatusFile:
-    """A JSON object that is replaced whole; it survives the stream, and says so by its ``pid`` and ``at``.
+    """A JSON object that is replaced whole; it survives the stream, as its ``host``, ``pid`` and ``at`` show.
 
     Beside the ``totals`` that the stream gives stands their growth, in ``rates`` per second over the last
     ``rates_over_seconds`` (60, less after a start). A status that can't be written, the disk being full for
@@ -24,6 +25,7 @@ class StatusFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fields: dict[str, Any] = {
+            "host": socket.gethostname(),
             "pid": os.getpid(),
             "state": "starting",
             "error": None,

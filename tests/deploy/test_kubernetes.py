@@ -25,7 +25,7 @@ def test_every_file_is_in_the_kustomization() -> None:
     assert sorted(listed) == sorted(p.name for p in FOLDER.glob("*.yaml") if p.name != "kustomization.yaml")
 
 
-@pytest.mark.parametrize("name", ["refeed-backup", "refeed-api"])
+@pytest.mark.parametrize("name", ["refeed-backup", "refeed-pipeline", "refeed-api"])
 def test_a_pod_runs_without_rights_and_keeps_the_home(name: str) -> None:
     pod = resources()[f"Deployment/{name}"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -57,4 +57,4 @@ def test_kubectl_builds_it() -> None:
     )
     kinds = sorted(resource["kind"] for resource in yaml.safe_load_all(built.stdout))
     assert kinds == ["ConfigMap", *sorted(r["kind"] for r in resources().values())]
-    assert json.dumps(list(yaml.safe_load_all(built.stdout))).count('"image": "refeed:latest"') == 2
+    assert json.dumps(list(yaml.safe_load_all(built.stdout))).count('"image": "refeed:latest"') == 3

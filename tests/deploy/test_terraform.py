@@ -31,10 +31,33 @@ def test_the_tables_are_those_that_refeed_init_creates(tmp_path: Path) -> None:
             "description": spec.description,
             "clustering": list(spec.clustering),
             "expiration_days": spec.expiration_days,
+            "require_partition_filter": spec.require_partition_filter,
             "schema": [{k: v for k, v in field.to_api_repr().items() if v is not None} for field in spec.schema],
         }
         for spec in specs
     }
+
+
+def test_its_settings_leave_init_nothing_to_change() -> None:
+    """Each attribute that 'refeed init' compares is one that Terraform sets, by a variable that it prints."""
+    code = (FOLDER / "main.tf").read_text()
+    table = code[code.index('resource "google_bigquery_table" "refeed"') : code.index("# -- topics")]
+    for attribute in ("description", "schema", "clustering", "require_partition_filter", "labels"):
+        assert re.search(rf"^  {attribute} +=", table, re.MULTILINE), attribute
+    assert "expiration_ms" in table
+    assert "kms_key_name" in table
+    # What 'refeed init' puts on every table beside REFEED_BIGQUERY_LABELS.
+    assert 'labels = merge({ app = "refeed" }, var.labels)' in code
+    printed = dict(re.findall(r"^    (REFEED_\w+) += (.+)$", (FOLDER / "outputs.tf").read_text(), re.MULTILINE))
+    by_variable = {
+        "PARTITION_EXPIRATION_DAYS": "retention_days",
+        "REQUIRE_PARTITION_FILTER": "require_partition_filter",
+        "KMS_KEY": "kms_key_name",
+        "LABELS": "labels",
+        "LOCATION": "location",
+    }
+    for setting, variable in by_variable.items():
+        assert f"var.{variable}" in printed[f"REFEED_BIGQUERY_{setting}"]
 
 
 def test_every_setting_that_it_prints_exists() -> None:

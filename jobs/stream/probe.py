@@ -1,0 +1,41 @@
+"""The probe of a stream's container: whether the stream that runs here has reported lately."""
+
+import os
+import socket
+import sys
+import time
+from typing import Final
+
+from jobs.stream.status import StatusFile
+from model.settings import read_settings
+
+# A stream reports every five seconds; a batch that waits for the warehouse does not stop it.
+_SILENT_SECONDS: Final = 60.0
+
+
+def find_fault(name: str, *, host: str, now: float) -> str | None:
+    """Return why the stream ``name`` of this home is not alive on ``host``, None when it is.
+
+    A home is shared: the status file of a stream that ran in an earlier pod may be seconds old, so that a report
+    from another host does not count.
+    """
+    path = read_settings(os.environ).home / "streams" / name / "status.json"
+    status = StatusFile.read(path)
+    if status is None:
+        return f"{path} is not there yet"
+    if status.get("host") != host:
+        return f"the last report is {status.get('host')}'s, this is {host}"
+    silence = now - status["at"]
+    return f"the last report is {silence:.0f} s old" if silence > _SILENT_SECONDS else None
+
+
+def main() -> int:
+    """Print why the stream named on the command line is not alive, and return the exit code."""
+    fault = find_fault(sys.argv[1], host=socket.gethostname(), now=time.time())
+    if fault is not None:
+        print(fault, file=sys.stderr)  # noqa: T201 - what kubectl describe shows
+    return 0 if fault is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
