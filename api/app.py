@@ -24,6 +24,7 @@ from api.readiness import Readiness
 from api.routes import router
 from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
+from api.swagger import router as swagger
 from backfill.chores import KIND as BACKFILL
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
@@ -86,9 +87,9 @@ def create_app(
         description=_DESCRIPTION,
         lifespan=lifespan,
         openapi_url="/openapi.json",
-        docs_url="/docs",
+        # The framework's pages load their scripts from other hosts; api.swagger has its own.
+        docs_url=None,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         # A redirect would be a second way to a route, and an answer that no client expects.
         redirect_slashes=False,
     )
@@ -105,6 +106,7 @@ def create_app(
     install_problem_handlers(app)
     app.include_router(router)
     app.include_router(audit)
+    app.include_router(swagger)
     install_openapi(app)
     return app
 

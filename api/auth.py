@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.errors import answer_error
 from api.limits import TokenBuckets
 from api.origin import find_foreign, find_proxy
+from api.swagger import PUBLIC_PATHS as _PAGE_PATHS
 from connectors.oidc.jwks import SigningKeys
 from connectors.oidc.tokens import TokenVerifier
 from jobs.keys import KEY_MARK, Keyring
@@ -28,7 +29,7 @@ from model.principal import LOCAL, SCOPES, Grant, Principal
 from model.settings import Settings
 
 _NAME_CHARS: Final = 200
-_PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"})
+_PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"}) | _PAGE_PATHS
 _MAX_THREADS: Final = 8
 # A key that is revoked, or has expired, reads an open stream on for so long at most.
 _RECHECK_SECONDS: Final = 5.0
