@@ -41,12 +41,14 @@ def get_topic_histogram(
     *,
     start: Annotated[
         AwareDatetime | None,
-        Query(alias="from", description="RFC 3339; a day before `to` by hours, 30 days by days."),
+        Query(
+            alias="from", description="RFC 3339; an hour before `to` by minutes, a day by hours, 30 days by days."
+        ),
     ] = None,
     end: Annotated[AwareDatetime | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
     step: Annotated[Step, Query(description="Width of a bucket.")] = "hour",
 ) -> Any:
-    """Count a topic's archived messages by hour or day of their ingestion: where there is something to replay."""
+    """Count a topic's archived messages by minute, hour or day of ingestion: where something can be replayed."""
     with slow:
         return service.histogram(topic, principal=caller, step=step, start=start, end=end).to_json()
 

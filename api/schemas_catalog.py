@@ -63,10 +63,10 @@ class HistogramBucket(BaseModel):
 
 
 class HistogramOut(BaseModel):
-    """A topic's messages by hour or day of their ingestion, empty ones too."""
+    """A topic's messages by minute, hour or day of their ingestion, empty ones too."""
 
     topic: str
-    step: Literal["hour", "day"]
+    step: Literal["minute", "hour", "day"]
     window: TimeWindow
     messages: int
     buckets: list[HistogramBucket]

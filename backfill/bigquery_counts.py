@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from backfill.bigquery import BigQueryPlace
-from backfill.catalog import Step, TopicVolume
+from backfill.catalog import Step, TopicVolume, floor
 from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients
 from connectors.bigquery.selection import QueryParameter
@@ -57,7 +57,7 @@ class BigQueryCounts:
             return dict(self._volumes)
 
     def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
-        """Return the topic's messages by hour or day; the query reads two columns of the window's partitions.
+        """Return the topic's messages by step; the query reads two columns of the window's partitions.
 
         Raises:
             QueryTooLargeError: the query would be billed for more than its cap.
@@ -65,9 +65,9 @@ class BigQueryCounts:
         """
         bounds = _bounds(window, "partitions_from", "partitions_to", "low", "high")
         found: Counter[datetime] = Counter()
-        for row in self._ask("hours", {**bounds, "topic": QueryParameter("STRING", topic)}):
-            hour = row["hour"].astimezone(UTC)
-            found[hour.replace(hour=0) if step == "day" else hour] += row["messages"]
+        name = "minutes" if step == "minute" else "hours"
+        for row in self._ask(name, {**bounds, "topic": QueryParameter("STRING", topic)}):
+            found[floor(row["start"], step)] += row["messages"]
         return dict(found)
 
     def close(self) -> None:

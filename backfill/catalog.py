@@ -21,8 +21,12 @@ from model.message import (
 )
 from model.window import Window
 
-Step = Literal["hour", "day"]
-STEPS: Final[Mapping[Step, timedelta]] = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+Step = Literal["minute", "hour", "day"]
+STEPS: Final[Mapping[Step, timedelta]] = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
 MAX_BUCKETS: Final = 10_000
 # A subscription keeps messages for seven days: what came in before says nothing of how a backup is doing.
 VOLUME_DAYS: Final = 7
@@ -67,7 +71,7 @@ class Counts(Protocol):
         """Return what came in by topic."""
 
     def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
-        """Return the topic's messages by the starts of the window's hours or days; empty ones may be left out."""
+        """Return the topic's messages by the starts of the window's steps; empty ones may be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many messages of a topic came in, by hour or day of their ingestion; empty buckets are there too.
+    """How many messages of a topic came in, by minute, hour or day of ingestion; empty buckets are there too.
 
     A bucket that the window cuts counts what is inside of the window only.
     """
@@ -223,11 +227,22 @@ class Catalog:
         )
 
 
+def floor(moment: datetime, step: Step) -> datetime:
+    """Return the start, in UTC, of the step that ``moment`` is in.
+
+    Example:
+        >>> floor(datetime(2026, 1, 1, 10, 30, 15, tzinfo=UTC), "hour")
+        datetime.datetime(2026, 1, 1, 10, 0, tzinfo=datetime.timezone.utc)
+    """
+    found = moment.astimezone(UTC).replace(second=0, microsecond=0)
+    if step != "minute":
+        found = found.replace(minute=0)
+    return found.replace(hour=0) if step == "day" else found
+
+
 def _starts(window: Window, step: Step) -> list[datetime]:
     width = STEPS[step]
-    start = window.start.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    if step == "day":
-        start = start.replace(hour=0)
+    start = floor(window.start, step)
     count = -(-(window.end - start) // width)
     if count > MAX_BUCKETS:
         message = f"The window has {count:,} buckets of a {step}; {MAX_BUCKETS:,} are allowed."

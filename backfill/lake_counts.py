@@ -31,7 +31,7 @@ class LakeCounts:
         self._limits = limits
 
     def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
-        """Return the topic's messages by hour or day, with one query over two columns of the window's files.
+        """Return the topic's messages by step, with one query over two columns of the window's files.
 
         Raises:
             WarehouseError, QueryError: the archive can't be read.

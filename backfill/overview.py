@@ -1,4 +1,4 @@
-"""What there is to replay, as callers ask for it: topics, their past by hour or day, the streams that bring it."""
+"""What there is to replay, as callers ask for it: topics, their past step by step, the streams that bring it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -20,8 +20,8 @@ _QUERY_SECONDS: Final = 60.0
 _MAX_BYTES_BILLED: Final = 200 * 10**9
 # No message is older: Pub/Sub was opened to everybody in 2015.
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
-# What is shown when nobody says how much: a day of hours, a month of days.
-_USUAL_BUCKETS: Final = {"hour": 24, "day": 30}
+# What is shown when nobody says how much: an hour of minutes, a day of hours, a month of days.
+_USUAL_BUCKETS: Final = {"minute": 60, "hour": 24, "day": 30}
 
 
 class Overview:
@@ -45,7 +45,7 @@ class Overview:
     def histogram(
         self, topic: str, *, step: Step, start: datetime | None = None, end: datetime | None = None
     ) -> Histogram:
-        """Count a topic's messages by their ingestion; without bounds those of the last day, or month.
+        """Count a topic's messages by their ingestion; without bounds those of the last hour, day or month.
 
         Raises:
             InvalidNameError: that is no topic's id.

@@ -190,7 +190,7 @@ class BackfillReader:
         start: datetime | None = None,
         end: datetime | None = None,
     ) -> Histogram:
-        """Count a topic's archived messages by hour or day; without bounds those of the last day, or month.
+        """Count a topic's archived messages by step; without bounds those of the last hour, day or month.
 
         Raises:
             InvalidNameError, RequestInvalidError: the topic, the bounds or their number of steps is wrong.

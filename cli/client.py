@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -104,6 +105,22 @@ class RefeedApi:
         restarted in between is waited for, for a minute.
         """
         return self._watch(f"/backfills/{backfill_id}")
+
+    def list_topics(self) -> dict[str, Any]:
+        """Return every topic, with whether and how well it is backed up."""
+        return self._call("GET", "/topics")
+
+    def read_histogram(
+        self, topic: str, *, step: str, start: str | None = None, end: str | None = None
+    ) -> dict[str, Any]:
+        """Return how many messages of a topic came in, step by step; times are RFC 3339."""
+        wanted = {"step": step, "from": start, "to": end}
+        params = {name: value for name, value in wanted.items() if value is not None}
+        return self._call("GET", f"/topics/{quote(topic, safe='')}/histogram", params=params)
+
+    def list_streams(self) -> dict[str, Any]:
+        """Return every stream, with how it last was."""
+        return self._call("GET", "/streams")
 
     def create_merge(self, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         """Create a merge and return it; the key makes sending it twice harmless."""

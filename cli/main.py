@@ -14,6 +14,7 @@ from cli import (
     doctor,
     gate,
     init,
+    inventory,
     keys,
     lake,
     merge,
@@ -71,6 +72,9 @@ app.command("attach")(attach.attach)
 app.command("detach")(attach.detach)
 app.command("publish")(publish.publish)
 app.command("query")(query.query)
+app.command("topics", epilog=inventory.EXIT_CODES)(inventory.topics)
+app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
+app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
 app.add_typer(backfill.app, name="backfill")
 app.command("pubsub")(services.pubsub)
 app.add_typer(backup.app, name="backup")

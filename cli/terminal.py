@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -21,6 +21,9 @@ from model.errors import (
     SettingsError,
     WarehouseUnavailableError,
 )
+
+# What a terminal has unless somebody made it wider; longer lines are hard to read at 3 a.m.
+COLUMNS: Final = 80
 
 
 class ExitCode(IntEnum):
@@ -80,6 +83,37 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         out.print("  ".join(cells).rstrip(), markup=False)
+
+
+def print_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+    """Print what :func:`render_figures` returns."""
+    for line in render_figures(columns, rows, left=left):
+        out.print(line, markup=False)
+
+
+def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
+    """Return rows below their columns' names, 80 characters wide; after ``left`` columns of text come figures.
+
+    Where a row would be longer, every row's first cell, a name that is there to be copied, has a line of its own.
+
+    Example:
+        >>> render_figures(["topic", "lag"], [["orders", "0.8 s"], ["o", "unknown"]])
+        ['TOPIC       LAG', 'orders    0.8 s', 'o       unknown']
+    """
+    lines = [[name.upper() for name in columns], *rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    has_room = sum(widths) + 2 * (len(widths) - 1) <= COLUMNS
+    found = []
+    for line in lines:
+        cells = [
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        if has_room:
+            found.append("  ".join(cells).rstrip())
+        else:
+            found += [line[0], "  " + "  ".join(cells[1:]).rstrip()]
+    return found
 
 
 def _faults(error: RefeedError) -> list[str]:

@@ -1,0 +1,215 @@
+"""``refeed topics``, ``refeed topic`` and ``refeed streams``: what there is and how it is, from the API."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from cli.client import RefeedApi
+from cli.jobs import JsonOption
+from cli.moments import (
+    UNKNOWN,
+    FromOption,
+    ToOption,
+    parse_moment,
+    render_count,
+    render_minute,
+    render_seconds,
+)
+from cli.terminal import out, print_figures, print_json, render_figures
+from model.moment import render_moment
+
+EXIT_CODES: Final = "Exit codes: 0 done; 2 wrong usage; 3 the API does not answer; 4 the API refused."
+_BAR_CHARACTERS: Final = 40
+_CLOSER: Final = {"day": "hour", "hour": "minute"}
+_WIDTHS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+# So many steps of the next smaller kind are still looked at in a terminal.
+_MOST_STEPS: Final = 1440
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's id.", show_default=False)]
+Step = Literal["minute", "hour", "day"]
+
+
+def topics(as_json: JsonOption = False) -> None:
+    """List topics: whether they are backed up, how far behind that is, and what came in over seven days."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_topics()
+    if as_json:
+        print_json(found)
+        return
+    if not found["topics"]:
+        out.print("There are no topics. 'refeed attach TOPIC' backs one up, 'refeed publish FILE' makes some.")
+        return
+    rows = [
+        [
+            each["topic"],
+            _render_backup(each),
+            render_seconds(each["lag_seconds"]) if each["is_attached"] else "-",
+            render_count(each["backlog_messages"]) if each["is_attached"] else "-",
+            _render_age(each["freshness_seconds"], has_some=each["messages"] != 0),
+            render_count(each["messages"]),
+        ]
+        for each in found["topics"]
+    ]
+    print_figures(["topic", "backed up", "lag", "backlog", "newest", "in 7 days"], rows)
+    loose = [each["topic"] for each in found["topics"] if not each["is_attached"]]
+    if loose:
+        out.print(f"\nNot backed up: refeed attach {' '.join(loose)}", markup=False)
+    for each in found["topics"]:
+        if each["excludes_replays"] is False:
+            said = "its backup subscription lets replays through, so a backfill to it is refused"
+            out.print(f"\n{each['topic']}: {said}; see 'refeed attach --help'", markup=False)
+    out.print(f"\nWhen they came in: refeed topic {found['topics'][0]['topic']}", markup=False)
+
+
+def topic(
+    name: TopicArgument,
+    *,
+    step: Annotated[Step, typer.Option(help="Width of a line.")] = "hour",
+    start: FromOption = None,
+    end: ToOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show when a topic's messages came in, by minute, hour or day of their ingestion, with gaps marked.
+
+    Without --from it is the last hour by minutes, the last day by hours, or the last 30 days by days. --json
+    is the histogram with its empty steps.
+    """
+    window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
+    with RefeedApi.from_environment() as api:
+        found = api.read_histogram(name, step=step, **window)
+        if as_json:
+            print_json(found)
+            return
+        known = [each for each in api.list_topics()["topics"] if each["topic"] == name]
+    for line in (*_topic_lines(name, known), *render_histogram(found)):
+        out.print(line, markup=False)
+
+
+def streams(as_json: JsonOption = False) -> None:
+    """List streams: state, last report, rate, lag and backlog."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_streams()
+    if as_json:
+        print_json(found)
+        return
+    for line in render_streams(found["streams"]):
+        out.print(line, markup=False)
+    out.print("\nHow far behind each topic is: refeed topics")
+
+
+def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of streams, and below it what is wrong with each."""
+    if not found:
+        yield "No stream has ever reported here. 'refeed up' starts all, 'refeed backup' the backup stream."
+        return
+    rows = [
+        [
+            each["name"],
+            each["state"],
+            _render_age(each["seconds_since_report"], has_some=True),
+            _render_rate(each),
+            render_seconds(each["lag_seconds"]),
+            render_count(each["backlog_messages"]),
+            render_count(each["totals"].get("messages")),
+        ]
+        for each in found
+    ]
+    names = ["stream", "state", "report", "messages/s", "lag", "backlog", "total"]
+    yield from render_figures(names, rows, left=2)
+    for each in found:
+        if each["error"]:
+            yield f"{each['name']}: {each['error']['code']}: {each['error']['message']}"
+        elif each["state"] == "NOT_REPORTING":
+            silent = render_seconds(each["seconds_since_report"])
+            yield f"{each['name']}: no report for {silent}; 'refeed doctor' where it runs says what is missing"
+
+
+def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line a step, empty steps in a row as one line that says so, and the command that looks closer."""
+    step, window, buckets = found["step"], found["window"], found["buckets"]
+    yield (
+        f"{render_minute(window['from'])} to {render_minute(window['to'])} UTC by {step}: "
+        f"{found['messages']:,} archived messages"
+    )
+    if not found["messages"]:
+        yield "nothing came in; --from looks further back"
+        return
+    most = max(bucket["messages"] for bucket in buckets)
+    width = len(f"{most:,}")
+    gaps: list[tuple[str, str]] = []
+    runs = [(is_empty, list(run)) for is_empty, run in groupby(buckets, lambda bucket: not bucket["messages"])]
+    yield ""
+    for place, (is_empty, run) in enumerate(runs):
+        if not is_empty:
+            for bucket in run:
+                # One message is seen beside a million.
+                bar = "#" * max(1, round(bucket["messages"] / most * _BAR_CHARACTERS))
+                yield f"{render_minute(bucket['start'])}  {bucket['messages']:>{width},}  {bar}"
+            continue
+        many = f"{len(run)} {step}{'' if len(run) == 1 else 's'}"
+        if place == 0:
+            said = f"nothing for {many}"
+        elif place == len(runs) - 1:
+            said = f"nothing since, {many}"
+        else:
+            gaps.append((run[0]["start"], runs[place + 1][1][0]["start"]))
+            said = f"GAP of {many}"
+        yield f"{render_minute(run[0]['start'])}  {0:>{width}}  {said}"
+    yield ""
+    yield from _next_lines(found, gaps)
+
+
+def _next_lines(found: Mapping[str, Any], gaps: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield how to look closer: at the first gap where there is one."""
+    step, name = found["step"], found["topic"]
+    if gaps:
+        yield f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}: nothing of {name} is in the archive there."
+    if step not in _CLOSER:
+        return
+    closer = _CLOSER[step]
+    buckets = [bucket for bucket in found["buckets"] if bucket["messages"]]
+    first, last = gaps[0] if gaps else (buckets[-1]["start"], buckets[-1]["start"])
+    # The steps beside a gap show where it begins and ends.
+    start = _moment(first) - (_WIDTHS[step] if gaps else timedelta())
+    end = min(_moment(last) + _WIDTHS[step], start + _WIDTHS[closer] * _MOST_STEPS)
+    yield f"Closer: refeed topic {name} --step {closer} --from {render_moment(start)} --to {render_moment(end)}"
+
+
+def _topic_lines(name: str, known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not known:
+        yield f"{name}: neither Pub/Sub nor the archive's last seven days have such a topic"
+        return
+    (found,) = known
+    if not found["is_attached"]:
+        yield f"{name}: not backed up; begin with 'refeed attach {name}'"
+        return
+    yield f"{name}: backed up through {found['subscription']}"
+    yield (
+        f"lag {render_seconds(found['lag_seconds'])}, backlog {render_count(found['backlog_messages'])}, "
+        f"newest {_render_age(found['freshness_seconds'], has_some=found['messages'] != 0)}"
+    )
+
+
+def _render_backup(found: Mapping[str, Any]) -> str:
+    if not found["is_attached"]:
+        return "NO"
+    return "yes" if found["excludes_replays"] else "yes, with replays"
+
+
+def _render_age(seconds: float | None, *, has_some: bool) -> str:
+    if not has_some:
+        return "none"
+    return UNKNOWN if seconds is None else f"{render_seconds(seconds)} ago"
+
+
+def _render_rate(stream: Mapping[str, Any]) -> str:
+    """Return messages a second; nothing that stands still has a rate."""
+    rate = (stream["rates"] or {}).get("messages")
+    return "-" if rate is None else f"{rate:,.1f}"
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

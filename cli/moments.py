@@ -1,0 +1,95 @@
+"""Times and durations as the terminal takes and shows them, in UTC."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+
+import typer
+
+from model.errors import InputError
+from model.moment import render_moment
+
+_AGE: Final = re.compile(r"(\d{1,6})(s|m|h|d)", re.ASCII)
+_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+_MINUTE: Final = 60.0
+_HOUR: Final = 3600.0
+_DAY: Final = 86_400.0
+_FEW_SECONDS: Final = 10.0
+UNKNOWN: Final = "unknown"
+
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="RFC 3339, a day, or an age such as 90m, 2h, 3d; UTC."),
+]
+ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive. Default: now.")]
+
+
+def parse_moment(text: str | None, option: str, *, now: datetime | None = None) -> str | None:
+    """Return a time as the API takes it; ``2h`` is two hours ago, and one without a zone is in UTC.
+
+    Raises:
+        InputError: it is no time.
+
+    Example:
+        >>> parse_moment("2026-01-02", "--from"), parse_moment("2026-01-02T03:04", "--from")
+        ('2026-01-02T00:00:00Z', '2026-01-02T03:04:00Z')
+        >>> parse_moment("90m", "--from", now=datetime(2026, 1, 1, 12, tzinfo=UTC))
+        '2026-01-01T10:30:00Z'
+    """
+    if text is None:
+        return None
+    age = _AGE.fullmatch(text.strip())
+    try:
+        if age is not None:
+            return render_moment((now or datetime.now(UTC)) - int(age[1]) * _UNITS[age[2]])
+        moment = datetime.fromisoformat(text.strip())
+        return render_moment(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError) as exc:
+        example = "2026-01-02T03:04:05Z, 2026-01-02, or an age such as 90m, 2h, 3d"
+        raise InputError(f"{option} {text!r} is no time, such as {example}") from exc
+
+
+def render_seconds(seconds: float | None) -> str:
+    """Return a duration as a person reads it; None is unknown.
+
+    Example:
+        >>> [render_seconds(seconds) for seconds in (None, 0.84, 12.3, 95, 7200, 200_000)]
+        ['unknown', '0.8 s', '12 s', '1 min 35 s', '2 h 0 min', '2 d 7 h']
+    """
+    if seconds is None:
+        return UNKNOWN
+    if seconds < _FEW_SECONDS:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < _DAY:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def render_count(count: float | None) -> str:
+    """Return a number of things; None is unknown.
+
+    Example:
+        >>> render_count(None), render_count(1234567)
+        ('unknown', '1,234,567')
+    """
+    return UNKNOWN if count is None else f"{count:,.0f}"
+
+
+def render_minute(text: str | None) -> str:
+    """Return an RFC 3339 time without its seconds; None is unknown.
+
+    Example:
+        >>> render_minute("2026-01-02T03:04:05.000000Z")
+        '2026-01-02 03:04'
+    """
+    return UNKNOWN if text is None else f"{text[:10]} {text[11:16]}"

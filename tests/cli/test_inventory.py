@@ -1,0 +1,193 @@
+"""What ``refeed topics``, ``topic`` and ``streams`` print of given answers; tests/api has them with the API."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cli.client import RefeedApi
+from cli.inventory import render_histogram
+from cli.moments import parse_moment
+from cli.terminal import COLUMNS, render_figures
+from model.errors import InputError
+
+Refeed = Callable[..., Any]
+MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def topic(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "topic": name,
+        "is_attached": True,
+        "subscription": f"refeed-backup.{name}",
+        "excludes_replays": True,
+        "backlog_messages": 12,
+        "lag_seconds": 0.84,
+        "freshness_seconds": 95.0,
+        "messages": 1_840_000,
+        **fields,
+    }
+
+
+def stream(name: str, state: str = "RUNNING", **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": state,
+        "seconds_since_report": 1.26,
+        "totals": {"messages": 123_456_789},
+        "rates": {"messages": 1234.56},
+        "over_seconds": 60.0,
+        "lag_seconds": None,
+        "backlog_messages": None,
+        "error": None,
+        **fields,
+    }
+
+
+def histogram(step: str, width: timedelta, *counts: int) -> dict[str, Any]:
+    starts = [f"{MIDNIGHT + number * width:%Y-%m-%dT%H:%M:%S.%fZ}" for number in range(len(counts) + 1)]
+    return {
+        "topic": "orders",
+        "step": step,
+        "window": {"from": starts[0], "to": starts[-1]},
+        "messages": sum(counts),
+        "buckets": [{"start": start, "messages": count} for start, count in zip(starts, counts, strict=False)],
+    }
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, name: str, found: dict[str, Any]) -> list[Any]:
+    asked: list[Any] = []
+
+    def call(self: RefeedApi, *arguments: Any, **options: Any) -> dict[str, Any]:
+        asked.append((*arguments, options))
+        return found
+
+    monkeypatch.setattr(RefeedApi, name, call)
+    return asked
+
+
+def test_topics_show_what_is_known_and_name_what_is_not_backed_up(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = {"backlog_messages": None, "lag_seconds": None, "freshness_seconds": None, "messages": None}
+    loose = topic("quiet", is_attached=False, subscription=None, excludes_replays=None, messages=0)
+    found = {"topics": [topic("orders"), topic("members", **unknown), loose]}
+    answer(monkeypatch, "list_topics", found)
+
+    result = refeed("topics")
+
+    assert result.out.splitlines() == [
+        "TOPIC    BACKED UP      LAG  BACKLOG          NEWEST  IN 7 DAYS",
+        "orders         yes    0.8 s       12  1 min 35 s ago  1,840,000",
+        "members        yes  unknown  unknown         unknown    unknown",
+        "quiet           NO        -        -            none          0",
+        "",
+        "Not backed up: refeed attach quiet",
+        "",
+        "When they came in: refeed topic orders",
+    ]
+    assert json.loads(refeed("topics", "--json").out) == found
+
+
+def test_no_topics_name_the_command_that_makes_some(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, "list_topics", {"topics": []})
+    assert "refeed attach TOPIC" in refeed("topics").out
+
+
+def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = {"code": "storage_full", "message": "The disk is full."}
+    found = {
+        "streams": [
+            stream("backup", lag_seconds=2.0, backlog_messages=4096),
+            stream("pipeline-a", "NOT_REPORTING", seconds_since_report=35.2, rates=None),
+            stream("pipeline-default", "WAITING", rates=None, error=waits, totals={}),
+        ]
+    }
+    answer(monkeypatch, "list_streams", found)
+
+    result = refeed("streams")
+
+    lines = result.out.splitlines()
+    assert lines[-5:] == [
+        "  WAITING        1.3 s ago           -  unknown  unknown      unknown",
+        "pipeline-a: no report for 35 s; 'refeed doctor' where it runs says what is missing",
+        "pipeline-default: storage_full: The disk is full.",
+        "",
+        "How far behind each topic is: refeed topics",
+    ]
+    assert "backup\n  RUNNING        1.3 s ago     1,234.6    2.0 s    4,096  123,456,789\n" in result.out
+    assert max(map(len, lines[:8])) <= COLUMNS
+    assert json.loads(refeed("streams", "--json").out) == found
+    answer(monkeypatch, "list_streams", {"streams": []})
+    assert "refeed up" in refeed("streams").out
+
+
+def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = histogram("hour", timedelta(hours=1), 0, 0, 80, 1, 0, 0, 0, 40, 0)
+    asked = answer(monkeypatch, "read_histogram", found)
+    answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("members")]})
+
+    result = refeed("topic", "orders", "--from", "2026-01-02", "--to", "2026-01-02T09:00Z")
+
+    assert result.out.splitlines() == [
+        "orders: backed up through refeed-backup.orders",
+        "lag 0.8 s, backlog 12, newest 1 min 35 s ago",
+        "2026-01-02 00:00 to 2026-01-02 09:00 UTC by hour: 121 archived messages",
+        "",
+        "2026-01-02 00:00   0  nothing for 2 hours",
+        "2026-01-02 02:00  80  ########################################",
+        "2026-01-02 03:00   1  #",
+        "2026-01-02 04:00   0  GAP of 3 hours",
+        "2026-01-02 07:00  40  ####################",
+        "2026-01-02 08:00   0  nothing since, 1 hour",
+        "",
+        "1 gap: nothing of orders is in the archive there.",
+        "Closer: refeed topic orders --step minute --from 2026-01-02T03:00:00Z --to 2026-01-02T08:00:00Z",
+    ]
+    window = {"step": "hour", "start": "2026-01-02T00:00:00Z", "end": "2026-01-02T09:00:00Z"}
+    assert asked == [("orders", window)]
+    assert json.loads(refeed("topic", "orders", "--json").out) == found
+
+
+def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> None:
+    lines = list(render_histogram(histogram("minute", timedelta(minutes=1), 1, 0, 1_000_000)))
+    assert lines[2:] == [
+        "2026-01-02 00:00          1  #",
+        "2026-01-02 00:01          0  GAP of 1 minute",
+        "2026-01-02 00:02  1,000,000  ########################################",
+        "",
+        "1 gap: nothing of orders is in the archive there.",
+    ]
+    assert max(map(len, lines)) <= COLUMNS
+    whole = list(render_histogram(histogram("day", timedelta(days=1), 3, 4)))
+    assert whole[-1].endswith("--step hour --from 2026-01-03T00:00:00Z --to 2026-01-04T00:00:00Z")
+    assert list(render_histogram(histogram("day", timedelta(days=1), 0)))[1] == (
+        "nothing came in; --from looks further back"
+    )
+
+
+def test_times_are_taken_as_a_moment_a_day_or_an_age(refeed: Refeed) -> None:
+    now = datetime(2026, 1, 3, 12, tzinfo=UTC)
+    for text, moment in {
+        "2026-01-02": "2026-01-02T00:00:00Z",
+        "2026-01-02T03:00": "2026-01-02T03:00:00Z",
+        "2026-01-02T03:00:00+02:00": "2026-01-02T01:00:00Z",
+        "45s": "2026-01-03T11:59:15Z",
+        "2h": "2026-01-03T10:00:00Z",
+        "3d": "2025-12-31T12:00:00Z",
+    }.items():
+        assert parse_moment(text, "--from", now=now) == moment
+    for wrong in ("yesterday", "", "2026-13-01", "999999d", "0001-01-01T00:00:00+10:00"):
+        with pytest.raises(InputError, match="--from"):
+            parse_moment(wrong, "--from", now=now)
+    assert refeed("topic", "orders", "--from", "yesterday").code == 2
+
+
+def test_figures_that_do_not_fit_leave_the_name_whole() -> None:
+    name = "n" * 60
+    lines = render_figures(["stream", "state", "lag"], [[name, "NOT_REPORTING", "unknown"]], left=2)
+    assert lines == ["STREAM", "  STATE              LAG", name, "  NOT_REPORTING  unknown"]
