@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import os
 import socket
 import sys
+import threading
 from contextlib import suppress
 from importlib.metadata import version
+from types import FrameType
 from typing import Any, Final
 
 import h11
@@ -21,7 +24,10 @@ from model.settings import is_loopback_name
 _LOG: Final = structlog.get_logger()
 # A request's line and headers. Tokens have 8 KiB at most, and browsers send little else here.
 MAX_HEAD_BYTES: Final = 16 * 1024
+# From a signal on: the time for requests under way, and then for everything that is closed at the end. The sum is
+# less than the 30 seconds after which `refeed up` kills.
 _SHUTDOWN_SECONDS: Final = 10
+_CLOSE_SECONDS: Final = 15.0
 _KEEP_ALIVE_SECONDS: Final = 5
 _BAD_REQUEST: Final = 400
 _HEAD_TOO_LARGE: Final = 431
@@ -77,22 +83,42 @@ def make_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, head_se
 
 
 def serve(app: FastAPI, *, host: str, port: int, head_seconds: float) -> None:
-    """Serve the app until SIGINT or SIGTERM."""
+    """Serve the app until SIGINT or SIGTERM; the process ends 25 seconds after that even if a thread hangs."""
     _LOG.info("listening", host=host, port=port)
     Server(app, make_config(app, host=host, port=port, head_seconds=head_seconds)).run()
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which tells the app's endless answers to end before it waits for them."""
+    """uvicorn's server, which tells the app's endless answers to end before it waits for them.
+
+    A signal also ends the process: threads that hang, in a query for example, would keep it for ever.
+    """
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._app = app
+        self._limit: threading.Timer | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop, and limit how long that takes."""
+        super().handle_exit(sig, frame)
+        if self._limit is None:
+            self._limit = threading.Timer(_SHUTDOWN_SECONDS + _CLOSE_SECONDS, _end_process)
+            self._limit.daemon = True
+            self._limit.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, and end when those that are under way are answered."""
         self._app.state.is_stopping = True
         await super().shutdown(sockets)
+
+
+def _end_process() -> None:
+    """End the process at once; jobs go on and are found again by the next one, as after a kill."""
+    main = threading.main_thread()
+    waits_for = [each.name for each in threading.enumerate() if not each.daemon and each is not main]
+    _LOG.error("the service does not come to its end and is cut off", waits_for=waits_for)
+    os._exit(1)
 
 
 class _Protocol(H11Protocol):

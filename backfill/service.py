@@ -1,7 +1,7 @@
 """What can be done with backfills: one service for the API and the command line."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 import structlog
@@ -103,17 +103,22 @@ class BackfillService(BackfillReader):
         An interrupted job is FAILED and can be retried from where it is. The Spark Connect server stays while
         a running job needs it.
         """
-        if interrupt:
-            self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
-        self._supervisor.stop()
+        with ExitStack() as stack:
+            # In reverse order, each of them also after an error of another.
+            stack.callback(self._pubsub.close)
+            stack.callback(self._store.close)
+            stack.callback(self._planner.close)
+            stack.callback(self._supervisor.join)
+            stack.callback(self._close_launcher)
+            stack.callback(self._supervisor.stop)
+            if interrupt:
+                self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
+
+    def _close_launcher(self) -> None:
         # Jobs of another kind need the launcher too.
         if self._is_started and not any(job.driver is not None for job in self._store.list_active()):
             # Also ends a start under way, which a launch may be waiting for.
             self._launcher.close()
-        self._supervisor.join()
-        self._planner.close()
-        self._store.close()
-        self._pubsub.close()
 
     def plan(self, request: BackfillRequest, *, principal: Principal, exact: bool = False) -> dict[str, Any]:
         """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.

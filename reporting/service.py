@@ -92,8 +92,10 @@ class MergeService:
 
     def close(self) -> None:
         """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
-        self._supervisor.join()
-        self._store.close()
+        try:
+            self._supervisor.join()
+        finally:
+            self._store.close()
 
     def create(self, request: MergeRequest, *, principal: Principal, idempotency_key: str | None = None) -> Merge:
         """Keep the merge as PENDING; it runs when no other one does.

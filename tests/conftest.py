@@ -13,6 +13,9 @@ from psycopg import sql
 
 from cli.processes import free_port
 from jobs.store import open_store
+from tests.ending import pytest_sessionstart, pytest_unconfigure
+
+__all__ = ["pytest_sessionstart", "pytest_unconfigure"]
 
 _START_SECONDS = 60
 

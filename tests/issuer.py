@@ -91,7 +91,7 @@ def issuer() -> Iterator[Issuer]:
     known.url = f"http://127.0.0.1:{server.server_address[1]}"
     known.discovery = {"issuer": known.url, "jwks_uri": f"{known.url}/keys"}
     known.publish("one")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield known
     server.shutdown()

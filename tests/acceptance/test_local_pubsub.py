@@ -124,7 +124,7 @@ class Traffic:
         self._chance = chance
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(work,))
+            threading.Thread(target=self._run, args=(work,), daemon=True)
             for work in (self._produce, self._consume, self._consume)
         ]
         self.confirmed: dict[str, str] = {}

@@ -105,7 +105,7 @@ def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
         listener.bind(("127.0.0.1", 0))
         app = create_app(settings, service=service)
         server = Server(app, make_config(app, head_seconds=settings.body_timeout_seconds))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
             deadline = time.monotonic() + _SECONDS

@@ -284,7 +284,7 @@ def test_a_body_that_drips_is_cut_off_and_holds_nobody_up(api: Any, admin: str) 
                 ended.append(answer)
                 return
 
-    threads = [threading.Thread(target=drip) for _ in range(50)]
+    threads = [threading.Thread(target=drip, daemon=True) for _ in range(50)]
     for thread in threads:
         thread.start()
     try:

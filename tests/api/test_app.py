@@ -91,7 +91,7 @@ def client(service: BackfillService, launcher: NoLauncher, tmp_path: Path) -> It
         listener.bind(("127.0.0.1", 0))
         app = create_app(settings, service=service)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
             wait_for(lambda: server.started, "it listens")

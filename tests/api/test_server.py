@@ -1,6 +1,9 @@
 import asyncio
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from api.server import MAX_HEAD_BYTES, Server, check_admission, make_config
+from cli.processes import free_port
 from model.errors import SettingsError
 
 
@@ -129,7 +133,7 @@ def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = Server(app, make_config(app, head_seconds=5))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/endless"
@@ -147,3 +151,60 @@ def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
             server.should_exit = True
             thread.join(20)
     assert not thread.is_alive()
+
+
+# One call hangs where the test says: in a request's thread, or in what the app does at its end.
+HANGING_SERVICE = """
+import sys, threading
+from contextlib import asynccontextmanager
+from fastapi import FastAPI
+import api.server
+
+api.server._SHUTDOWN_SECONDS, api.server._CLOSE_SECONDS = 0.5, 0.5
+port, hangs = int(sys.argv[1]), sys.argv[2]
+
+@asynccontextmanager
+async def lifespan(app):
+    yield
+    if hangs == "closing":
+        threading.Event().wait()
+
+app = FastAPI(lifespan=lifespan)
+
+@app.get("/")
+def answer():
+    print("asked", flush=True)
+    if hangs == "request":
+        threading.Event().wait()
+
+api.server.serve(app, host="127.0.0.1", port=port, head_seconds=5)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("hangs", ["request", "closing"])
+def test_a_process_that_is_told_to_end_ends_whatever_its_threads_do(hangs: str, number: signal.Signals) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", HANGING_SERVICE, str(port), hangs]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                assert service.poll() is None
+                assert time.monotonic() < deadline, "it does not listen"
+                try:
+                    connection = socket.create_connection(("127.0.0.1", port), timeout=1)
+                except OSError:
+                    time.sleep(0.02)
+                else:
+                    break
+            with connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert service.stdout is not None
+                # The log's lines come before it.
+                assert "asked\n" in service.stdout
+                service.send_signal(number)
+                # One second of its own, and a loaded machine's time.
+                assert service.wait(30) != 0
+        finally:
+            service.kill()

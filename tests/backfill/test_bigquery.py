@@ -368,7 +368,7 @@ def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(
         except QueryStoppedError as exc:
             ended.append(exc)
 
-    driver = threading.Thread(target=attempt)
+    driver = threading.Thread(target=attempt, daemon=True)
     driver.start()
     name = job_id(folder.path.name)
     client = shared_standin.client()

@@ -150,7 +150,7 @@ def background() -> Iterator[Callable[[Callable[[], Any]], threading.Thread]]:
     threads: list[threading.Thread] = []
 
     def start(do: Callable[[], Any]) -> threading.Thread:
-        threads.append(threading.Thread(target=do))
+        threads.append(threading.Thread(target=do, daemon=True))
         threads[-1].start()
         return threads[-1]
 

@@ -318,7 +318,7 @@ def test_a_piece_sends_no_further_than_its_driver_lets_it(
             time.sleep(0.01)
         folder.write_control(Control(1, Order.PAUSE))
 
-    ordering = threading.Thread(target=order_once_it_waits)
+    ordering = threading.Thread(target=order_once_it_waits, daemon=True)
     ordering.start()
     end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=1000)
     ordering.join()

@@ -63,7 +63,7 @@ def results(number: int) -> SimpleNamespace:
 def test_the_next_batch_is_pulled_while_the_last_is_archived_and_then_waits_for_it(handover, archiver):
     handover.take_batch(results(1), 0)
     assert archiver.archived == []
-    second = threading.Thread(target=handover.take_batch, args=(results(2), 1))
+    second = threading.Thread(target=handover.take_batch, args=(results(2), 1), daemon=True)
     second.start()
     second.join(0.2)
     assert second.is_alive()

@@ -136,7 +136,9 @@ class Run:
         Raises:
             StuckError: something did not come to its end; ``failures`` says the same of each part.
         """
-        threads = [threading.Thread(target=self._follow, args=(part,), name=part) for part in self._lanes]
+        threads = [
+            threading.Thread(target=self._follow, args=(part,), name=part, daemon=True) for part in self._lanes
+        ]
         with self._yard.publishing(self._schedule.seed) as publisher:
             for thread in threads:
                 thread.start()

@@ -284,7 +284,7 @@ def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, 
         time.sleep(0.1)  # time for one request too many
         gate.set()
 
-    opener = threading.Thread(target=open_when_full)
+    opener = threading.Thread(target=open_when_full, daemon=True)
     opener.start()
     list(publisher.publish_arrow(numbered(9000)))
     opener.join()

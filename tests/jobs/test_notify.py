@@ -47,7 +47,7 @@ def listener() -> Iterator[Listener]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     heard.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield heard
     server.shutdown()

@@ -149,9 +149,9 @@ def test_no_consumer_has_a_message_before_its_publisher_has_the_answer(
 
     monkeypatch.setattr(publisher_module, "build_publish_response", build_late)
     log = server._resources.topic(shop.topic).log
-    publish = threading.Thread(target=lambda: shop.publish(b"a"))
+    publish = threading.Thread(target=lambda: shop.publish(b"a"), daemon=True)
     pulled: list[bytes] = []
-    pull = threading.Thread(target=lambda: pulled.extend(m.data for m in shop.pull(path)))
+    pull = threading.Thread(target=lambda: pulled.extend(m.data for m in shop.pull(path)), daemon=True)
     pull.start()
     publish.start()
     wait_until(lambda: log.next_seq == 1, "the message is stored")

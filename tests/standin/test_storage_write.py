@@ -235,7 +235,9 @@ def test_only_one_of_two_appends_at_the_same_offset_is_taken(writer):
     stream = writer.create()
     results = []
     threads = [
-        threading.Thread(target=lambda n=n: results.extend(writer.append(request(stream, batch(str(n)), 0))))
+        threading.Thread(
+            target=lambda n=n: results.extend(writer.append(request(stream, batch(str(n)), 0))), daemon=True
+        )
         for n in range(4)
     ]
     for thread in threads:

@@ -1,6 +1,7 @@
 """A service over a local Pub/Sub server, whose drivers only sleep: the tests say what they would have written."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -84,7 +85,6 @@ def deployment(tmp_path: Path, emulator_host: str) -> Deployment:
 @pytest.fixture
 def open_service(deployment: Deployment, launcher: Any) -> Iterator[Callable[..., BackfillService]]:
     """Open the service, with changes to the deployment; it is closed at the end unless the test did so."""
-    opened: list[BackfillService] = []
 
     def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
         service = assemble_backfills(
@@ -95,12 +95,12 @@ def open_service(deployment: Deployment, launcher: Any) -> Iterator[Callable[...
             max_running=2,
             staging_of=staging_of,
         )
-        opened.append(service)
+        stack.callback(service.close)
         return service
 
-    yield open_one
-    for service in opened:
-        service.close()
+    # Each is closed, also after another one that could not be.
+    with ExitStack() as stack:
+        yield open_one
 
 
 @pytest.fixture

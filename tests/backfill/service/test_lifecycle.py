@@ -7,7 +7,7 @@ import pytest
 
 from backfill.request import BackfillRequest
 from backfill.service import BackfillService
-from model.errors import JobNotFoundError
+from model.errors import JobNotFoundError, StoreUnavailableError
 from model.job import JobState
 from model.principal import LOCAL
 
@@ -35,6 +35,27 @@ def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
         again.close(interrupt=True)
     assert not launcher.drivers[0].is_alive
     assert launcher.closed == 1
+
+
+def test_a_service_ends_also_when_its_store_does_not_answer(
+    open_service: Callable[..., BackfillService], launcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = open_service()
+    service.start()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreUnavailableError("not now")
+
+    monkeypatch.setattr(service._store, "held", fail)
+    with pytest.raises(StoreUnavailableError):
+        service.close(interrupt=True)
+
+    # Nothing looks at jobs any more, and nothing of it keeps the process.
+    supervisor = service._supervisor
+    assert not supervisor._thread.is_alive()
+    assert not supervisor._renewal._thread.is_alive()
+    assert launcher.closed == 1
+    monkeypatch.undo()
 
 
 def test_a_backfill_that_waits_without_a_driver_keeps_no_spark(

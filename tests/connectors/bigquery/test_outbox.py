@@ -116,7 +116,7 @@ def test_whoever_puts_too_much_waits_for_answers_and_hears_of_a_failure():
         except WarehouseError:
             failed.set()
 
-    producer = threading.Thread(target=put)
+    producer = threading.Thread(target=put, daemon=True)
     producer.start()
     turn = outbox.begin_turn(0, seconds=SECONDS)
     sent = iter(turn)

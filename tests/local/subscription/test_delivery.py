@@ -134,7 +134,7 @@ def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(
 
     def wait(act: Callable[[], object]) -> None:
         bell.clear()
-        thread = threading.Thread(target=lambda: subscription.wait(bell, 20))
+        thread = threading.Thread(target=lambda: subscription.wait(bell, 20), daemon=True)
         thread.start()
         wait_until(lambda: len(subscription._waiting) == 1, "the consumer waits")
         act()
@@ -170,7 +170,7 @@ def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(
             subscription.wait(bell, 20, over.is_set)
             wakes.append(1)
 
-    consumers = [threading.Thread(target=consume) for _ in range(20)]
+    consumers = [threading.Thread(target=consume, daemon=True) for _ in range(20)]
     for consumer in consumers:
         consumer.start()
     wait_until(lambda: len(subscription._waiting) == 20, "all wait")
