@@ -40,3 +40,11 @@ def test_every_case_of_refusal_names_codes_that_exist() -> None:
     for path in (ROOT / "tests" / "sql" / "cases").glob("*/reject.sql"):
         for line in re.findall(r"^--: codes (.*)$", path.read_text(), re.MULTILINE):
             assert set(line.split()) <= known, path
+
+
+def test_every_warning_of_a_plan_is_listed() -> None:
+    section = DOCS[DOCS.index("## What a plan says") :]
+    texts = [path.read_text() for path in (ROOT / "backfill").glob("*plan*.py")]
+    given = {code for text in texts for code in re.findall(r'\{"code": "([a-z_]+)"', text)}
+    assert len(given) > 8
+    assert given - set(re.findall(r"`([a-z_]+)`", section)) == set()
