@@ -43,6 +43,8 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
     "max_failed": 0,
     "allow_overlap": False,
     "target_subscription": None,
+    "create_topic": False,
+    "fail_if_empty": False,
     "progress": {
         "selected": 120_000,
         "published": 30_000,
@@ -65,6 +67,7 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
         "missing": None,
     },
     "error": None,
+    "warnings": [],
     "etag": '"4"',
 }
 
@@ -127,6 +130,11 @@ class BackfillPlanRequest(BaseModel):
         max_length=300,
         description="Only this subscription of the topic is meant: adds refeed_target, which its filter selects.",
     )
+    create_topic: bool = Field(
+        default=False,
+        description="Create the topic if it does not exist; without this a missing topic is refused.",
+    )
+    fail_if_empty: bool = Field(default=False, description="A query that selects nothing fails the backfill.")
 
 
 class BackfillCreate(BackfillPlanRequest):
@@ -211,6 +219,13 @@ class BackfillError(BaseModel):
     message: str
 
 
+class PlanWarning(BaseModel):
+    """Something to know before it runs."""
+
+    code: str
+    message: str
+
+
 class BackfillOut(BaseModel):
     """One backfill."""
 
@@ -240,6 +255,8 @@ class BackfillOut(BaseModel):
     max_failed: int
     allow_overlap: bool
     target_subscription: str | None
+    create_topic: bool
+    fail_if_empty: bool
     progress: BackfillProgress
     restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
     in_flight_at_most: int | None = Field(
@@ -248,6 +265,7 @@ class BackfillOut(BaseModel):
     approval: BackfillApproval | None = Field(description="Null where this deployment asks for none.")
     verification: BackfillVerification
     error: BackfillError | None
+    warnings: list[PlanWarning] = Field(description="nobody_receives, nothing_selected: nothing arrives anywhere.")
     etag: str
 
 
@@ -284,13 +302,6 @@ class PlanSubscription(BaseModel):
     receives_replay: bool
 
 
-class PlanWarning(BaseModel):
-    """Something to know before it runs."""
-
-    code: str
-    message: str
-
-
 class PlanBounds(BaseModel):
     """What one selection may come to in this deployment; beyond it a backfill fails before its first message."""
 
@@ -315,6 +326,10 @@ class PlanOut(BaseModel):
     last_publish_time: datetime | None
     messages_without_room: int | None = Field(
         description="Messages with no room for the tags (100 attributes, 10 MB): they would become dead letters."
+    )
+    messages_with_refused_attributes: int | None = Field(
+        description="Messages with an attribute that Pub/Sub refuses (keys have 1 to 256 bytes and do not begin "
+        "with goog, values have 1,024 bytes at most): they would become dead letters."
     )
     bounds: PlanBounds
     samples: list[PlanSample]

@@ -96,6 +96,7 @@ class BigQueryPlanner:
             first_publish_time=render_time(counts.first),
             last_publish_time=render_time(counts.last),
             messages_without_room=None,
+            messages_with_refused_attributes=None,
             bounds=render_bounds(self._bounds),
             samples=counts.samples,
             subscriptions=render_subscriptions(target),

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Final
 
 from backfill.deployment import Deployment
 from backfill.options import SelectionBounds
+from backfill.plan import PlanTarget, warn_of_target
 from backfill.request import BackfillRequest, ValidRequest
 from backfill.selection import read_selection
 from connectors.lake.query import ArchiveSnapshot, read_snapshot
@@ -17,6 +19,7 @@ from local.filters import parse_filter
 from local.status import StatusError
 from model.errors import (
     BackfillOverlapsError,
+    NothingSelectedError,
     PlanExpiredError,
     PlanMismatchError,
     ReplayArchivedError,
@@ -35,25 +38,38 @@ from model.message import (
     replay_token,
 )
 from model.moment import render_moment
+from model.principal import Principal
 from model.window import Window
 
+_MAX_CLOSE_NAMES: Final = 3
 
-def ensure_topic(pubsub: PubSub, topic: str, deployment: Deployment) -> None:
-    """Make sure that the target is there; an embedded Pub/Sub gets it created.
+
+def check_topic(pubsub: PubSub, request: BackfillRequest, principal: Principal) -> None:
+    """Raise unless the target exists, or ``create_topic`` allows to create it; creates nothing itself.
+
+    Of the topics whose names are close, the error names those that ``principal`` may publish to.
 
     Raises:
         TopicNotFoundError: it does not exist.
     """
-    parse_resource_id(topic)
-    if pubsub.topic_exists(topic):
+    topic = parse_resource_id(request.topic)
+    if request.create_topic or pubsub.topic_exists(topic):
         return
-    if deployment.emulator_host is None:
-        raise TopicNotFoundError(f"There is no topic {topic} in project {deployment.project}.", topic=topic)
-    pubsub.create_topic(topic)
+    known = [name for name in pubsub.list_topics() if principal.may_publish_to(name)]
+    close = get_close_matches(topic, known, n=_MAX_CLOSE_NAMES)
+    meant = f" Did you mean {' or '.join(close)}?" if close else ""
+    raise TopicNotFoundError(
+        f"There is no topic {topic} in project {pubsub.project}.{meant} To create it, give create_topic "
+        "(--create-topic).",
+        topic=topic,
+        errors=[{"code": TopicNotFoundError.code, "message": f"There is no topic {topic}.", "pointer": "/topic"}],
+    )
 
 
-def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: Deployment) -> None:
+def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: Deployment) -> list[dict[str, str]]:
     """Raise unless the subscriptions that the request names, and those that back its target up, will do.
+
+    Returns the warnings about the target: nobody may receive what is published.
 
     Raises:
         ReplayArchivedError: a backup subscription of the target would let the replay into the archive again.
@@ -61,12 +77,14 @@ def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: De
         SubscriptionNotFoundError: there is none of a name.
     """
     found = pubsub.list_subscriptions(request.topic)
-    check_backups(found, replay_token(deployment.replay_secret, request.topic))
+    token = replay_token(deployment.replay_secret, request.topic)
+    check_backups(found, token)
     if request.target_subscription is not None:
         _check_target(request.target_subscription, found, request)
     if request.yield_to is not None:
         # Raises when there is none; it may be one of any topic of the project.
         pubsub.get_subscription(request.yield_to["subscription"])
+    return warn_of_target(PlanTarget(request.topic, token, found, request.added_attributes()))
 
 
 def check_backups(subscriptions: Sequence[SubscriptionInfo], token: str) -> None:
@@ -103,11 +121,16 @@ def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillReque
 
 
 def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBounds) -> None:
-    """Raise when it is known already that more rows are selected than ``max_rows``, or than a selection may have.
+    """Raise when the plan's rows are known and the request or the deployment does not allow so many, or none.
 
     Raises:
-        RequestInvalidError: there are more.
+        RequestInvalidError: there are more than a bound allows, or none with ``fail_if_empty``.
     """
+    if rows == 0 and request.fail_if_empty:
+        message = "The plan selects nothing, and fail_if_empty was asked for."
+        raise RequestInvalidError(
+            message, errors=[{"code": NothingSelectedError.code, "message": message, "pointer": "/fail_if_empty"}]
+        )
     if rows is not None and bounds.max_rows is not None and rows > bounds.max_rows:
         message = f"The plan has {rows} rows, a selection may have {bounds.max_rows} (REFEED_SELECTION_MAX_ROWS)."
         raise RequestInvalidError(
@@ -215,6 +238,7 @@ def render_specification(
             "yield_to": None if request.yield_to is None else dict(request.yield_to),
             "max_failed": request.max_failed,
             "max_rows": request.max_rows,
+            "fail_if_empty": request.fail_if_empty,
             "bounds": asdict(deployment.bounds),
             "approval_rows": deployment.approval_rows or None,
             "only": "all",

@@ -24,6 +24,7 @@ from jobs.folder import JobFolder, Outcome
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import (
     MessagesFailedError,
+    NothingSelectedError,
     OrderingColumnsError,
     QueryError,
     RowsLeftError,
@@ -61,6 +62,8 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
     ):
         selection = read_selection(folder.selection) or select(folder, epoch, specification, options)
         _LOG.info("selected", rows=selection.rows, slices=len(selection.slices))
+        if options.fail_if_empty and not selection.rows:
+            raise NothingSelectedError
         work = plan_work(folder, selection, options, read_reached(folder), epoch)
         while True:
             if (ending := wait_for_order(folder, epoch, selection.rows, pause_idle_seconds)) is not None:

@@ -38,7 +38,7 @@ class RunOptions:
     ``only`` and ``rows`` are a retry's: "failed" sends nothing but the dead letters again, "missing" the rows of
     the selection that ``rows`` numbers and what is left, "all" what is left and the dead letters. Above
     ``approval_rows`` rows, those that were approved or need no approval, it pauses before its first message.
-    ``max_rows`` is the request's own bound, ``bounds`` the deployment's.
+    ``max_rows`` and ``fail_if_empty`` are the request's own bounds, ``bounds`` the deployment's.
     """
 
     ordering: Literal["none", "by_key"] = "none"
@@ -46,6 +46,7 @@ class RunOptions:
     yield_to: YieldTo | None = None
     max_failed: int = 0
     max_rows: int | None = None
+    fail_if_empty: bool = False
     bounds: SelectionBounds = UNBOUNDED
     approval_rows: int | None = None
     only: Only = "all"
@@ -67,6 +68,7 @@ class RunOptions:
             yield_to=None if yield_to is None else YieldTo(**yield_to),
             max_failed=int(run.get("max_failed") or 0),
             max_rows=run.get("max_rows"),
+            fail_if_empty=bool(run.get("fail_if_empty")),
             bounds=SelectionBounds(**run.get("bounds") or {}),
             approval_rows=run.get("approval_rows"),
             only=run.get("only", "all"),

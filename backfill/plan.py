@@ -15,7 +15,14 @@ from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.pubsub.client import SubscriptionInfo
 from model.errors import SelectionTooLargeError
-from model.message import MAX_ATTRIBUTES, MAX_MESSAGE_BYTES, REPLAY_TAGS, redact_tokens
+from model.message import (
+    MAX_ATTRIBUTE_KEY_BYTES,
+    MAX_ATTRIBUTE_VALUE_BYTES,
+    MAX_ATTRIBUTES,
+    MAX_MESSAGE_BYTES,
+    REPLAY_TAGS,
+    redact_tokens,
+)
 from sql.validate import ValidatedQuery
 
 MAX_SAMPLES: Final = 10
@@ -45,7 +52,7 @@ class Plan:
 
     ``bytes`` are those of the payloads; ``bytes_scanned`` is what reading the files of the window comes to;
     ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
-    dead letters. ``bounds`` are what a selection may come to.
+    dead letters, and so would ``messages_with_refused_attributes``. ``bounds`` are the limits of a selection.
     """
 
     window: dict[str, str | None]
@@ -59,6 +66,7 @@ class Plan:
     first_publish_time: str | None
     last_publish_time: str | None
     messages_without_room: int | None
+    messages_with_refused_attributes: int | None
     bounds: dict[str, int | None]
     samples: list[dict[str, Any]]
     subscriptions: list[dict[str, Any]]
@@ -116,6 +124,7 @@ def make_plan(
         first_publish_time=render_time(sums.total["first"]),
         last_publish_time=render_time(sums.total["last"]),
         messages_without_room=sums.total["without_room"],
+        messages_with_refused_attributes=sums.total["refused"],
         bounds=render_bounds(bounds),
         samples=[render_sample(row) for row in results[1]],
         subscriptions=render_subscriptions(target),
@@ -142,7 +151,7 @@ def render_subscriptions(target: PlanTarget) -> list[dict[str, Any]]:
         {
             "name": subscription.id,
             "filter": redact_tokens(subscription.filter),
-            "receives_replay": receives_replay(subscription.filter, known),
+            "receives_replay": not subscription.detached and receives_replay(subscription.filter, known),
         }
         for subscription in target.subscriptions
     ]
@@ -171,12 +180,14 @@ def _sums(sql: str, columns: Mapping[str, str], target: PlanTarget) -> str:
                 octet_length(data) AS size,
                 coalesce({_is_without_room(columns, target)}, false) AS is_without_room,
                 coalesce(len(list_filter(attributes, lambda a: a.key IS NULL OR a.value IS NULL)) > 0, false)
-                    AS is_without_text
+                    AS is_without_text,
+                {_has_refused_attributes(target)} AS is_refused
             FROM ({sql})
         )
         SELECT grouping(topic) AS no_topic, grouping(hour) AS no_hour, topic, hour, count(*) AS rows,
             coalesce(sum(size), 0) AS bytes, min(publish_time) AS first, max(publish_time) AS last,
-            count(*) FILTER (is_without_room) AS without_room, count(*) FILTER (is_without_text) AS without_text
+            count(*) FILTER (is_without_room) AS without_room, count(*) FILTER (is_without_text) AS without_text,
+            count(*) FILTER (is_refused) AS refused
         FROM selected GROUP BY GROUPING SETS ((topic), (hour), ())
         QUALIFY row_number() OVER (PARTITION BY no_topic, no_hour ORDER BY rows DESC, topic, hour)
             <= {MAX_GROUPS + 1}
@@ -185,8 +196,7 @@ def _sums(sql: str, columns: Mapping[str, str], target: PlanTarget) -> str:
 
 def _is_without_room(columns: Mapping[str, str], target: PlanTarget) -> str:
     """Return the text that says of a row whether its attributes and the tags are too many or too large."""
-    taken = ", ".join(_quote(name) for name in (*REPLAY_TAGS, *target.attributes))
-    own = f"list_filter(attributes, lambda a: a.key NOT IN ({taken}))"
+    own = _own_attributes(target)
     tags = len(REPLAY_TAGS) - len(_OPTIONAL_TAGS) + len(target.attributes)
     given = " + ".join(f"CAST({columns.get(name, name)} IS NOT NULL AS INTEGER)" for name in _OPTIONAL_TAGS)
     entries = f"list_transform({own}, lambda a: strlen(a.key) + strlen(a.value) + {_ENTRY_BYTES})"
@@ -196,6 +206,25 @@ def _is_without_room(columns: Mapping[str, str], target: PlanTarget) -> str:
         f"(len({own}) + {tags} + {given} > {MAX_ATTRIBUTES} "
         f"OR octet_length(data) + coalesce(list_sum({entries}), 0) > {most})"
     )
+
+
+def _has_refused_attributes(target: PlanTarget) -> str:
+    """Return the text that says of a row whether Pub/Sub refuses one of its attributes.
+
+    https://cloud.google.com/pubsub/quotas#resource_limits has the sizes, and
+    https://cloud.google.com/pubsub/docs/publisher#using-attributes the keys that are reserved.
+    """
+    is_refused = (
+        f"strlen(a.key) NOT BETWEEN 1 AND {MAX_ATTRIBUTE_KEY_BYTES} OR starts_with(a.key, 'goog') "
+        f"OR strlen(a.value) > {MAX_ATTRIBUTE_VALUE_BYTES}"
+    )
+    return f"coalesce(len(list_filter({_own_attributes(target)}, lambda a: {is_refused})) > 0, false)"
+
+
+def _own_attributes(target: PlanTarget) -> str:
+    """Return the text for a row's attributes that neither a tag nor an added attribute replaces."""
+    taken = ", ".join(_quote(name) for name in (*REPLAY_TAGS, *target.attributes))
+    return f"list_filter(attributes, lambda a: a.key NOT IN ({taken}))"
 
 
 def _samples(sql: str, columns: Mapping[str, str]) -> str:
@@ -329,6 +358,13 @@ def _row_warnings(sums: _Sums) -> list[dict[str, str]]:
             "become dead letters."
         )
         found.append({"code": "attribute_without_text", "message": message})
+    if sums.total["refused"]:
+        message = (
+            f"{sums.total['refused']:,} messages have an attribute that Pub/Sub refuses (a key has 1 to "
+            f"{MAX_ATTRIBUTE_KEY_BYTES} bytes and does not begin with goog, a value has "
+            f"{MAX_ATTRIBUTE_VALUE_BYTES:,} bytes at most): they would become dead letters."
+        )
+        found.append({"code": "attributes_refused", "message": message})
     if sums.is_cut:
         found.append(render_groups_warning())
     return found
@@ -348,7 +384,7 @@ def warn_of_size(rows: int, size_bytes: int, bounds: SelectionBounds) -> list[di
     return []
 
 
-def warn_of_target(target: PlanTarget, overlapping: Sequence[str]) -> list[dict[str, str]]:
+def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[dict[str, str]]:
     """Return what the target's subscriptions and the backfills under way give to warn of."""
     found: list[dict[str, str]] = []
     if not any(entry["receives_replay"] for entry in render_subscriptions(target)):

@@ -7,14 +7,19 @@ from typing import Final
 
 from local.filters import parse_filter
 from local.status import StatusError
+from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE
 
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _OTHER: Final = "\ufffdrefeed"
+# Every replayed message has these tags, whatever their values are.
+_PRESENT: Final = frozenset({BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE})
 _MAX_TRIES: Final = 20_000
 
 
 def receives_replay(filter_text: str, known: Mapping[str, str]) -> bool:
-    """Say whether some message with the ``known`` attributes passes; others may have any value, or be missing.
+    """Return whether some replayed message with the ``known`` attributes passes the filter.
+
+    Its other attributes may have any value or be missing, but for the tags that every replayed message has.
 
     A filter that can't be read, or is too involved to try, may let messages pass.
 
@@ -32,7 +37,9 @@ def receives_replay(filter_text: str, known: Mapping[str, str]) -> bool:
     # The filter compares with its own texts: these, longer ones, another one and none are all it can tell apart.
     texts = dict.fromkeys(_STRING.findall(filter_text))
     values = [None, _OTHER, *texts, *(f"{text}{_OTHER}" for text in texts)]
-    tries = product(values, repeat=len(open_keys))
+    tries = product(
+        *([value for value in values if name not in _PRESENT or value is not None] for name in open_keys)
+    )
     for number, chosen in enumerate(islice(tries, _MAX_TRIES + 1)):
         if number == _MAX_TRIES:
             return True

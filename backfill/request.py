@@ -63,6 +63,8 @@ class BackfillRequest:
     max_failed: int = 0
     allow_overlap: bool = False
     target_subscription: str | None = None
+    create_topic: bool = False
+    fail_if_empty: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as the API takes it."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final, Self
 
 from backfill.approval import show_approval
+from backfill.plan import render_nothing_warning
 from backfill.request import BackfillRequest
 from jobs.progress import Progress
 from jobs.store import Job, JobError
@@ -23,6 +24,8 @@ _FIXED: Final = (
     "max_failed",
     "allow_overlap",
     "target_subscription",
+    "create_topic",
+    "fail_if_empty",
 )
 _TIMES: Final = ("created_at", "started_at", "finished_at")
 
@@ -33,6 +36,7 @@ class Backfill:
 
     ``options`` are how it was asked to run. ``canary_messages`` is None once a resume has ended the canary.
     ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
+    ``warnings`` have the shape and the codes of a plan's.
     """
 
     id: str
@@ -57,6 +61,7 @@ class Backfill:
     approval: dict[str, Any] | None
     verification: dict[str, Any]
     error: JobError | None
+    warnings: list[dict[str, str]]
     etag: str
 
     @classmethod
@@ -91,6 +96,7 @@ class Backfill:
             approval=show_approval(job),
             verification=job.verification or _unverified(job),
             error=job.error,
+            warnings=_warnings(job),
             etag=f'"{job.version}"',
         )
 
@@ -103,6 +109,15 @@ class Backfill:
             "state": self.state.value,
             **{name: render_moment(getattr(self, name)) for name in _TIMES},
         }
+
+
+def _warnings(job: Job) -> list[dict[str, str]]:
+    """Return what its create warned of; whether nothing is selected is known better once its query has run."""
+    nothing = render_nothing_warning()
+    made: list[dict[str, str]] = job.request.get("warnings", [])
+    if job.progress.selected is None:
+        return made
+    return [one for one in made if one != nothing] + ([] if job.progress.selected else [nothing])
 
 
 def _unverified(job: Job) -> dict[str, Any]:

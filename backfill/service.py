@@ -11,7 +11,7 @@ from backfill.chores import KIND, verify_again_seconds
 from backfill.creation import (
     check_rows,
     check_subscriptions,
-    ensure_topic,
+    check_topic,
     overlap_guard,
     render_specification,
     render_window,
@@ -19,6 +19,7 @@ from backfill.creation import (
 )
 from backfill.deployment import Deployment
 from backfill.overview import Overview
+from backfill.plan import render_nothing_warning
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
 from backfill.request import BackfillRequest, ValidRequest, validate_changes
@@ -127,12 +128,14 @@ class BackfillService(BackfillReader):
         the plan reads what it selected.
 
         Raises:
-            QueryRefusedError, RequestInvalidError: as :meth:`create`.
+            QueryRefusedError, RequestInvalidError, TopicNotFoundError: as :meth:`create`.
             QueryError: the query fails, or needs more than it may use.
         """
         principal.require(PLAN)
         principal.require_topic(request.topic)
-        return self._planner.plan(request, self._planner.validate(request), exact=exact)
+        valid = self._planner.validate(request)
+        check_topic(self._pubsub, request, principal)
+        return self._planner.plan(request, valid, exact=exact)
 
     def create(
         self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None
@@ -143,7 +146,7 @@ class BackfillService(BackfillReader):
 
         Raises:
             QueryRefusedError, RequestInvalidError: the request is wrong; every violation is in the details.
-            TopicNotFoundError: the target does not exist (an embedded Pub/Sub gets it created).
+            TopicNotFoundError: the target does not exist, and ``create_topic`` was not asked for.
             PlanExpiredError, PlanMismatchError: the plan that the request quotes does not stand for it.
             BackfillOverlapsError: an active backfill replays some of the same messages to the same topic.
             ReplayArchivedError: a backup subscription of the target would archive the replay.
@@ -392,8 +395,10 @@ class BackfillService(BackfillReader):
         rows = None if planned is None else planned.rows
         check_rows(rows, request, self._deployment.bounds)
         source = self._planner.source(request, valid, planned)
-        ensure_topic(self._pubsub, request.topic, self._deployment)
-        check_subscriptions(self._pubsub, request, self._deployment)
+        check_topic(self._pubsub, request, principal)
+        warnings = check_subscriptions(self._pubsub, request, self._deployment)
+        if rows == 0:
+            warnings.append(render_nothing_warning())
         sources = None if planned is None else planned.source_topics
         job_id = new_job_id("bf")
         folder = self._folder_of(job_id)
@@ -401,10 +406,12 @@ class BackfillService(BackfillReader):
         folder.write_specification(render_specification(job_id, request, source, self._deployment, self._pubsub))
         job: Job | None = None
         try:
+            if request.create_topic:
+                self._pubsub.create_topic(request.topic)
             job = self._store.insert(
                 job_id,
                 KIND,
-                _asked(request, valid, sources),
+                {**_asked(request, valid, sources), "warnings": warnings},
                 actor=principal.name,
                 idempotency=idempotency,
                 state=JobState.PAUSED if request.start_paused else JobState.PENDING,

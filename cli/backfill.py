@@ -49,6 +49,7 @@ AttributeOption = Annotated[
 LabelOption = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; again for another one.")
 ]
+CreateTopicOption = Annotated[bool, typer.Option("--create-topic", help="Create the topic if it does not exist.")]
 TargetOption = Annotated[
     str | None, typer.Option(metavar="SUBSCRIPTION", help="Mean one subscription only; see docs/api.md.")
 ]
@@ -68,6 +69,10 @@ def plan(
     max_bytes_billed: Annotated[
         int | None, typer.Option(help="With --exact: refuse when the query reads more.")
     ] = None,
+    create_topic: CreateTopicOption = False,
+    fail_if_empty: Annotated[
+        bool, typer.Option("--fail-if-empty", help="Exit with 1 when the query selects nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a backfill would do: how many messages, from where, to whom; nothing is published."""
@@ -78,9 +83,14 @@ def plan(
         attributes=attribute,
         target_subscription=target_subscription,
         max_bytes_billed=max_bytes_billed,
+        create_topic=create_topic or None,
+        fail_if_empty=fail_if_empty or None,
     )
     with RefeedApi.from_environment() as api:
-        print_plan(api.plan_backfill(request, exact=exact), as_json=as_json)
+        found = api.plan_backfill(request, exact=exact)
+    print_plan(found, as_json=as_json)
+    if fail_if_empty and found["rows"] == 0:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command("create", epilog=EXIT_CODES)
@@ -108,6 +118,10 @@ def create(
     max_failed: Annotated[int | None, typer.Option(help="Dead letters that are put up with.")] = None,
     allow_overlap: Annotated[bool, typer.Option("--allow-overlap", help="Run beside one that overlaps.")] = False,
     target_subscription: TargetOption = None,
+    create_topic: CreateTopicOption = False,
+    fail_if_empty: Annotated[
+        bool, typer.Option("--fail-if-empty", help="End as FAILED when the query selects nothing.")
+    ] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key makes one backfill.")] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
@@ -131,6 +145,8 @@ def create(
         yield_to=_parse_yield(yield_to),
         max_failed=max_failed,
         allow_overlap=allow_overlap or None,
+        create_topic=create_topic or None,
+        fail_if_empty=fail_if_empty or None,
     )
     with RefeedApi.from_environment() as api:
         backfill = api.create_backfill(request, idempotency_key=idempotency_key or str(uuid4()))

@@ -49,7 +49,12 @@ def watch_live(api: RefeedApi, backfill_id: str) -> dict[str, Any]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(backfill_id, total=None, pace="")
         was_paused = False
+        warned: set[str] = set()
         for found in api.watch_backfill(backfill_id):
+            for warning in found.get("warnings") or ():
+                if warning["code"] not in warned:
+                    bar.console.print(_warning_line(warning), markup=False)
+                warned.add(warning["code"])
             progress = found.get("progress") or {}
             bar.update(
                 task,
@@ -114,7 +119,12 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
         landed = "" if verification.get("landed") is None else f", {verification['landed']} landed"
         missing = f", {verification['missing']} missing" if verification.get("missing") else ""
         yield f"verification {verification['state']}{landed}{missing}"
+    yield from map(_warning_line, backfill.get("warnings") or ())
     yield from _what_to_do(backfill)
+
+
+def _warning_line(warning: Mapping[str, Any]) -> str:
+    return f"warning: {warning['message']} ({warning['code']})"
 
 
 def _what_to_do(backfill: Mapping[str, Any]) -> Iterator[str]:

@@ -214,6 +214,12 @@ class QueryTooLargeError(QueryError):
     code = "query_too_large"
 
 
+class NothingSelectedError(QueryError):
+    """The query selects nothing, and fail_if_empty was asked for."""
+
+    code = "nothing_selected"
+
+
 class SelectionTooLargeError(QueryError):
     """The query selects more than the backfill may publish."""
 

@@ -38,6 +38,7 @@ class Office(House):
         self.key = keys["ann"]
 
     def post(self, topic: str, **options: Any) -> httpx.Response:
+        self.pubsub.create_topic(topic)
         return self.client.post("/backfills", json=request(topic, **options))
 
     def make(self, topic: str, **options: Any) -> str:

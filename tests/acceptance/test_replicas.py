@@ -14,10 +14,12 @@ import httpx
 import pytest
 
 from cli.processes import Child, Children, free_port, is_listening
+from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
 from jobs.owner import Owner
 from jobs.store import Job, JobStore, open_store
 from model.job import JobState, new_job_id
+from model.settings import read_settings
 
 pytestmark = pytest.mark.acceptance
 
@@ -241,6 +243,8 @@ def test_two_apis_answer_for_one_store_and_one_goes_on_when_the_other_is_killed(
         data = str(tmp_path / "pubsub")
         server = start("pubsub", "-m", "local.server", "--port", str(pubsub_port), "--data-dir", data)
         server.wait_until(lambda: is_listening(f"127.0.0.1:{pubsub_port}"), seconds=60, what="begun to listen")
+        with PubSub(read_settings(environment).project, f"127.0.0.1:{pubsub_port}") as pubsub:
+            pubsub.create_topic("orders")
         ports = [free_port(), free_port()]
         apis = [start(f"api-{port}", "-c", SERVE, str(port)) for port in ports]
         clients = [httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) for port in ports]

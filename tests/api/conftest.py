@@ -30,6 +30,7 @@ from tests.issuer import issuer, keys_by_kind
 __all__ = ["issuer", "keys_by_kind"]
 
 _SECONDS = 20.0
+TOPICS = ("replay", "orders", "other", "examples", "planned", "steered")
 
 
 class _NoSpark:
@@ -53,11 +54,12 @@ class _NoSpark:
 
 @dataclass
 class Api:
-    """An API that is served, its home and its job store."""
+    """An API that is served, its home, its job store and its Pub/Sub, which has TOPICS."""
 
     home: Path
     port: int
     store: JobStore
+    pubsub: PubSub
 
     @property
     def url(self) -> str:
@@ -91,6 +93,9 @@ def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
         pubsub = stack.enter_context(PubSubServer(home / "pubsub"))
         given = {"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": pubsub.emulator_host}
         settings: Settings = read_settings({**given, **environment})
+        administration = stack.enter_context(PubSub(settings.project, pubsub.emulator_host))
+        for topic in TOPICS:
+            administration.create_topic(topic)
         service = assemble_backfills(
             Deployment.from_settings(settings),
             store=JobStore(settings.job_store),
@@ -113,7 +118,7 @@ def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
                 assert thread.is_alive(), "the server ended before it listened"
                 assert time.monotonic() < deadline, "it does not listen"
                 time.sleep(0.01)
-            yield Api(home, listener.getsockname()[1], store)
+            yield Api(home, listener.getsockname()[1], store, administration)
         finally:
             server.should_exit = True
             thread.join(_SECONDS)

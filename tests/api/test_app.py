@@ -65,6 +65,9 @@ def launcher() -> NoLauncher:
 def service(tmp_path: Path, launcher: NoLauncher) -> Iterator[BackfillService]:
     server = PubSubServer(tmp_path / "pubsub")
     host = f"127.0.0.1:{server.start()}"
+    with PubSub("shop", host) as pubsub:
+        for topic in ("replay", "other"):
+            pubsub.create_topic(topic)
     store = JobStore(tmp_path / "jobs.db")
     deployment = Deployment(
         home=tmp_path,

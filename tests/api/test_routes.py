@@ -1,6 +1,5 @@
 """Every route over real sockets: statuses, headers, bodies, streams."""
 
-import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +21,15 @@ QUERY = (
     "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day AND topic = 'orders'"
 )
 NOBODY = "bf_00000000000000000000000000"
-_TOPICS = (f"replay-{number}" for number in itertools.count())
+TOPICS = [f"replay-{number}" for number in range(150)]
+_UNUSED = iter(TOPICS)
 
 
 @pytest.fixture(scope="module")
 def api(start_api: Callable[..., Any]) -> Any:
     api = start_api(REFEED_APPROVAL_ROWS="29")
+    for topic in TOPICS:
+        api.pubsub.create_topic(topic)
     entry = pa.struct([("key", pa.string()), ("value", pa.string())])
     rows = pa.record_batch(
         {
@@ -54,7 +56,7 @@ def client(api: Any) -> Iterator[httpx.Client]:
 def body(**changes: Any) -> dict[str, Any]:
     day = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
     parameters = {"day": {"type": "DATE", "value": day}}
-    return {"query": QUERY, "topic": next(_TOPICS), "parameters": parameters, **changes}
+    return {"query": QUERY, "topic": next(_UNUSED), "parameters": parameters, **changes}
 
 
 def paused(client: httpx.Client, **changes: Any) -> dict[str, Any]:

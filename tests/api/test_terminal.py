@@ -72,6 +72,20 @@ def test_a_plan_is_read_and_quoted(backfill: Callable[..., tuple[int, str, str]]
     assert "another topic" in said
 
 
+def test_a_misspelt_topic_is_refused_and_created_when_that_is_asked_for(
+    api: Any, backfill: Callable[..., tuple[int, str, str]]
+) -> None:
+    for command in ("plan", "create"):
+        code, _, said = backfill(command, QUERY, "--topic", "planed", "-p", DAY)
+        assert (code, "topic_not_found" in said, "Did you mean planned?" in said) == (4, True, True)
+    assert not api.pubsub.topic_exists("planed")
+
+    code, text, _ = backfill("create", QUERY, "--topic", "planed", "--create-topic", "-p", DAY)
+
+    assert (code, "(nobody_receives)" in text) == (0, True)
+    assert api.pubsub.topic_exists("planed")
+
+
 def test_a_backfill_is_made_looked_at_steered_and_ended(backfill: Callable[..., tuple[int, str, str]]) -> None:
     options = ("--start-paused", "--canary", "5", "--label", "team=shop", "--yield-to", "nobody:5")
     code, _, said = backfill("create", QUERY, "--topic", "steered", "-p", DAY, *options)

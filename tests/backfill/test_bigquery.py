@@ -112,7 +112,10 @@ def deployment(tmp_path: Path, emulator_host: str, bigquery: Connection, table: 
 
 
 @pytest.fixture
-def open_service(deployment: Deployment, launcher: Any) -> Iterator[Callable[..., BackfillService]]:
+def open_service(
+    deployment: Deployment, launcher: Any, pubsub: PubSub
+) -> Iterator[Callable[..., BackfillService]]:
+    pubsub.create_topic("replay")
     opened: list[BackfillService] = []
 
     def open_one(**changes: Any) -> BackfillService:

@@ -23,6 +23,7 @@ from jobs.progress import CheckpointFolder
 from model.errors import (
     CheckpointCorruptError,
     MessagesFailedError,
+    NothingSelectedError,
     QueryError,
     RowsLeftError,
     SelectionTooLargeError,
@@ -310,6 +311,20 @@ def test_more_rows_than_max_rows_are_not_published_at_all(spark: Threads, make: 
         make(max_rows=ROWS - 1).run()
 
     assert (spark.passes, spark.stopped) == (0, True)
+
+
+def test_a_query_that_selects_nothing_fails_where_that_was_asked_for(
+    spark: Threads, make: Callable[..., Backfill]
+) -> None:
+    nothing = make(f"{ALL} WHERE false")
+    assert nothing.run() == Outcome(1, JobState.SUCCEEDED)
+    nothing.change(fail_if_empty=True)
+
+    # On the selection that is there: a retry fails as the first attempt did.
+    with pytest.raises(NothingSelectedError):
+        nothing.run(2)
+
+    assert spark.passes == 0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from google.pubsub_v1 import types
 
 from backfill.options import SelectionBounds
 from backfill.plan import Plan, PlanTarget, make_plan, price_of
@@ -17,6 +18,8 @@ from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import SubscriptionInfo
+from local.intake import parse_publish
+from local.status import StatusError
 from model.errors import QueryError, StorageFullError
 from model.message import replay_filter
 from sql.validate import QueryRefusedError
@@ -105,6 +108,7 @@ def test_a_plan_adds_up_what_would_be_published(plan: Callable[..., Plan], lake:
     assert made.first_publish_time == "2024-03-01T10:59:59.123456Z"
     assert made.last_publish_time == "2024-03-01T12:59:59.123456Z"
     assert (made.price_usd, made.messages_without_room, made.warnings) == (None, 0, [])
+    assert made.messages_with_refused_attributes == 0
     assert len(made.samples) == 8
     assert made.samples[0]["encoding"] == "json"
     assert set(made.to_json()) >= {"window", "rows", "bytes_scanned", "price_usd", "rows_by_topic", "rows_by_hour"}
@@ -150,6 +154,50 @@ def test_messages_without_room_for_the_tags_are_counted(plan: Callable[..., Plan
     assert plan(text.format(n=94), target=added).messages_without_room == 8
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("k" * 256, "v"),
+        ("k" * 257, "v"),
+        ("ü" * 128, "v"),
+        ("ü" * 129, "v"),
+        ("k", "v" * 1024),
+        ("k", "v" * 1025),
+        ("k", "ü" * 512),
+        ("k", "ü" * 513),
+        ("", "v"),
+        ("k", ""),
+        ("goog-k", "v"),
+        ("mine", "v" * 1025),
+        ("refeed_topic", "v" * 1025),
+    ],
+)
+def test_messages_with_attributes_that_pubsub_refuses_are_counted(
+    plan: Callable[..., Plan], lake: Path, key: str, value: str
+) -> None:
+    archive = LakeArchive(str(lake), "backup.messages")
+    attributes = pa.array([[{"key": "n", "value": "1"}, {"key": key, "value": value}], []], ATTRIBUTES)
+    file = archive.writer().write([rows(2, "odd", attributes=attributes)])
+    archive.commit([file], Attempt("s", 9, "l", archive.take_lease("l")))
+
+    made = plan(RAW + " AND topic = 'odd'", target=target_with("consumer", "", mine="x"))
+
+    # What a backfill would send: tags and added attributes replace those of their names.
+    kept = {} if key in {"mine", "refeed_topic"} else {key: value}
+    refused = 0 if is_taken_by_pubsub({"n": "1", **kept}) else 1
+    assert made.messages_with_refused_attributes == refused
+    assert ("attributes_refused" in codes(made)) == bool(refused)
+
+
+def is_taken_by_pubsub(attributes: dict[str, str]) -> bool:
+    request = types.PublishRequest(topic="projects/p/topics/t", messages=[{"attributes": attributes}])
+    try:
+        parse_publish(types.PublishRequest.serialize(request))
+    except StatusError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(("size", "count"), [(9_990_000, 0), (10_000_000, 1)])
 def test_messages_too_large_for_the_tags_are_counted(
     plan: Callable[..., Plan], lake: Path, size: int, count: int
@@ -186,6 +234,8 @@ def test_subscriptions_say_whether_a_replay_reaches_them(plan: Callable[..., Pla
         ("eu", True),
     ]
     assert codes(plan(RAW, target=PlanTarget("replay", "token", [backup]))) == ["nobody_receives"]
+    detached = SubscriptionInfo("left", "replay", "", 60, detached=True)
+    assert codes(plan(RAW, target=PlanTarget("replay", "token", [backup, detached]))) == ["nobody_receives"]
 
 
 def test_a_plan_does_not_show_the_token_that_keeps_a_message_out_of_the_backup(plan: Callable[..., Plan]) -> None:

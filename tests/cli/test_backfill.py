@@ -82,7 +82,7 @@ def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: li
     options = (
         "--label team=shop --label why= --plan pl_1 --rate-limit 100 --max-rows 5 --max-bytes-billed 6 --canary 7 "
         "--start-paused --ordering by_key --attribute a=b=c --yield-to live:2.5 --max-failed 8 --allow-overlap "
-        "--target-subscription billing"
+        "--target-subscription billing --create-topic --fail-if-empty"
     )
     assert refeed("backfill", "create", "SELECT 1", "--topic", "orders", *options.split()).code == 0
     assert created == [
@@ -102,6 +102,8 @@ def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: li
             "max_failed": 8,
             "allow_overlap": True,
             "target_subscription": "billing",
+            "create_topic": True,
+            "fail_if_empty": True,
         }
     ]
 
@@ -175,6 +177,17 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
     ):
         assert part in text
     assert json.loads(refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--json").out) == plan
+    assert refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--fail-if-empty").code == 0
+    plan["rows"] = 0
+    assert refeed("backfill", "plan", "SELECT 1", "--topic", "replay").code == 0
+    empty = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--fail-if-empty", "--create-topic")
+    assert (empty.code, "0 messages" in empty.out) == (1, True)
+    assert asked[-1] | {"query": None} == {
+        "query": None,
+        "topic": "replay",
+        "create_topic": True,
+        "fail_if_empty": True,
+    }
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
@@ -205,6 +218,30 @@ def test_a_watch_says_what_a_pause_waits_for(refeed: Refeed, monkeypatch: pytest
     assert result.err.count("go on with 'refeed backfill resume bf_1'") == 1
     assert result.err.count("somebody else runs 'refeed backfill approve bf_1'") == 1
     assert "verification unknown" in result.out
+
+
+def test_create_and_watch_warn_that_nothing_arrives(
+    refeed: Refeed, created: list[Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = {"code": "nobody_receives", "message": "No subscription takes it."}
+    nothing = {"code": "nothing_selected", "message": "The query selects nothing."}
+    answer_watch(
+        monkeypatch,
+        backfill("PENDING", warnings=[nobody]),
+        backfill("RUNNING", warnings=[nobody]),
+        backfill("SUCCEEDED", warnings=[nobody, nothing]),
+    )
+
+    result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", "--watch")
+
+    for text in (result.err, result.out):
+        assert text.count("warning: No subscription takes it. (nobody_receives)\n") == 1
+        assert text.count("warning: The query selects nothing. (nothing_selected)\n") == 1
+    monkeypatch.setattr(
+        RefeedApi, "create_backfill", lambda self, request, **_: backfill("PENDING", warnings=[nobody])
+    )
+    made = refeed("backfill", "create", "SELECT 1", "--topic", "orders")
+    assert "warning: No subscription takes it. (nobody_receives)" in made.out
 
 
 def test_list_shows_the_page_and_how_to_get_the_next(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,18 @@ def deployment(tmp_path: Path, emulator_host: str) -> Deployment:
 
 
 @pytest.fixture
-def open_service(deployment: Deployment, launcher: Any) -> Iterator[Callable[..., BackfillService]]:
+def topics(pubsub: PubSub) -> tuple[str, ...]:
+    """The topics that there are; a backfill publishes to no other one."""
+    names = ("replay", "other", "elsewhere")
+    for name in names:
+        pubsub.create_topic(name)
+    return names
+
+
+@pytest.fixture
+def open_service(
+    deployment: Deployment, launcher: Any, topics: tuple[str, ...]
+) -> Iterator[Callable[..., BackfillService]]:
     """Open the service, with changes to the deployment; it is closed at the end unless the test did so."""
 
     def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
@@ -106,6 +117,14 @@ def open_service(deployment: Deployment, launcher: Any) -> Iterator[Callable[...
 @pytest.fixture
 def service(open_service: Callable[..., BackfillService]) -> BackfillService:
     return open_service()
+
+
+@pytest.fixture
+def store(service: BackfillService, deployment: Deployment) -> Iterator[JobStore]:
+    """The service's own job store, opened once more."""
+    store = JobStore(deployment.home / "jobs.db")
+    yield store
+    store.close()
 
 
 @pytest.fixture

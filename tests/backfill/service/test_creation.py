@@ -1,6 +1,7 @@
 """What a create checks, keeps and refuses."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from backfill.service import BackfillService
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
+from jobs.progress import Progress
+from jobs.store import JobStore
 from model.errors import (
     BackfillOverlapsError,
     ForbiddenError,
@@ -39,7 +42,6 @@ ANN = Principal("key:ann", frozenset({READ, PLAN, RUN}))
 def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(
     service: BackfillService,
     deployment: Deployment,
-    pubsub: PubSub,
     request_of: RequestOf,
     folder_of: Callable[[str], JobFolder],
 ) -> None:
@@ -67,12 +69,11 @@ def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(
         "yield_to": None,
         "max_failed": 3,
         "max_rows": None,
+        "fail_if_empty": False,
         "approval_rows": None,
         "bounds": {"max_rows": None, "max_bytes": None, "min_free_bytes": 0},
         "only": "all",
     }
-    # The embedded Pub/Sub gets a missing target.
-    assert pubsub.topic_exists("replay")
 
 
 def test_one_that_is_to_start_paused_is_paused(service: BackfillService, request_of: RequestOf) -> None:
@@ -83,14 +84,91 @@ def test_one_that_is_to_start_paused_is_paused(service: BackfillService, request
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
 
 
-def test_outside_of_embedded_mode_the_topic_must_exist(
-    service: BackfillService, deployment: Deployment, request_of: RequestOf
+def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive
 ) -> None:
-    object.__setattr__(service._deployment, "emulator_host", None)
+    for ask in (service.create, service.plan):
+        with pytest.raises(TopicNotFoundError, match="no topic repaly in project shop") as refused:
+            ask(request_of(topic="repaly"), principal=ANN)
+        assert "Did you mean replay?" in refused.value.message
+        assert "--create-topic" in refused.value.message
+        assert [error["pointer"] for error in refused.value.details["errors"]] == ["/topic"]
 
-    with pytest.raises(TopicNotFoundError, match="no topic replay in project shop"):
-        service.create(request_of(), principal=ANN)
+    assert not pubsub.topic_exists("repaly")
     assert service.list_backfills(principal=ANN).backfills == []
+
+
+def test_only_topics_that_the_caller_may_publish_to_are_named_as_close(
+    service: BackfillService, request_of: RequestOf
+) -> None:
+    narrow = Principal("key:narrow", frozenset({RUN}), ("repaly", "elsewhere"))
+
+    with pytest.raises(TopicNotFoundError) as refused:
+        service.create(request_of(topic="repaly"), principal=narrow)
+
+    assert "Did you mean" not in refused.value.message
+
+
+def test_a_topic_is_created_when_that_is_asked_for_and_by_no_plan(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    request = request_of(topic="brand-new", create_topic=True)
+
+    plan = service.plan(request, principal=ANN)
+
+    assert [warning["code"] for warning in plan["warnings"]] == ["nobody_receives"]
+    assert not pubsub.topic_exists("brand-new")
+    made = service.create(request, principal=ANN)
+    assert pubsub.topic_exists("brand-new")
+    assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
+    assert made.to_json()["create_topic"] is True
+
+
+def test_a_create_warns_that_nobody_receives_what_it_publishes(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf
+) -> None:
+    pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
+    pubsub.create_subscription("originals", "replay", message_filter="NOT attributes:refeed_backfill_id")
+
+    made = service.create(request_of(start_paused=True), principal=ANN)
+
+    assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
+    assert service.get(made.id, principal=ANN).warnings == made.warnings
+    pubsub.create_subscription("billing", "replay")
+    assert service.create(request_of(allow_overlap=True), principal=ANN).warnings == []
+
+
+def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive, store: JobStore
+) -> None:
+    pubsub.create_subscription("billing", "replay")
+    nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"))
+
+    unplanned = service.create(nothing, principal=ANN)
+    assert unplanned.warnings == []
+    store.set_progress(unplanned.id, Progress(selected=0))
+    found = service.get(unplanned.id, principal=ANN)
+    assert [warning["code"] for warning in found.warnings] == ["nothing_selected"]
+
+    plan_id = service.plan(nothing, principal=ANN)["plan_id"]
+    planned = service.create(replace(nothing, plan_id=plan_id, allow_overlap=True), principal=ANN)
+    assert [warning["code"] for warning in planned.warnings] == ["nothing_selected"]
+    # The archive has grown since the plan.
+    store.set_progress(planned.id, Progress(selected=3))
+    assert service.get(planned.id, principal=ANN).warnings == []
+
+
+def test_a_plan_without_rows_is_refused_when_empty_is_to_fail(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"), fail_if_empty=True)
+    plan = service.plan(nothing, principal=ANN)
+
+    with pytest.raises(RequestInvalidError, match="selects nothing") as refused:
+        service.create(replace(nothing, plan_id=plan["plan_id"]), principal=ANN)
+
+    assert [error["code"] for error in refused.value.details["errors"]] == ["nothing_selected"]
+    assert service.create(nothing, principal=ANN).to_json()["fail_if_empty"] is True
 
 
 def test_a_request_is_refused_with_every_violation(
@@ -147,7 +225,7 @@ def test_a_key_whose_first_call_is_under_way_is_told_so(
             service.create(request_of(), principal=ANN, idempotency_key="key")
         raise TopicNotFoundError
 
-    monkeypatch.setattr("backfill.service.ensure_topic", create_again)
+    monkeypatch.setattr("backfill.service.check_topic", create_again)
     with pytest.raises(TopicNotFoundError):
         service.create(request_of(), principal=ANN, idempotency_key="key")
 
