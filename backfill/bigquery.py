@@ -14,7 +14,7 @@ from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.reader import open_session, read_session
 from connectors.bigquery.selection import QueryParameter, SelectedTable, SelectionJobs
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.tables import TableId, read_table
 from connectors.lake.query import QueryLimits, open_rows_query
 from jobs.folder import JobFolder, Order
 from model import failpoint
@@ -88,6 +88,10 @@ class BigQueryQueries:
         answer = self._jobs.dry_run(query.text, _typed(query.parameters))
         check_agreement(query, parse_dry_run(answer.job), project=self._place.connection.project, behind=behind)
         return answer.bytes_scanned
+
+    def describe_archive(self) -> Any:
+        """Return the archive's table as BigQuery describes it, None when there is none."""
+        return read_table(self._clients, self._place.dataset)
 
     def answer(
         self, query: ValidatedQuery, *, max_rows: int, seconds: float, behind: Collection[str] = ()

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from backfill.plan import (
 )
 from backfill.request import BackfillRequest, ValidRequest
 from backfill.selection import render_time
+from backfill.write_buffer import with_write_buffer
 from connectors.bigquery.selection import SelectedTable
 from model.errors import QueryStoppedError, QueryTooLargeError
 from sql.validate import ValidatedQuery
@@ -72,12 +73,13 @@ class BigQueryPlanner:
             QueryTooLargeError: the exact one would be billed more than its cap, or does not end within a minute.
             RequestInvalidError: it would read more bytes than the exact one may.
         """
-        bytes_scanned = self._queries.measure(valid.query)
+        query, buffer_warnings = self._with_buffer(valid)
+        bytes_scanned = self._queries.measure(query)
         counts = _Counts()
         sizes: list[dict[str, str]] = []
         if exact:
             check_bytes(bytes_scanned, request)
-            selected = self._materialise(plan_id, request, bytes_scanned)
+            selected = self._materialise(plan_id, request, query, bytes_scanned)
             sizes = warn_of_size(selected.rows, selected.bytes, self._bounds)
             # What no backfill may publish is not read to be counted either.
             counts = _Counts(selected.rows) if sizes else self._count(selected, valid.query)
@@ -103,6 +105,7 @@ class BigQueryPlanner:
             warnings=[
                 *text_warnings(valid.query),
                 *_warnings(valid.query, counts),
+                *buffer_warnings,
                 *sizes,
                 *warn_of_target(target, overlapping),
             ],
@@ -115,12 +118,13 @@ class BigQueryPlanner:
             QueryError: BigQuery refuses the query, or understands it otherwise than the gate.
             RequestInvalidError: it would read more than ``max_bytes_billed``.
         """
-        bytes_scanned = self._queries.measure(valid.query)
+        query, _ = self._with_buffer(valid)
+        bytes_scanned = self._queries.measure(query)
         if materialised is None:
             check_bytes(bytes_scanned, request)
         return {
             "query": {
-                "sql": valid.query.text,
+                "sql": query.text,
                 "parameters": dict(request.parameters),
                 "maximum_bytes_billed": cap_of(bytes_scanned, request.max_bytes_billed),
                 "plan": materialised,
@@ -129,10 +133,17 @@ class BigQueryPlanner:
             "archive": {"warehouse": "bigquery", **self._place.as_json()},
         }
 
-    def _materialise(self, plan_id: str, request: BackfillRequest, bytes_scanned: int) -> SelectedTable:
+    def _with_buffer(self, valid: ValidRequest) -> tuple[ValidatedQuery, list[dict[str, str]]]:
+        if not valid.query.leaves_out_buffer:
+            return valid.query, []
+        return with_write_buffer(valid.query, valid.window, self._queries.describe_archive(), datetime.now(UTC))
+
+    def _materialise(
+        self, plan_id: str, request: BackfillRequest, query: ValidatedQuery, bytes_scanned: int
+    ) -> SelectedTable:
         ends_at = time.monotonic() + _EXACT_SECONDS
         cap = cap_of(bytes_scanned, request.max_bytes_billed)
-        self._queries.start(plan_id, request.query, request.parameters, maximum_bytes_billed=cap)
+        self._queries.start(plan_id, query.text, request.parameters, maximum_bytes_billed=cap)
         try:
             return self._queries.wait(plan_id, lambda: time.monotonic() > ends_at)
         except QueryStoppedError as exc:

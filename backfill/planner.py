@@ -62,6 +62,7 @@ class Planner:
             query_tables=deployment.query_tables,
             lake=deployment.lake if deployment.bigquery is None else None,
             max_window_days=deployment.max_window_days,
+            write_buffer=deployment.archive_partitioning if deployment.bigquery is not None else None,
         )
         self._bigquery = _open_bigquery(deployment)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from connectors.lake.query_tables import LakeTables
+from model.table import Partitioning
 from sql.validate import Policy
 
 
@@ -22,10 +23,16 @@ class GatePolicy:
         query_tables: Sequence[str],
         lake: str | None,
         max_window_days: int,
+        write_buffer: Partitioning | None = None,
     ) -> None:
         names = tuple(name for name in query_tables if name != archive_table)
         self._policy = Policy(
-            archive_table, project, datetime.now(UTC), extra_tables=names, max_window_days=max_window_days
+            archive_table,
+            project,
+            datetime.now(UTC),
+            extra_tables=names,
+            max_window_days=max_window_days,
+            write_buffer=write_buffer,
         )
         self._tables = None if lake is None else LakeTables(lake, names)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from model.table import TableRead, TableSchema
+from model.table import Partitioning, TableRead, TableSchema
 from model.window import Window
 from sql.parameters import Parameter
 from sql.syntax import Expression, Node
@@ -24,6 +24,8 @@ class Policy:
     ``replay`` demands the window and the output columns; without it any SELECT over the allowed tables passes.
     An archive named with its project has no default project: then only the full name is it. ``schemas`` say what
     is known of the ``extra_tables``; of ``missing_tables`` it is known that the warehouse does not have them.
+    ``write_buffer`` is the partitioning of an archive whose youngest rows have no partition yet, as BigQuery has
+    them; None says that there are none.
     """
 
     archive_table: str
@@ -34,6 +36,7 @@ class Policy:
     missing_tables: tuple[str, ...] = ()
     max_window_days: int = 366
     replay: bool = True
+    write_buffer: Partitioning | None = None
 
     def archive_names(self) -> frozenset[str]:
         """Return every full spelling of the archive."""

@@ -1,13 +1,15 @@
 """The proof that a scan is bounded: what a filter says about the partitions that a row can come from."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from sql.constants import ConstantError, as_moment, next_start, truncate
-from sql.syntax import Between, Chain, Comparison, Expression, In
-from sql.values import Value
+from sql.syntax import Between, Chain, Comparison, Expression, In, Is
+from sql.values import Partition, Value
 
 _TICK: Final = timedelta(microseconds=1)
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
@@ -28,17 +30,54 @@ EVERYTHING: Final[tuple[Span, ...]] = (Span(BEGINNING, END),)
 NOTHING: Final[tuple[Span, ...]] = ()
 
 
-def prove(filters: list[Expression], scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
-    """Return spans that hold every row of a scan that passes all ``filters``, oldest first.
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which rows of a scan can pass: those in ``partitions``, and those ``buffered`` with these ingest_times.
+
+    Rows in BigQuery's write buffer have no partition yet: their pseudo columns are NULL.
+    """
+
+    partitions: tuple[Span, ...]
+    buffered: tuple[Span, ...]
+
+    def __and__(self, other: "Reach") -> "Reach":
+        return Reach(_both(self.partitions, other.partitions), _both(self.buffered, other.buffered))
+
+    def __or__(self, other: "Reach") -> "Reach":
+        return Reach(_merged([*self.partitions, *other.partitions]), _merged([*self.buffered, *other.buffered]))
+
+
+_WHOLE: Final = Reach(EVERYTHING, EVERYTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One comparison of a pseudo column, outside of everything but AND and OR, and where it can be true."""
+
+    node: Expression
+    spans: tuple[Span, ...]
+
+
+def prove(filters: list[Expression], scan: Collection[int], values: Mapping[int, Value]) -> Reach:
+    """Return what holds every row of a scan that passes all ``filters``, the oldest span first.
 
     ``scan`` are the numbers that the scan's pseudo column went by.
 
     What is not understood bounds nothing: the answer may be too wide, never too narrow.
     """
-    spans = EVERYTHING
+    reach = _WHOLE
     for item in filters:
-        spans = _both(spans, _spans(item, scan, values))
-    return spans
+        reach &= _reach(item, scan, values)
+    return reach
+
+
+def leaves(filters: Iterable[Expression], scan: Collection[int], values: Mapping[int, Value]) -> Iterator[Leaf]:
+    """Yield every comparison of the scan's pseudo column that :func:`prove` looks at."""
+    for item in filters:
+        if isinstance(item, Chain) and item.operators[0] in {"AND", "OR"}:
+            yield from leaves(item.operands, scan, values)
+        elif (found := _comparison(item, scan, values)) is not None and not found[0].is_ingest_time:
+            yield Leaf(item, found[1])
 
 
 def _both(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, ...]:
@@ -58,39 +97,50 @@ def _merged(spans: list[Span]) -> tuple[Span, ...]:
     return tuple(out)
 
 
-def _spans(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
+def _reach(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> Reach:
     if isinstance(node, Chain) and node.operators[0] == "AND":
         return prove(list(node.operands), scan, values)
     if isinstance(node, Chain) and node.operators[0] == "OR":
-        return _merged([span for operand in node.operands for span in _spans(operand, scan, values)])
-    if isinstance(node, Comparison):
-        return _compared(node, scan, values)
+        return reduce(or_, (_reach(operand, scan, values) for operand in node.operands))
+    if isinstance(node, Is) and node.what == "NULL":
+        time = _time(node.operand, scan, values)
+        if time is None or time.is_ingest_time:
+            return _WHOLE
+        return Reach(EVERYTHING, NOTHING) if node.is_negated else Reach(NOTHING, EVERYTHING)
+    found = _comparison(node, scan, values)
+    if found is None:
+        return _WHOLE
+    time, spans = found
+    # A comparison with NULL is never true, so that no row in the write buffer passes one of its pseudo column.
+    return Reach(EVERYTHING, spans) if time.is_ingest_time else Reach(spans, NOTHING)
+
+
+def _comparison(
+    node: Expression, scan: Collection[int], values: Mapping[int, Value]
+) -> tuple[Partition, tuple[Span, ...]] | None:
+    """Return the time of the scan that ``node`` compares and where that can be true; None for all else."""
+    if isinstance(node, Comparison) and node.operator in _FLIPPED:
+        for operand, other, operator in (
+            (node.left, node.right, node.operator),
+            (node.right, node.left, _FLIPPED[node.operator]),
+        ):
+            time = _time(operand, scan, values)
+            if time is not None:
+                return time, _bound(operator, _constant(other, values), _unit(time))
     if isinstance(node, Between) and not node.is_negated:
-        unit = _unit(node.operand, scan, values)
-        if unit is None:
-            return EVERYTHING
-        low = _bound(">=", _constant(node.low, values), unit)
-        return _both(low, _bound("<=", _constant(node.high, values), unit))
+        time = _time(node.operand, scan, values)
+        if time is not None:
+            low = _bound(">=", _constant(node.low, values), _unit(time))
+            return time, _both(low, _bound("<=", _constant(node.high, values), _unit(time)))
     if isinstance(node, In) and not node.is_negated:
-        return _listed(node, scan, values)
-    return EVERYTHING
+        time = _time(node.operand, scan, values)
+        if time is not None:
+            return time, _listed(node, _unit(time), values)
+    return None
 
 
-def _compared(node: Comparison, scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
-    if node.operator not in _FLIPPED:
-        return EVERYTHING
-    unit = _unit(node.left, scan, values)
-    if unit is not None:
-        return _bound(node.operator, _constant(node.right, values), unit)
-    unit = _unit(node.right, scan, values)
-    if unit is not None:
-        return _bound(_FLIPPED[node.operator], _constant(node.left, values), unit)
-    return EVERYTHING
-
-
-def _listed(node: In, scan: Collection[int], values: Mapping[int, Value]) -> tuple[Span, ...]:
-    unit = _unit(node.operand, scan, values)
-    if unit is None or node.query is not None:
+def _listed(node: In, unit: str, values: Mapping[int, Value]) -> tuple[Span, ...]:
+    if node.query is not None:
         return EVERYTHING
     if node.array is not None:
         items = _constant(node.array, values)
@@ -104,12 +154,16 @@ def _listed(node: In, scan: Collection[int], values: Mapping[int, Value]) -> tup
     return _merged(spans)
 
 
-def _unit(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> str | None:
-    """Return the unit that ``node`` cuts the pseudo column of ``scan`` to; None when it is something else."""
+def _time(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> Partition | None:
+    """Return the time of ``scan`` that ``node`` is, cut to a unit or not; None when it is something else."""
     value = values.get(id(node))
     if value is None or value.partition is None or value.partition.scan not in scan:
         return None
-    return value.partition.unit or "MICROSECOND"
+    return value.partition
+
+
+def _unit(time: Partition) -> str:
+    return time.unit or "MICROSECOND"
 
 
 def _constant(node: Expression, values: Mapping[int, Value]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
@@ -283,16 +284,17 @@ class CallBinding:
         """Return what of a pseudo column is left when it is cut to a unit."""
         if not args or args[0].partition is None or self._node.name[0] == "SAFE":
             return None
-        scan, unit = args[0].partition.scan, args[0].partition.unit
+        whole = args[0].partition
+        unit = whole.unit
         if unit is not None:
             # What is a day already can still be cut to a month.
             is_date = function.name == "DATE_TRUNC" and unit == "DAY" and len(args) == 2
-            return Partition(scan, str(args[1].constant)) if is_date else None
+            return replace(whole, unit=str(args[1].constant)) if is_date else None
         if function.name == "DATE" and (len(args) == 1 or args[1].constant == "UTC"):
-            return Partition(scan, "DAY")
+            return replace(whole, unit="DAY")
         is_cut = function.name in {"TIMESTAMP_TRUNC", "DATE_TRUNC"}
         if is_cut and (len(args) == 2 or args[2].constant == "UTC"):
-            return Partition(scan, str(args[1].constant))
+            return replace(whole, unit=str(args[1].constant))
         return None
 
     def _over_rows(self, function: Function, args: list[Value], lake: str) -> str:

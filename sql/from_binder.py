@@ -220,7 +220,8 @@ class FromBinder(ExpressionBinder):
             is_key = column.name in KEY_COLUMNS
             items = DATA_ITEMS if column.name in SAYING_COLUMNS else None
             text = f'{alias}."{column.name}"'
-            columns.append(Column(column.name, Value(kind, text, origin, items=items, is_key=is_key)))
+            bound = Partition(scan.number, is_ingest_time=True) if column.name == INGEST_TIME else None
+            columns.append(Column(column.name, Value(kind, text, origin, bound, items=items, is_key=is_key)))
         pseudo = _pseudo_columns(alias, scan)
         item = Item(self._alias(node), columns, pseudo=pseudo, scans=(scan,), lake_name=alias, is_archive=True)
         scope.items.append(item)
@@ -273,7 +274,7 @@ class FromBinder(ExpressionBinder):
         for column in relation.columns:
             value = column.value
             further = scans.get(value.partition.scan) if value.partition else None
-            partition = Partition(further.number, value.partition.unit) if further and value.partition else None
+            partition = replace(value.partition, scan=further.number) if further and value.partition else None
             columns.append(Column(column.name, replace(value, lake=f"{alias}.{value.lake}", partition=partition)))
         whole = None
         if relation.is_value_table and columns:

@@ -8,7 +8,7 @@ from typing import Final
 from model.table import REPLAY_COLUMNS
 from model.window import Window
 from sql.binder import Policy
-from sql.bounds import BEGINNING, END, Span, prove
+from sql.bounds import BEGINNING, END, NOTHING, Reach, Span, prove
 from sql.datatypes import ATTRIBUTES, BYTES, NULL, STRING, TIMESTAMP, SqlType
 from sql.query_binder import QueryBinder
 from sql.relation import Relation
@@ -38,16 +38,10 @@ def check_window(bound: Bound) -> tuple[dict[str, Window], list[Fault]]:
     faults: list[Fault] = []
     windows: dict[str, list[Window]] = {}
     for scan in bound.binder.scans:
-        spans = prove(scan.filters, scan.numbers, bound.binder.values)
+        reach = prove(scan.filters, scan.numbers, bound.binder.values)
+        spans = (reach | Reach(reach.buffered, NOTHING)).partitions
         if any(span.start == BEGINNING for span in spans):
-            faults.append(
-                Fault(
-                    "window_missing",
-                    "No constant bounds _PARTITIONTIME or _PARTITIONDATE of this scan from below.",
-                    scan.at,
-                    _EXAMPLE,
-                )
-            )
+            faults.append(_missing_bound(reach, scan.at))
         elif not spans:
             faults.append(
                 Fault(
@@ -67,6 +61,19 @@ def check_window(bound: Bound) -> tuple[dict[str, Window], list[Fault]]:
         for hull in hulls.values():
             faults += _too_wide(hull, "The scans together span", bound.query.at, bound.policy)
     return hulls, faults
+
+
+def _missing_bound(reach: Reach, at: int) -> Fault:
+    if any(span.start == BEGINNING for span in reach.partitions):
+        message = "No constant bounds _PARTITIONTIME or _PARTITIONDATE of this scan from below."
+        return Fault("window_missing", message, at, _EXAMPLE)
+    message = (
+        "No constant bounds ingest_time from below for rows of this scan that have no partition yet "
+        "(_PARTITIONTIME IS NULL)."
+    )
+    return Fault(
+        "window_missing", message, at, "(_PARTITIONTIME IS NOT NULL OR ingest_time >= TIMESTAMP '2026-01-01')"
+    )
 
 
 def _too_wide(window: Window, what: str, at: int, policy: Policy) -> list[Fault]:

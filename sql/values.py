@@ -28,10 +28,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The pseudo column of ``scan``, perhaps cut down to ``unit``; the only thing that bounds a scan."""
+    """A time that bounds ``scan``, perhaps cut down to ``unit``: the pseudo column, or the archive's ingest_time.
+
+    The pseudo column is NULL for rows in BigQuery's write buffer; ingest_time bounds those.
+    """
 
     scan: int
     unit: str | None = None
+    is_ingest_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from model.table import PARTITION_TIME, TableRead
 from model.window import Window
 from sql import rules
-from sql.binder import Policy
+from sql.binder import Policy, Scan
+from sql.buffer import leaves_out, with_buffer
 from sql.from_binder import INGEST_TIME, LAKE_VIEW
 from sql.grammar import GrammarError, read_statement
 from sql.lexer import Source, check_size, read_tokens
@@ -48,6 +49,9 @@ class ValidatedQuery:
     the text does not give back and that ``lake_sql`` adds under their own names, after the others;
     ``looks_up_columns`` says that it takes a second reading of the archive to find them. A query that does not
     read the archive gets no column added.
+
+    ``leaves_out_buffer`` says that ``text`` may leave out rows of the archive that are in BigQuery's write buffer;
+    ``buffered_text`` is then the same query with them, None where it can't be written.
     """
 
     text: str
@@ -64,6 +68,8 @@ class ValidatedQuery:
     lake_sql: str
     lake_parameters: Mapping[str, object]
     lake_violations: tuple[Violation, ...]
+    leaves_out_buffer: bool = False
+    buffered_text: str | None = None
 
 
 def judge_query(text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery:
@@ -79,6 +85,19 @@ def judge_query(text: str, parameters: Mapping[str, Parameter], policy: Policy) 
         >>> query.window.start.isoformat(), query.rewrites_data
         ('2026-01-02T00:00:00+00:00', False)
     """
+    verdict = _judge_text(text, parameters, policy)
+    if verdict.buffered_text is None:
+        return verdict
+    # Written by this program, and judged as if it were not.
+    try:
+        again = _judge_text(verdict.buffered_text, parameters, policy)
+    except QueryRefusedError:
+        return replace(verdict, buffered_text=None)
+    is_same = (again.tables, again.output) == (verdict.tables, verdict.output)
+    return verdict if is_same and not again.leaves_out_buffer else replace(verdict, buffered_text=None)
+
+
+def _judge_text(text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery:
     fault = check_size(text)
     if fault is not None:
         raise QueryRefusedError([Violation(fault.code, fault.message, 1, 1, fault.rewrite)])
@@ -111,6 +130,7 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
     if faults:
         raise _refusal(source, faults)
     window = rules.replay_window(bound, windows) if policy.replay else None
+    lacking = _scans_without_buffer(binder)
     missing: tuple[str, ...] = ()
     if policy.replay and binder.reads_archive:
         missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
@@ -145,7 +165,20 @@ def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder
         lake_sql=lake_sql,
         lake_parameters=used,
         lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
+        leaves_out_buffer=bool(lacking),
+        buffered_text=with_buffer(source.text, lacking, binder.values, policy.write_buffer)
+        if lacking and policy.write_buffer is not None
+        else None,
     )
+
+
+def _scans_without_buffer(binder: QueryBinder) -> list[Scan]:
+    """Return the scans of the archive that may leave out rows that have no partition yet."""
+    policy = binder.policy
+    if policy.write_buffer is None or not policy.replay:
+        return []
+    scans = [scan for scan in binder.scans if scan.table == policy.archive_table]
+    return [scan for scan in scans if leaves_out(scan, binder.values)]
 
 
 def _until_the_plan(sql: str, binder: QueryBinder) -> str:

@@ -322,6 +322,12 @@ class Catalog:
         floor = None if partition_us is None or step is None else partition_us - partition_us % step
         return {"path": path, "last_row": written, "arrival_us": moment, "partition_us": floor}
 
+    def arrival_us(self, piece: Piece) -> int:
+        """Return when the first rows of a piece came, in microseconds since 1970."""
+        if piece.arrival_us is not None:
+            return piece.arrival_us
+        return _frames_within(self.log(piece.path), piece.first_row, piece.last_row)[0].arrival_us
+
     def stored_bytes(self, snapshot: Snapshot) -> int:
         """Return the size of the frames of a snapshot."""
         return sum(

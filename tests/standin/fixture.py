@@ -174,9 +174,12 @@ class StandIn:
         """Count anew."""
         self._control("DELETE", "log")
 
-    def hold_write_buffer(self, table: str) -> None:
-        """Let what streams bring to ``project.dataset.table`` from now on have a null _PARTITIONTIME."""
-        self._control("POST", "write_buffer", {"table": table, "held": True})
+    def hold_write_buffer(self, table: str, *, everything: bool = False) -> None:
+        """Let what streams bring to ``project.dataset.table`` from now on have a null _PARTITIONTIME.
+
+        With ``everything`` also what they have brought before.
+        """
+        self._control("POST", "write_buffer", {"table": table, "held": True, "all": everything})
 
     def release_write_buffer(self, table: str) -> None:
         """Give the held rows the partition of their arrival."""

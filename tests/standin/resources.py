@@ -4,6 +4,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
@@ -165,6 +166,17 @@ class Resources:
             snapshot = self._catalog.snapshot(entry)
             answer["numRows"] = str(snapshot.rows)
             answer["numBytes"] = str(self._catalog.stored_bytes(snapshot))
+            # "A lower-bound estimate of the number of rows currently in the streaming buffer"; with nothing in it
+            # there is no such member:
+            # https://googleapis.dev/dotnet/Google.Apis.Bigquery.v2/latest/api/Google.Apis.Bigquery.v2.Data.Streamingbuffer.html
+            waiting = [p for p in snapshot.pieces if entry.ingestion_step_us and p.partition_us is None]
+            if waiting:
+                oldest = min(self._catalog.arrival_us(piece) for piece in waiting)
+                answer["streamingBuffer"] = {
+                    "estimatedRows": str(sum(piece.rows for piece in waiting)),
+                    "estimatedBytes": str(self._catalog.stored_bytes(replace(snapshot, pieces=tuple(waiting)))),
+                    "oldestEntryTime": str(oldest // 1000),
+                }
         return answer
 
     def _describe(self, project: str, body: dict[str, Any]) -> None:

@@ -141,7 +141,8 @@ def add_control_routes(routes: Routes, catalog: Catalog, faults: FaultBook, log:
         entry = catalog.find_table(TableKey(*str(body["table"]).split(".")))
         with catalog.transaction() as db:
             if body.get("held", True):
-                db.execute("INSERT OR IGNORE INTO holds VALUES (?, ?)", (entry.id, now_us()))
+                since_us = 0 if body.get("all") else now_us()
+                db.execute("INSERT OR IGNORE INTO holds VALUES (?, ?)", (entry.id, since_us))
             else:
                 db.execute("DELETE FROM holds WHERE table_id = ?", (entry.id,))
         return {}
