@@ -6,8 +6,8 @@ write-optimised storage, use ``_PARTITIONTIME IS NULL``
 
 No page says whether rows of a PENDING stream lie there after their commit. "Batch load data using the Storage
 Write API" (https://cloud.google.com/bigquery/docs/write-api-batch) says of the time before it: "After the stream
-is finalized and before it is committed, the data can remain in the buffer for up to 4 hours." And the service calls
-a COMMITTED stream, against committing it as a PENDING one, WRITE_OPTIMIZED
+is finalized and before it is committed, the data can remain in the buffer for up to 4 hours." And the service
+calls a COMMITTED stream, against committing it as a PENDING one, WRITE_OPTIMIZED
 (https://github.com/googleapis/nodejs-bigquery-storage/issues/413). So the unkind answer is kept here: rows of both
 lie there, for as long as a test holds them.
 """
