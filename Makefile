@@ -6,9 +6,12 @@ BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
+# Tests run in this many processes side by side, each file in one of them.
+JOBS   ?= 2
+PYTEST := $(BIN)/python -m pytest --dist loadfile --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,8 +25,18 @@ demo-bigquery: $(STAMPS)/dev  ## The same with the archive in BigQuery: the test
 up: $(STAMPS)/run  ## Run everything embedded in this terminal until Ctrl-C (ARGS="--port 8080")
 	@$(BIN)/refeed up $(ARGS)
 
-test: $(STAMPS)/dev  ## Run every test (ARGS="-m 'not java' tests/sql")
-	@$(BIN)/python -m pytest $(ARGS)
+# The three select by markers, so that each test belongs to exactly one of them.
+test: $(STAMPS)/dev  ## Run the tests that kill no system and download nothing (ARGS="tests/sql -x" JOBS=2)
+	@$(PYTEST) -m "not kills and not cloud" $(ARGS)
+
+test-kills: $(STAMPS)/dev  ## Run the tests that start whole systems of processes and kill parts of them
+	@$(PYTEST) -m "kills and not cloud" $(ARGS)
+
+test-cloud: $(STAMPS)/dev  ## Run the tests that download clients and Spark 3.5, or stand in for the cloud
+	@$(PYTEST) -m "cloud" $(ARGS)
+
+test-all:  ## Run every test: the three above one after the other, each also when one before it failed
+	@$(MAKE) --no-print-directory --keep-going test test-kills test-cloud
 
 lint: $(STAMPS)/dev  ## Check style, format, layers, types, security and known vulnerabilities
 	@$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from _pytest.mark.expression import Expression
 
 from cli.main import app
 from model.settings import read_settings
@@ -150,3 +151,14 @@ def test_every_command_that_a_page_tells_to_run_is_there_with_its_options() -> N
                     wrong.append(f"{page.name}: {line.strip()}")
     assert wrong == []
     assert count > 100
+
+
+def test_each_test_is_run_by_exactly_one_target() -> None:
+    chosen = re.findall(
+        r'^test[a-z-]*:.*\n\t@\$\(PYTEST\) -m "(.+)" \$\(ARGS\)$', (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    assert len(chosen) == 3
+    for kills in (True, False):
+        for cloud in (True, False):
+            marks = {"kills": kills, "cloud": cloud}
+            assert sum(Expression.compile(each).evaluate(marks.__getitem__) for each in chosen) == 1, marks

@@ -25,7 +25,7 @@ from jobs.store import JobStore
 from model.message import replay_filter, replay_token
 from model.settings import read_settings
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
 ROWS = 80_000
 QUERY = (

@@ -20,7 +20,7 @@ from jobs.store import JobStore
 from model.principal import SCOPES
 from tests.acceptance.test_backfill import QUERY, ROWS, House, rows_of
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
 # Slow enough that something is left to steer, quick enough for a test.
 RATE = 6000.0

@@ -19,7 +19,7 @@ from tests.standin.fixture import StandIn, standin
 
 __all__ = ["standin"]
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(600)]
 
 ROWS = 3_000
 OTHERS = 200

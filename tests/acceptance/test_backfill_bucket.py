@@ -29,7 +29,7 @@ from model.process import Batch
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(900)]
 
 ROWS = 20_000
 RATE = 2_000.0

@@ -30,7 +30,7 @@ from model.job import JobState
 from model.message import Message, replay_token
 from model.process import Process
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
 PROJECT = "shop"
 BULK_ROWS = 60_000

@@ -25,7 +25,7 @@ from jobs.progress import CheckpointFolder
 from local.server import PubSubServer
 from model.failpoint import FAILPOINTS
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.kills
 
 ROWS = 3000
 BAD = (0, 1200, 1201, 2999)

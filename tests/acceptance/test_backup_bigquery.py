@@ -13,7 +13,7 @@ from tests.standin.fixture import standin
 
 __all__ = ["standin"]
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(1500)]
 
 # Where a kill leaves something else behind than in the lake; the rest is the same code.
 KILLS = ("bigquery.appended", "bigquery.staged", "bigquery.noted", "bigquery.committed", "commit.after")

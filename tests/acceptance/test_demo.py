@@ -11,7 +11,7 @@ import pytest
 
 from tests.standin.fixture import run_standin
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(420)]
 
 ROOT = Path(__file__).parents[2]
 WEBHOOKS = ROOT.parent / "shared" / "data" / "github_webhooks.ndjson.gz"

@@ -21,7 +21,7 @@ from google.pubsub_v1 import types
 TOPIC = "projects/p/topics/orders"
 SUBSCRIPTION = "projects/p/subscriptions/orders"
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.kills
 
 
 class Server:

@@ -11,7 +11,7 @@ import pytest
 
 from local.server import PubSubServer
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.kills
 
 
 @pytest.fixture

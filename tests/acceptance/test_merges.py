@@ -16,7 +16,7 @@ from local.server import PubSubServer
 from model import failpoint
 from tests.reporting.orders import Orders
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
 
 class Office:

@@ -12,7 +12,7 @@ import pytest
 
 from local.server import PubSubServer
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.cloud
 
 CLIENT = Path(__file__).with_name("node_client")
 FILES = ("package.json", "package-lock.json", "client.js")

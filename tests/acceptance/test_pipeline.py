@@ -18,7 +18,7 @@ from pipeline.registry import Registry
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.pipeline.conftest import compile_protos
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 
 # One for all places before the journal, then every place after which a crash leaves something else behind.
 STREAM_FAILPOINTS = (

@@ -14,7 +14,7 @@ from tests.standin.fixture import StandIn, standin
 
 __all__ = ["standin"]
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(900)]
 
 INFERRED = "  hooks: {topic: hooks, schema: inferred}\n"
 

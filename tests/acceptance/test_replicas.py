@@ -21,7 +21,7 @@ from jobs.store import Job, JobStore, open_store
 from model.job import JobState, new_job_id
 from model.settings import read_settings
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.kills
 
 KIND = "backfill"
 SERVE = (

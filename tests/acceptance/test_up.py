@@ -18,7 +18,7 @@ from jobs.stream.status import StatusFile
 from model.process import Process
 from tests.reporting.orders import Orders
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(600)]
 
 
 class Terminal:

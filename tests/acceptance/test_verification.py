@@ -25,7 +25,7 @@ from pipeline.warehouse import open_row_tables
 from tests.acceptance.test_backfill import House
 from tests.pipeline.conftest import compile_protos, frame
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(600)]
 
 ROWS = 40
 PROTO = 'syntax = "proto3";\npackage shop;\nmessage Order { int64 id = 1; }\n'

@@ -23,7 +23,7 @@ PLAN = Schedule(
 
 
 @pytest.mark.java
-@pytest.mark.acceptance
+@pytest.mark.kills
 def test_a_system_whose_every_part_is_killed_under_load_loses_doubles_and_changes_nothing(tmp_path: Path) -> None:
     said: list[str] = []
     tally = run_chaos([7], 0, said.append, warehouses=("lake",), folder=tmp_path, plan=PLAN)

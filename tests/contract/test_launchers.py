@@ -23,7 +23,7 @@ from model.process import Batch, Driver, Process, parse_driver
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(600)]
 
 PLACE = BatchPlace("shop", "europe-west1", "europe-docker.pkg.dev/shop/refeed/dataproc:1", "2.3", 86400)
 _JOB = """

@@ -74,6 +74,7 @@ def test_it_is_formatted() -> None:
 
 
 @needs_terraform
+@pytest.mark.cloud
 @pytest.mark.timeout(400)
 def test_terraform_finds_it_valid(tmp_path: Path) -> None:
     folder = shutil.copytree(FOLDER, tmp_path / "terraform")

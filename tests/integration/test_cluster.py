@@ -13,7 +13,7 @@ from cli.processes import Child, Children, free_port, is_listening
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.integration.cluster import Cluster, install_wheel
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 
 EXECUTOR = {
     "spark.executor.memory": "600m",

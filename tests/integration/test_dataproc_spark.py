@@ -16,7 +16,7 @@ from tests.standin.fixture import StandIn, standin
 
 __all__ = ["standin"]
 
-pytestmark = [pytest.mark.java, pytest.mark.acceptance, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(900)]
 
 # "Dataproc Serverless for Spark runtime releases": 2.3 LTS has Spark 3.5, 3.0 has Spark 4.0.
 _SPARK = "pyspark==3.5.*"

@@ -12,7 +12,7 @@ from tests.standin.fixture import StandIn, run_standin
 from tests.standin.reader import Reader
 from tests.standin.writer import COMMITTED, PENDING, Code, Writer, batch, code_of, request
 
-pytestmark = pytest.mark.acceptance
+pytestmark = pytest.mark.kills
 
 
 @pytest.fixture(scope="module")
