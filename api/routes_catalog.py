@@ -1,13 +1,21 @@
 """What there is to replay: topics, their past, and the streams that bring it."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 from pydantic import AwareDatetime
 
 from api.answers import Caller, Service, SlowCalls, problems
-from api.schemas_catalog import HistogramOut, StreamsOut, TopicsOut
+from api.schemas_catalog import HistogramOut, MessagesOut, StreamsOut, TopicsOut
 from backfill.catalog import Step
+from backfill.messages import (
+    DEFAULT_MAX_BYTES_BILLED,
+    DEFAULT_PAGE_SIZE,
+    MAX_PAGE_SIZE,
+    MessageRequest,
+)
+from model.errors import RequestInvalidError
 
 router: Final = APIRouter(tags=["topics"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
@@ -63,3 +71,63 @@ def list_streams(service: Service, caller: Caller, slow: SlowCalls) -> Any:
     """List the streams of this home: state, lag and rates."""
     with slow:
         return {"streams": [stream.to_json() for stream in service.list_streams(principal=caller)]}
+
+
+@router.get(
+    "/messages",
+    operation_id="listMessages",
+    response_model=MessagesOut,
+    responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
+)
+def list_messages(
+    topic: Annotated[str, Query(description="A topic's id.", examples=["orders"])],
+    service: Service,
+    caller: Caller,
+    slow: SlowCalls,
+    *,
+    start: Annotated[
+        AwareDatetime | None, Query(alias="from", description="RFC 3339, by ingestion; an hour before `to`.")
+    ] = None,
+    end: Annotated[AwareDatetime | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
+    attribute: Annotated[
+        list[Annotated[str, Query(max_length=2000)]] | None,
+        Query(description="KEY=VALUE; again for another one, and a message has all of them.", max_length=10),
+    ] = None,
+    message_id: Annotated[str | None, Query(max_length=1024)] = None,
+    full: Annotated[
+        bool, Query(description="Whole payloads, at most 10 messages a page; else 4 KiB of each.")
+    ] = False,
+    page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
+    page_token: Annotated[
+        str | None, Query(max_length=4000, description="next_page_token of a page of the same messages.")
+    ] = None,
+    max_bytes_billed: Annotated[
+        int, Query(ge=1, description="BigQuery fails a query that would read more, unbilled.")
+    ] = DEFAULT_MAX_BYTES_BILLED,
+) -> Any:
+    """List a topic's archived messages, newest first: one query over the window's partitions a page."""
+    request = MessageRequest(
+        topic=topic,
+        start=start,
+        end=end,
+        attributes=_parse_attributes(attribute or ()),
+        message_id=message_id,
+        is_full=full,
+        page_size=page_size,
+        page_token=page_token,
+        max_bytes_billed=max_bytes_billed,
+    )
+    with slow:
+        return service.read_messages(request, principal=caller).to_json()
+
+
+def _parse_attributes(texts: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or key in found:
+            message = f"attribute {text[:80]!r} is not KEY=VALUE, or its key comes twice."
+            fault = {"code": "attribute_invalid", "message": message, "pointer": "query:attribute"}
+            raise RequestInvalidError(message, errors=[fault])
+        found[key] = value
+    return found

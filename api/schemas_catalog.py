@@ -1,7 +1,7 @@
 """The JSON shapes of what there is to replay, as OpenAPI shows them."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -104,3 +104,26 @@ class StreamsOut(BaseModel):
     """Every stream of this home that has ever said how it is, by name."""
 
     streams: list[StreamOut]
+
+
+class MessageOut(BaseModel):
+    """An archived message; ``data`` is JSON, text or base64, as ``encoding`` says."""
+
+    message_id: str
+    topic: str
+    publish_time: datetime | None
+    ingest_time: datetime | None
+    ordering_key: str
+    attributes: dict[str, str | None]
+    data: Any
+    encoding: Literal["json", "text", "base64"]
+    data_bytes: int = Field(description="The whole payload's size.")
+    is_cut: bool = Field(description="Whether `data` is only its first 4 KiB; `full` has all of it.")
+
+
+class MessagesOut(BaseModel):
+    """Messages of one topic that came in within the window, newest first."""
+
+    window: TimeWindow
+    messages: list[MessageOut]
+    next_page_token: str | None

@@ -8,6 +8,7 @@ from backfill.bigquery_counts import BigQueryCounts
 from backfill.catalog import STEPS, Catalog, Counts, Histogram, Step, StreamInfo, TopicInfo
 from backfill.deployment import Deployment
 from backfill.lake_counts import LakeCounts, LakePlace
+from backfill.messages import Archive, BigQueryMessages, LakeMessages, MessageBrowser, MessagePage, MessageRequest
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
@@ -35,6 +36,7 @@ class Overview:
     def __init__(self, deployment: Deployment, pubsub: PubSub, processes: QueryProcesses) -> None:
         self._pubsub = pubsub
         self._counts = _open_counts(deployment, processes)
+        self._browser = MessageBrowser(_open_messages(deployment, processes))
         self._catalog = Catalog(self._counts, home=deployment.home, secret=deployment.replay_secret)
 
     def list_topics(self) -> list[TopicInfo]:
@@ -57,20 +59,39 @@ class Overview:
             raise _refusal("from lies behind to.", "from")
         return self._catalog.histogram(topic, Window(first, last), step)
 
+    def read_messages(self, request: MessageRequest) -> MessagePage:
+        """Return a page of archived messages, newest first, by one query.
+
+        Raises:
+            InvalidNameError, RequestInvalidError: the topic, the window, the attributes or the token is wrong.
+        """
+        return self._browser.read_page(request)
+
     def list_streams(self) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name."""
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
+
+
+def _open_messages(deployment: Deployment, processes: QueryProcesses) -> Archive:
+    if deployment.bigquery is not None:
+        return BigQueryMessages(BigQueryPlace(deployment.bigquery, deployment.archive_table))
+    return LakeMessages(_lake_of(deployment), processes, _limits_of(deployment, "messages"))
 
 
 def _open_counts(deployment: Deployment, processes: QueryProcesses) -> Counts:
     if deployment.bigquery is not None:
         place = BigQueryPlace(deployment.bigquery, deployment.archive_table)
         return BigQueryCounts(place, maximum_bytes_billed=_MAX_BYTES_BILLED)
-    limits = QueryLimits(
-        deployment.query_memory, deployment.home / "run" / "spill-overview", seconds=_QUERY_SECONDS
-    )
-    lake = LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
-    return LakeCounts(lake, processes, limits)
+    return LakeCounts(_lake_of(deployment), processes, _limits_of(deployment, "overview"))
+
+
+def _lake_of(deployment: Deployment) -> LakePlace:
+    return LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
+
+
+def _limits_of(deployment: Deployment, name: str) -> QueryLimits:
+    spill = deployment.home / "run" / f"spill-{name}"
+    return QueryLimits(deployment.query_memory, spill, seconds=_QUERY_SECONDS)
 
 
 def _utc(moment: datetime, name: str) -> datetime:

@@ -3,7 +3,9 @@
 import base64
 import codecs
 import json
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ from sql.validate import ValidatedQuery
 
 MAX_SAMPLES: Final = 10
 MAX_GROUPS: Final = 10_000
-_SAMPLE_BYTES: Final = 4096
+MAX_SHOWN_BYTES: Final = 4096
 _TIB: Final = 2**40
 # What an attribute takes on the wire beside its texts, and all tags together with theirs.
 _ENTRY_BYTES: Final = 8
@@ -231,7 +233,7 @@ def _samples(sql: str, columns: Mapping[str, str]) -> str:
     # Cut where it is read: ten payloads can be 100 MB. One byte more tells a cut one from a whole one.
     return (
         f"SELECT message_id, {columns['publish_time']} AS publish_time, {columns['topic']} AS topic, "  # noqa: S608
-        f"attributes[1:{MAX_ATTRIBUTES}] AS attributes, data[1:{_SAMPLE_BYTES + 1}] AS data "
+        f"attributes[1:{MAX_ATTRIBUTES}] AS attributes, data[1:{MAX_SHOWN_BYTES + 1}] AS data "
         f"FROM ({sql}) LIMIT {MAX_SAMPLES}"
     )
 
@@ -276,7 +278,7 @@ class _Sums:
 
 def render_sample(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message as people read it: data as JSON when it is, else as text, else as base64, cut at 4 KiB."""
-    data, encoding = _shown(row["data"] or b"")
+    data, encoding = render_data(row["data"] or b"", MAX_SHOWN_BYTES)
     return {
         "message_id": row["message_id"],
         "publish_time": render_time(row["publish_time"]),
@@ -287,19 +289,46 @@ def render_sample(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown(data: bytes) -> tuple[Any, str]:
-    """Return a payload as JSON when it is, else as text, else as base64; the first bytes of a large one."""
-    if len(data) <= _SAMPLE_BYTES:
-        try:
-            return json.loads(data, parse_constant=_refuse_constant), "json"
-        except (ValueError, RecursionError):
-            pass
+def render_data(data: bytes, limit: int | None) -> tuple[Any, str]:
+    """Return a payload and its encoding: as JSON when it is, else as text, else as base64.
+
+    Of one that is longer than ``limit`` the first bytes are shown, never as JSON; None shows all.
+
+    Example:
+        >>> render_data(b'{"id": 1}', None), render_data(b"{}abc", 4)
+        (({'id': 1}, 'json'), ('{}ab', 'text'))
+    """
+    is_whole = limit is None or len(data) <= limit
+    if is_whole:
+        with suppress(ValueError, RecursionError):
+            return _parse_json(data), "json"
     # A character that the cut goes through must not make a text binary.
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        return decoder.decode(data[:_SAMPLE_BYTES], final=len(data) <= _SAMPLE_BYTES), "text"
+        return decoder.decode(data[:limit], final=is_whole), "text"
     except UnicodeDecodeError:
-        return base64.b64encode(data[:_SAMPLE_BYTES]).decode(), "base64"
+        return base64.b64encode(data[:limit]).decode(), "base64"
+
+
+def _parse_json(data: bytes) -> Any:
+    """Return the value that an answer in JSON can hold.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = json.loads(data, parse_constant=_refuse_constant, parse_float=_parse_finite)
+    # Half of a surrogate pair has no UTF-8.
+    if b"\\ud" in data.lower():
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _parse_finite(text: str) -> float:
+    """Return a number; one that no float can hold keeps the payload from being shown as JSON."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(text)
+    return number
 
 
 def _refuse_constant(name: str) -> None:

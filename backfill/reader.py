@@ -7,6 +7,7 @@ from datetime import datetime
 from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
 from backfill.chores import KIND
 from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
+from backfill.messages import MessagePage, MessageRequest
 from backfill.overview import Overview
 from backfill.pace import burst_of
 from backfill.publish import unconfirmed_bound
@@ -20,7 +21,7 @@ from jobs.progress import CheckpointFolder
 from jobs.store import Event, Job, JobStore
 from model.errors import JobNotFoundError
 from model.job import JobState
-from model.principal import READ, Principal
+from model.principal import MESSAGES, READ, Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,18 @@ class BackfillReader:
         """
         principal.require(READ)
         return self._overview.histogram(topic, step=step, start=start, end=end)
+
+    def read_messages(self, request: MessageRequest, *, principal: Principal) -> MessagePage:
+        """Return a page of archived messages, newest first.
+
+        Raises:
+            ForbiddenError: it may not read messages, or not those of this topic.
+            InvalidNameError, RequestInvalidError: the topic, the window, the attributes or the token is wrong.
+            WarehouseError, QueryError: the archive can't be read.
+        """
+        principal.require(MESSAGES)
+        principal.require_reading(request.topic)
+        return self._overview.read_messages(request)
 
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name.

@@ -118,6 +118,11 @@ class RefeedApi:
         params = {name: value for name, value in wanted.items() if value is not None}
         return self._call("GET", f"/topics/{quote(topic, safe='')}/histogram", params=params)
 
+    def list_messages(self, topic: str, **wanted: Any) -> dict[str, Any]:
+        """Return a page of a topic's archived messages; ``wanted`` are the API's parameters, None for none."""
+        params = {name: value for name, value in wanted.items() if value is not None}
+        return self._call("GET", "/messages", params={"topic": topic, **params})
+
     def list_streams(self) -> dict[str, Any]:
         """Return every stream, with how it last was."""
         return self._call("GET", "/streams")

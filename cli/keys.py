@@ -22,7 +22,14 @@ app = typer.Typer(
 )
 
 _DAYS = 365
-_SCOPE_HELP = f"What it may: {', '.join(scope.partition('.')[2] for scope in SCOPES)}; again for another one."
+
+
+def _short(scope: str) -> str:
+    """Return a scope as the terminal takes it: those of backfills without their beginning."""
+    return scope.removeprefix("backfills.")
+
+
+_SCOPE_HELP = f"What it may: {', '.join(_short(scope) for scope in SCOPES)}; again for another one."
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -72,7 +79,7 @@ def list_(as_json: JsonOption = False) -> None:
             key.name,
             f"rf_{key.prefix}",
             _state(key),
-            " ".join(scope.partition(".")[2] for scope in key.scopes),
+            " ".join(_short(scope) for scope in key.scopes),
             " ".join(key.topics) if key.topics is not None else "every",
             _day(key.expires_at) or "never",
             _minute(key.last_used_at) or "never",

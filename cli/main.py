@@ -18,6 +18,7 @@ from cli import (
     keys,
     lake,
     merge,
+    messages,
     pipeline,
     publish,
     query,
@@ -74,6 +75,7 @@ app.command("publish")(publish.publish)
 app.command("query")(query.query)
 app.command("topics", epilog=inventory.EXIT_CODES)(inventory.topics)
 app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
+app.command("messages", epilog=inventory.EXIT_CODES)(messages.messages)
 app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
 app.add_typer(backfill.app, name="backfill")
 app.command("pubsub")(services.pubsub)

@@ -10,6 +10,7 @@ PLAN: Final = "backfills.plan"
 RUN: Final = "backfills.run"
 APPROVE: Final = "backfills.approve"
 ADMIN: Final = "backfills.admin"
+MESSAGES: Final = "messages.read"
 
 # scope -> what it lets its holder do
 SCOPES: Final[dict[str, str]] = {
@@ -17,6 +18,7 @@ SCOPES: Final[dict[str, str]] = {
     PLAN: "ask what a backfill would do, with samples of its messages, and what a merge would (dry_run)",
     RUN: "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges",
     APPROVE: "approve a large backfill that somebody else created",
+    MESSAGES: "read archived messages, of the topics that it may publish to",
     ADMIN: "everything above, and the audit log",
 }
 
@@ -70,6 +72,15 @@ class Principal:
         """
         if not self.may_publish_to(topic):
             raise ForbiddenError(f"{self.name} may not publish to the topic {topic}.", topic=topic)
+
+    def require_reading(self, topic: str) -> None:
+        """Raise unless it may read the topic's messages: a caller with topics reads those alone.
+
+        Raises:
+            ForbiddenError: it may not.
+        """
+        if not self.may_publish_to(topic):
+            raise ForbiddenError(f"{self.name} may not read messages of the topic {topic}.", topic=topic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import pytest
 
 from cli.main import main
 from jobs.stream.status import StatusFile
-from tests.api.archive import fill_archive
+from model.principal import MESSAGES, PLAN, READ, RUN
+from tests.archive import fill_archive
 
 Refeed = Callable[..., tuple[int, str, str]]
 
@@ -78,3 +79,50 @@ def test_streams_show_what_the_stream_wrote(api: Any, refeed: Refeed) -> None:
     assert text.splitlines()[1].split()[-1] == "9"
     (stream,) = json.loads(refeed("streams", "--json")[1])["streams"]
     assert stream["totals"] == {"messages": 9}
+
+
+def test_messages_are_found_by_attribute_and_id_and_shown_whole(api: Any, refeed: Refeed) -> None:
+    code, text, _ = refeed("messages", "orders", "-a", "n=3")
+    assert code == 0
+    assert text.splitlines()[:3] == ["m3  published 2024-03-01T00:00:03Z", "  n=3", '  {"n": 3}']
+    code, text, _ = refeed("messages", "members", "--id", "m1", "--full")
+    assert "  data       8 bytes, json\n{\n  " in text
+    code, text, _ = refeed("messages", "orders", "--from", "3h", "--to", "2h")
+    assert "No such message of orders" in text
+    page = json.loads(refeed("messages", "orders", "--limit", "3", "--json")[1])
+    with api.client() as client:
+        told = client.get("/messages", params={"topic": "orders", "page_size": 3}).json()
+    assert page["messages"] == told["messages"]
+    assert [message["message_id"] for message in page["messages"]] == ["m6", "m5", "m4"]
+    code, text, _ = refeed("messages", "orders", "--limit", "4", "--page-token", page["next_page_token"])
+    assert [line.split()[0] for line in text.splitlines() if "published" in line] == ["m3", "m2", "m1", "m0"]
+
+
+def test_messages_that_are_asked_for_wrongly_are_refused(api: Any, refeed: Refeed) -> None:
+    assert refeed("messages", "orders", "-a", "n")[0] == 2
+    assert refeed("messages", "orders", "--from", "1h", "--to", "2h")[0] == 4
+    with api.client() as client:
+        for params in (
+            {},
+            {"topic": "1"},
+            {"topic": "orders", "attribute": ["n=1", "n=2"]},
+        ):
+            assert client.get("/messages", params=params).status_code == 422, params
+
+
+def test_reading_messages_needs_a_scope_of_its_own_and_the_topic(start_api: Callable[..., Any]) -> None:
+    closed = start_api()
+    # Before the archive is: who may not read learns nothing of it.
+    every = closed.make_key(READ, PLAN, RUN, name="every")
+    reader = closed.make_key(MESSAGES, name="reader", topics=["orders"])
+    asked = {"topic": "orders"}
+    with closed.client() as client:
+        assert client.get("/messages", params=asked).status_code == 401
+    with closed.client(every) as client:
+        refused = client.get("/messages", params=asked)
+    assert (refused.status_code, "messages.read" in refused.json()["detail"]) == (403, True)
+    fill_archive(closed.home, {"orders": 1, "members": 1})
+    with closed.client(reader) as client:
+        assert len(client.get("/messages", params=asked).json()["messages"]) == 1
+        assert client.get("/messages", params={"topic": "members"}).status_code == 403
+        assert client.get("/topics").status_code == 403

@@ -18,6 +18,7 @@ import pytest
 
 from backfill.deployment import Deployment
 from backfill.job import select
+from backfill.messages import MessageRequest
 from backfill.opening import assemble_backfills
 from backfill.options import RunOptions, SelectionBounds
 from backfill.request import BackfillRequest
@@ -473,6 +474,22 @@ def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(service: Backfi
     assert service.histogram("nothing", principal=LOCAL, step=step).messages == 0
     past = datetime(2024, 3, 1, tzinfo=UTC)
     assert service.histogram("orders", principal=LOCAL, step=step, end=past).messages == 0
+
+
+def test_messages_are_browsed_by_one_capped_query_a_page(
+    service: BackfillService,
+) -> None:
+    asked = MessageRequest("orders", attributes={"n": "7"})
+    (found,) = service.read_messages(asked, principal=LOCAL).messages
+    assert (found["message_id"], found["data"], found["attributes"]) == ("7", {"n": 7}, {"n": "7"})
+    first = service.read_messages(MessageRequest("orders", page_size=2), principal=LOCAL)
+    token = first.next_page_token
+    second = service.read_messages(MessageRequest("orders", page_size=2, page_token=token), principal=LOCAL)
+    latest = [message["message_id"] for message in (*first.messages, *second.messages)]
+    # Of one commit and one publish_time, the last id first.
+    assert latest == ["59", "299", "239", "179"]
+    with pytest.raises(QueryTooLargeError):
+        service.read_messages(MessageRequest("orders", max_bytes_billed=1), principal=LOCAL)
 
 
 def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(

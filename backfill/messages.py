@@ -1,0 +1,301 @@
+"""The message browser: archived messages of one topic and window, newest first, a bounded page at a time."""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NoReturn, Protocol
+
+from backfill.bigquery import BigQueryPlace
+from backfill.lake_counts import LakePlace
+from backfill.plan import MAX_SHOWN_BYTES, render_data
+from backfill.selection import render_time
+from connectors.bigquery.answers import read_answer
+from connectors.bigquery.client import Clients
+from connectors.bigquery.selection import QueryParameter
+from connectors.lake.query import QueryLimits, read_snapshot
+from connectors.lake.query_process import QueryProcesses, Statement
+from model.errors import RequestInvalidError, TableNotFoundError
+from model.message import parse_resource_id
+from model.window import Window
+from sql.dialect import render_lake_query
+from sql.validate import Policy, parse_parameters, validate_query
+
+DEFAULT_PAGE_SIZE: Final = 20
+MAX_PAGE_SIZE: Final = 1000
+# Whole messages have 10 MB each; a page of them has to fit into memory.
+MAX_FULL_PAGE_SIZE: Final = 10
+MAX_ATTRIBUTES: Final = 10
+# A query of BigQuery reads the payloads of every topic in the window's partitions, as its estimate counts them.
+DEFAULT_MAX_BYTES_BILLED: Final = 10 * 10**9
+_USUAL: Final = timedelta(hours=1)
+_QUERY_SECONDS: Final = 60.0
+# A row is written within minutes of its time, and reaches its partition then.
+_LATEST: Final = timedelta(days=1)
+_COLUMNS: Final = "message_id, topic, publish_time, ingest_time, ordering_key, attributes"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRequest:
+    """Which messages somebody wants to see: those of ``topic`` that were ingested in [start, end).
+
+    Without bounds it is the last hour. A message has to have every one of ``attributes``. A payload is cut at
+    4 KiB unless ``is_full``. ``max_bytes_billed`` bounds the query's bill where the archive is in BigQuery.
+    """
+
+    topic: str
+    start: datetime | None = None
+    end: datetime | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    message_id: str | None = None
+    is_full: bool = False
+    page_size: int = DEFAULT_PAGE_SIZE
+    page_token: str | None = None
+    max_bytes_billed: int = DEFAULT_MAX_BYTES_BILLED
+
+    def fingerprint(self) -> str:
+        """Return a digest of what a page's token is good for."""
+        about = [self.topic, sorted(self.attributes.items()), self.message_id]
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Messages in the API's shape, newest first, and the token of those before them."""
+
+    window: dict[str, str | None]
+    messages: list[dict[str, Any]]
+    next_page_token: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return {"window": self.window, "messages": self.messages, "next_page_token": self.next_page_token}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuery:
+    """One SELECT in GoogleSQL with its parameters, over ``table`` and nothing else."""
+
+    sql: str
+    parameters: dict[str, dict[str, Any]]
+    window: Window
+    max_bytes_billed: int
+
+
+class Archive(Protocol):
+    """An archive whose rows a query reads."""
+
+    @property
+    def table(self) -> str:
+        """Its name as a query names it."""
+
+    def read(self, query: MessageQuery) -> list[dict[str, Any]]:
+        """Return the query's rows."""
+
+
+class MessageBrowser:
+    """Reads pages of messages; each page is one query."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    def read_page(self, request: MessageRequest) -> MessagePage:
+        """Return a page of messages, newest first by ingestion, then by publication.
+
+        Raises:
+            InvalidNameError: that is no topic's id.
+            RequestInvalidError: the window, the attributes or the token is wrong.
+            QueryTooLargeError: BigQuery would bill more than ``max_bytes_billed``, or the page is too large.
+            WarehouseError, QueryError: the archive can't be read.
+        """
+        parse_resource_id(request.topic)
+        if len(request.attributes) > MAX_ATTRIBUTES:
+            _refuse("attributes_too_many", f"{MAX_ATTRIBUTES} attributes are allowed.", "attribute")
+        window, last = _place_of(request)
+        size = min(request.page_size, MAX_FULL_PAGE_SIZE if request.is_full else MAX_PAGE_SIZE)
+        rows = self._archive.read(_render_query(self._archive.table, request, window, last, size + 1))
+        limit = None if request.is_full else MAX_SHOWN_BYTES
+        token = _render_token(request, window, rows[size - 1]) if len(rows) > size else None
+        bounds = {"from": render_time(window.start), "to": render_time(window.end)}
+        return MessagePage(bounds, [_render(row, limit) for row in rows[:size]], token)
+
+
+class LakeMessages:
+    """An archive in a lake; a query runs in a process of its own and reads the files of its window."""
+
+    def __init__(self, place: LakePlace, processes: QueryProcesses, limits: QueryLimits) -> None:
+        self._place = place
+        self._processes = processes
+        self._limits = limits
+
+    @property
+    def table(self) -> str:
+        """The archive's name."""
+        return self._place.archive_table
+
+    def read(self, query: MessageQuery) -> list[dict[str, Any]]:
+        """Return the query's rows.
+
+        Raises:
+            WarehouseError, QueryError: the archive can't be read.
+        """
+        place = self._place
+        policy = Policy(place.archive_table, None, datetime.now(UTC), replay=False)
+        lake = render_lake_query(validate_query(query.sql, parse_parameters(query.parameters), policy))
+        snapshot = read_snapshot(place.lake, place.archive_table, place.partitioning, window=query.window)
+        (table,) = self._processes.run(snapshot, [Statement(lake.sql, lake.parameters)], self._limits)
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
+
+
+class BigQueryMessages:
+    """An archive in BigQuery; a query is billed, and one over its cap fails unbilled."""
+
+    def __init__(self, place: BigQueryPlace) -> None:
+        self._place = place
+        self._clients = Clients(place.connection)
+
+    @property
+    def table(self) -> str:
+        """The archive's full name."""
+        return str(self._place.dataset)
+
+    def read(self, query: MessageQuery) -> list[dict[str, Any]]:
+        """Return the query's rows.
+
+        Raises:
+            QueryTooLargeError: the query would be billed for more than its cap.
+            WarehouseError, QueryError: BigQuery can't be asked.
+        """
+        given = parse_parameters(query.parameters)
+        try:
+            table, _ = read_answer(
+                self._clients,
+                query.sql,
+                {name: QueryParameter(one.type, one.value) for name, one in given.items()},
+                maximum_bytes_billed=query.max_bytes_billed,
+                max_rows=MAX_PAGE_SIZE + 1,
+                seconds=_QUERY_SECONDS,
+            )
+        except TableNotFoundError:
+            return []
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
+
+
+def _render_query(
+    table: str, request: MessageRequest, window: Window, last: tuple[datetime, datetime, str] | None, limit: int
+) -> MessageQuery:
+    """Return the one query of a page; every value that a caller gives is a parameter."""
+    first_day = window.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    parameters = {
+        # Rows reach their partition up to a day after their time; those of the write buffer have none yet.
+        "partitions_from": _moment(first_day),
+        "partitions_to": _moment(window.end + _LATEST),
+        "low": _moment(window.start),
+        "high": _moment(window.end),
+        "topic": _text(request.topic),
+    }
+    conditions = [
+        "((_PARTITIONTIME >= @partitions_from AND _PARTITIONTIME <= @partitions_to) OR _PARTITIONTIME IS NULL)",
+        "topic = @topic AND ingest_time >= @low AND ingest_time < @high",
+    ]
+    if request.message_id is not None:
+        parameters["message_id"] = _text(request.message_id)
+        conditions.append("message_id = @message_id")
+    for number, (key, value) in enumerate(sorted(request.attributes.items())):
+        names = f"key_{number}", f"value_{number}"
+        parameters |= {names[0]: _text(key), names[1]: _text(value)}
+        is_it = f"a.key = @{names[0]} AND a.value = @{names[1]}"
+        conditions.append(f"EXISTS (SELECT 1 FROM UNNEST(attributes) AS a WHERE {is_it})")  # noqa: S608 - as below
+    if last is not None:
+        ingested, published, message_id = last
+        parameters |= {"ingested": _moment(ingested), "published": _moment(published), "after": _text(message_id)}
+        conditions.append(
+            "(ingest_time < @ingested OR (ingest_time = @ingested AND (publish_time < @published OR "
+            "(publish_time = @published AND message_id < @after))))"
+        )
+    # One byte more tells a cut payload from a whole one.
+    data = "data" if request.is_full else f"SUBSTR(data, 1, {MAX_SHOWN_BYTES + 1})"
+    sql = (
+        f"SELECT {_COLUMNS}, BYTE_LENGTH(data) AS data_bytes, {data} AS data\n"
+        f"FROM `{table}`\nWHERE {' AND '.join(conditions)}\n"
+        f"ORDER BY ingest_time DESC, publish_time DESC, message_id DESC\nLIMIT {limit}"
+    )
+    return MessageQuery(sql, parameters, window, request.max_bytes_billed)
+
+
+def _render(row: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+    data, encoding = render_data(row["data"] or b"", limit)
+    size = row["data_bytes"] or 0
+    return {
+        "message_id": row["message_id"],
+        "topic": row["topic"],
+        "publish_time": render_time(row["publish_time"]),
+        "ingest_time": render_time(row["ingest_time"]),
+        "ordering_key": row["ordering_key"] or "",
+        "attributes": {str(entry["key"]): entry["value"] for entry in row["attributes"] or () if entry},
+        "data": data,
+        "encoding": encoding,
+        "data_bytes": size,
+        "is_cut": limit is not None and size > limit,
+    }
+
+
+def _place_of(request: MessageRequest) -> tuple[Window, tuple[datetime, datetime, str] | None]:
+    """Return the window, and the message after which the page begins; a token has the window of the first page."""
+    if request.page_token is not None:
+        return _parse_token(request)
+    try:
+        end = datetime.now(UTC) if request.end is None else request.end.astimezone(UTC)
+        start = end - _USUAL if request.start is None else request.start.astimezone(UTC)
+        # Partitions are looked for a day after the end.
+        end + _LATEST
+    except OverflowError:
+        _refuse("window_invalid", "from or to lies outside of the calendar.", "from")
+    if end <= start:
+        _refuse("window_invalid", "from lies behind to, or at it.", "from")
+    return Window(start, end), None
+
+
+def _render_token(request: MessageRequest, window: Window, last: Mapping[str, Any]) -> str:
+    moments = [window.start, window.end, last["ingest_time"], last["publish_time"]]
+    document = [request.fingerprint(), *(moment.isoformat() for moment in moments), last["message_id"]]
+    return base64.urlsafe_b64encode(json.dumps(document).encode()).decode().rstrip("=")
+
+
+def _parse_token(request: MessageRequest) -> tuple[Window, tuple[datetime, datetime, str]]:
+    token = request.page_token or ""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        fingerprint, *texts, message_id = found
+        start, end, ingested, published = (_aware(text) for text in texts)
+        window = Window(start, end)
+        end + _LATEST
+    except (binascii.Error, ValueError, TypeError, OverflowError):
+        _refuse("page_token_invalid", "The page_token is not one that a page gave.", "page_token")
+    if fingerprint != request.fingerprint() or not isinstance(message_id, str):
+        _refuse("page_token_invalid", "The page_token is one of other messages.", "page_token")
+    return window, (ingested, published, message_id)
+
+
+def _aware(text: Any) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(text)
+    return moment.astimezone(UTC)
+
+
+def _moment(moment: datetime) -> dict[str, Any]:
+    return {"type": "TIMESTAMP", "value": moment.astimezone(UTC).isoformat()}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "STRING", "value": text}
+
+
+def _refuse(code: str, message: str, name: str) -> NoReturn:
+    raise RequestInvalidError(message, errors=[{"code": code, "message": message, "pointer": f"query:{name}"}])

@@ -1,0 +1,123 @@
+"""``refeed messages``: archived messages of one topic, newest first, from the API."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.client import RefeedApi
+from cli.inventory import TopicArgument
+from cli.jobs import JsonOption, PageTokenOption
+from cli.moments import FromOption, ToOption, parse_moment, render_minute
+from cli.parameters import parse_pairs
+from cli.terminal import COLUMNS, out, print_json
+
+_DEFAULT_LIMIT: Final = 20
+_MAX_LIMIT: Final = 1000
+
+
+def messages(
+    topic: TopicArgument,
+    *,
+    start: FromOption = None,
+    end: ToOption = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="Only those with it; again for another one."),
+    ] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Only the one with this id.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Whole payloads and every attribute.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="How many at most.")] = _DEFAULT_LIMIT,
+    page_token: PageTokenOption = None,
+    max_bytes_billed: Annotated[
+        int | None, typer.Option(min=1, help="With BigQuery: what the query may read. Default: 10 GB.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show archived messages of a topic that came in during the last hour, or from --from to --to, newest first.
+
+    It needs the scope messages.read where there are keys. --json is the API's page.
+    """
+    wanted = {
+        "from": parse_moment(start, "--from"),
+        "to": parse_moment(end, "--to"),
+        "attribute": [f"{key}={value}" for key, value in (parse_pairs(attribute, "--attribute") or {}).items()],
+        "message_id": message_id,
+        "full": "true" if full else None,
+        "max_bytes_billed": max_bytes_billed,
+    }
+    with RefeedApi.from_environment() as api:
+        page = _read(api, topic, wanted, limit=limit, page_token=page_token)
+    if as_json:
+        print_json(page)
+        return
+    for line in _lines(topic, page, is_full=full):
+        out.print(_printable(line), markup=False)
+
+
+def _read(
+    api: RefeedApi, topic: str, wanted: Mapping[str, Any], *, limit: int, page_token: str | None
+) -> dict[str, Any]:
+    """Return up to ``limit`` messages as one page; the API gives few whole ones at a time."""
+    page = api.list_messages(topic, **wanted, page_size=limit, page_token=page_token)
+    while page["next_page_token"] and len(page["messages"]) < limit:
+        left = limit - len(page["messages"])
+        more = api.list_messages(topic, **wanted, page_size=left, page_token=page["next_page_token"])
+        page = {**more, "messages": [*page["messages"], *more["messages"]]}
+    return page
+
+
+def _lines(topic: str, page: Mapping[str, Any], *, is_full: bool) -> Iterator[str]:
+    window = f"{render_minute(page['window']['from'])} to {render_minute(page['window']['to'])} UTC"
+    if not page["messages"]:
+        yield f"No such message of {topic} came in from {window}."
+        yield f"When any did: refeed topic {topic} --step day"
+        return
+    for message in page["messages"]:
+        yield from _whole_lines(message) if is_full else _short_lines(message)
+    yield ""
+    yield f"{len(page['messages'])} messages of {topic} that came in from {window}"
+    if page["next_page_token"]:
+        yield f"more: --page-token {page['next_page_token']}"
+    if not is_full:
+        yield f"one whole: refeed messages {topic} --full --id {page['messages'][0]['message_id']} --from ..."
+    yield f"replay them: refeed backfill plan --topic {topic} \"SELECT ...\"; see 'refeed backfill create --help'"
+
+
+def _short_lines(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message in three lines of a terminal's width at most."""
+    yield f"{message['message_id']}  published {message['publish_time']}"
+    if message["attributes"]:
+        yield _cut("  " + " ".join(f"{key}={value}" for key, value in sorted(message["attributes"].items())))
+    yield _cut("  " + _payload(message).replace("\n", " "))
+
+
+def _whole_lines(message: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{message['message_id']}"
+    yield f"  published  {message['publish_time']}"
+    yield f"  ingested   {message['ingest_time']}"
+    if message["ordering_key"]:
+        yield f"  key        {message['ordering_key']}"
+    for key, value in sorted(message["attributes"].items()):
+        yield f"  attribute  {key}={value}"
+    yield f"  data       {message['data_bytes']:,} bytes, {message['encoding']}"
+    yield from _payload(message, indent=2).splitlines()
+
+
+def _payload(message: Mapping[str, Any], *, indent: int | None = None) -> str:
+    if message["encoding"] == "json":
+        return json.dumps(message["data"], ensure_ascii=False, indent=indent)
+    text = str(message["data"])
+    return text if message["encoding"] == "text" else f"base64 {text}"
+
+
+def _printable(text: str) -> str:
+    """Return the text without characters that would steer a terminal."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..."
