@@ -69,10 +69,22 @@ resource "google_project_iam_member" "driver" {
 }
 
 resource "google_bigquery_dataset_iam_member" "driver" {
-  for_each   = local.dataproc
-  dataset_id = google_bigquery_dataset.backup.dataset_id
-  role       = "roles/bigquery.dataEditor"
-  member     = google_service_account.driver[each.key].member
+  for_each = var.dataproc_region == "" ? {} : merge(
+    { for dataset in local.datasets.staging : dataset => "roles/bigquery.dataViewer" },
+    { for dataset in local.datasets.reporting : dataset => var.policy_tags ? "roles/bigquery.dataOwner" : "roles/bigquery.dataEditor" },
+    { for dataset in local.datasets.archive : dataset => "roles/bigquery.dataEditor" },
+  )
+  dataset_id = each.key
+  role       = each.value
+  member     = google_service_account.driver["batches"].member
+}
+
+# Merges read the columns that carry policy tags.
+resource "google_project_iam_member" "driver_tagged" {
+  for_each = var.policy_tags ? local.dataproc : toset([])
+  project  = var.project
+  role     = "roles/datacatalog.categoryFineGrainedReader"
+  member   = google_service_account.driver[each.key].member
 }
 
 resource "google_pubsub_topic_iam_member" "driver" {
