@@ -126,7 +126,10 @@ def create(
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish the rows of a query over the archive to a topic again, tagged."""
+    """Publish the rows of a query over the archive to a topic again, tagged.
+
+    docs/recipes.md has queries to copy: an hour, one version, a repaired field, dead letters, one message.
+    """
     request = _request(
         query,
         topic,

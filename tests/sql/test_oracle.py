@@ -16,14 +16,24 @@ from typing import Any
 import duckdb
 import pytest
 
+from sql.tables import parse_table_schema
 from sql.validate import Parameter, Policy, QueryRefusedError, parse_parameters
 from sql.verdict import judge_query
+from tests.recipes import TABLES, Recipe, read_recipes
 from tests.sql.mutants import mutate, pieces
 
 RECORD = Path(__file__).parent / "oracle.json"
 VALUES: dict[str, str | None] = json.loads(RECORD.read_text())
 MODE = os.environ.get("REFEED_ORACLE", "")
 FREE = Policy("backup.messages", None, datetime(2024, 1, 10, 12, tzinfo=UTC), replay=False)
+RECIPES = [recipe for recipe in read_recipes() if recipe.sql]
+RECIPE_POLICY = Policy(
+    "backup.messages",
+    "shop",
+    datetime(2026, 2, 1, tzinfo=UTC),
+    extra_tables=tuple(text.partition("(")[0] for text in TABLES),
+    schemas=tuple(parse_table_schema(text) for text in TABLES),
+)
 MUTANTS = int(os.environ.get("REFEED_FUZZ_MUTANTS", "2000"))
 # BigQuery calls a table in backticks by its last name, and only its dry run knows a foreign table's columns.
 UNKNOWN_TO_THE_ORACLE = ("Unrecognized name: messages", "not found inside")
@@ -68,8 +78,11 @@ def oracle() -> Callable[..., Any]:
     columns = [("data", make(kinds.TYPE_BYTES)), ("attributes", attributes), ("message_id", text)]
     columns += [("publish_time", moment), ("topic", text), ("subscription", text), ("ordering_key", text)]
     columns += [("ingest_time", moment)]
+    dead = [(name, kind) for name, kind in columns if name != "subscription"]
+    dead += [("source", text), ("error_code", text)]
+    staged = [("id", make(kinds.TYPE_INT64)), ("_topic", text), ("_message_id", text)]
 
-    def table(name: str) -> Any:
+    def table(name: str, columns: list[tuple[str, Any]] = columns) -> Any:
         built = api.TableBuilder(name).build()
         built.column = [types.SimpleColumn(name=n, type=t) for n, t in columns]
         for pseudo, kind in (("_PARTITIONTIME", moment), ("_PARTITIONDATE", make(kinds.TYPE_DATE))):
@@ -81,12 +94,13 @@ def oracle() -> Callable[..., Any]:
 
     catalog = api.CatalogBuilder("c").with_builtin_functions(builtins).build()
     wanted = api.TableBuilder("wanted").add_column("id", kinds.TYPE_STRING).build()
-    backup = nested("backup", [table("messages")])
+    backup = nested("backup", [table("messages"), table("dead_letters", dead)])
     catalog.catalog = [
         backup,
         nested("shop", [], [backup]),
         nested("shop.backup", [table("messages")]),
         nested("ops", [wanted]),
+        nested("staging", [table("orders", staged)]),
     ]
     catalog.table = [table("backup.messages"), table("shop.backup.messages")]
 
@@ -137,6 +151,21 @@ def test_every_accepted_query_is_one_for_the_oracle_too(
         assert [k for k in kinds if "<" not in k] == [
             o for k, o in zip(kinds, ours, strict=True) if "<" not in k
         ], case
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+def test_the_gate_lets_a_recipe_through_to_bigquery(recipe: Recipe) -> None:
+    query = judge_query(recipe.sql or "", parse_parameters(recipe.parameters), RECIPE_POLICY)
+    assert not {"topic", "publish_time"} & set(query.missing_columns)
+
+
+@NEEDS_ORACLE
+def test_every_recipe_is_one_for_the_oracle_too(oracle: Callable[..., Any]) -> None:
+    for recipe in RECIPES:
+        statement = oracle(recipe.sql or "", {name: body["type"] for name, body in recipe.parameters.items()})
+        query = judge_query(recipe.sql or "", parse_parameters(recipe.parameters), RECIPE_POLICY)
+        theirs = [column.name for column in statement.output_column_list]
+        assert theirs == [column.name for column in query.output], recipe.title
 
 
 @NEEDS_ORACLE
