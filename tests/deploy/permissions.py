@@ -67,7 +67,8 @@ CALLS: Final[Mapping[str, tuple[Need, ...]]] = {
 }
 
 # What the roles give of these, after "BigQuery predefined IAM roles" and "Pub/Sub roles" of the same pages.
-# Policy tags: "bigquery.tables.setCategory" is the owner's alone, and reading a tagged column is the Fine-Grained Reader's
+# Policy tags: "bigquery.tables.setCategory" is the owner's alone, reading a tagged column is the Fine-Grained
+# Reader's
 # (datacatalog.categories.fineGrainedGet), https://cloud.google.com/bigquery/docs/column-level-security#permissions
 _VIEWER: Final = {
     "bigquery.datasets.get",
