@@ -156,12 +156,13 @@ class ExpressionGrammar(CallGrammar):
         if not self.is_symbol("-", "+", "~"):
             return self._read_postfix()
         token = self.take()
+        # A number right behind its sign is one literal; behind a parenthesis or another sign it is computed.
+        is_literal = token.value == "-" and self.token.kind in {"integer", "float"}
         self.enter()
         operand = self._read_unary()
         self.leave()
-        if token.value == "-" and isinstance(operand, Constant) and operand.type in {"INT64", "FLOAT64"}:
-            written = str(operand.value)
-            return Constant(token.start, operand.type, written[1:] if written.startswith("-") else f"-{written}")
+        if is_literal and isinstance(operand, Constant):
+            return Constant(token.start, operand.type, f"-{operand.value}")
         return Unary(token.start, str(token.value), operand)
 
     def _read_postfix(self) -> Expression:

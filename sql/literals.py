@@ -17,6 +17,8 @@ MAX_DIGITS: Final = 25
 _READ: Final = {"JSON", "TIME"}
 _FLOAT: Final = re.compile(r"CAST\('([^']*)' AS DOUBLE\)")
 _INT64: Final = range(-(2**63), 2**63)
+# A literal beyond it is no NUMERIC, however many of its digits a float has lost.
+_NUMERIC_END: Final = Decimal("1e29")
 _LARGEST: Final = {
     "FLOAT64": Decimal("1.7976931348623158e308"),
     "NUMERIC": Decimal("99999999999999999999999999999.999999999"),
@@ -141,12 +143,18 @@ def coerce(value: Value, kind: SqlType) -> Value:
         raise LakeGapError(f"the type {kind}")
     number = known if kind.is_number or known is None else NOT_CONSTANT
     if value.is_literal and kind.name == "NUMERIC" and (written := _FLOAT.fullmatch(value.lake)):
-        # A literal keeps every digit, one with a sign is computed.
-        exact = f"refeed_numeric('{written[1]}')"
-        is_computed = written[1].startswith("-") or not _is_number(written[1], _LARGEST["NUMERIC"])
-        lake = f"refeed_numeric_of_float({value.lake})" if is_computed else exact
-        return Value(kind, lake, is_literal=True)
+        if abs(Decimal(written[1])) > _NUMERIC_END:
+            raise ConstantError(f"{written[1]} is no NUMERIC: it has 29 digits before its point at most")
+        return Value(kind, _numeric_of_literal(value), is_literal=True)
     return Value(kind, f"CAST({value.lake} AS {lake})", constant=number, is_literal=value.is_literal)
+
+
+def _numeric_of_literal(value: Value) -> str:
+    """Return a FLOAT64 literal as NUMERIC: it keeps every digit that is written."""
+    written = _FLOAT.fullmatch(value.lake)
+    if written is None or not _is_number(written[1], _LARGEST["NUMERIC"]):
+        return f"refeed_numeric_of_float({value.lake})"
+    return f"refeed_numeric('{written[1]}')"
 
 
 def bent(value: Value, kind: SqlType) -> Value:
@@ -232,7 +240,8 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
         # Halves go away from zero in GoogleSQL.
         text = f"{word}(round({value.lake}) AS BIGINT)"
     elif pair == ("FLOAT64", "NUMERIC") and value.is_literal:
-        text = coerce(value, kind).lake.replace("refeed_", "refeed_safe_" if is_safe else "refeed_")
+        exact = _numeric_of_literal(value)
+        text = exact.replace("refeed_", "refeed_safe_") if is_safe else exact
     elif pair == ("FLOAT64", "NUMERIC"):
         text = f"refeed_{'safe_' if is_safe else ''}numeric_of_float({value.lake})"
     elif pair == ("FLOAT64", "STRING"):

@@ -244,7 +244,12 @@ _s("SUBSTRING", "STR INT64 ?INT64", "T0", _substr)
 _s("SPLIT", "STR ?STR", "ARRAY<T0>", _split)
 _s("CONCAT", "STR *STR", "T0", lambda args: "(" + " || ".join(arg.lake for arg in args) + ")")
 _s("REPEAT", "STR INT64", "T0", _repeated)
-_s("REPLACE", "T T T", "T0", _only_text("CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END"))
+_s(
+    "REPLACE",
+    "T T T",
+    "T0",
+    _only_text("CASE WHEN {1} = '' AND {2} IS NOT NULL THEN {0} ELSE replace({0}, {1}, {2}) END"),
+)
 _s("REVERSE", "STR", "T0", _by_code_points("reverse({0})", "refeed_reverse({0})"))
 _s("TRANSLATE", "STR STR STR", "T0", _translated)
 _s("NORMALIZE", "STRING ?ANY", "STRING", {1: "nfc_normalize({0})"})
