@@ -162,7 +162,7 @@ class ExpressionGrammar(CallGrammar):
         operand = self._read_unary()
         self.leave()
         if is_literal and isinstance(operand, Constant):
-            return Constant(token.start, operand.type, f"-{operand.value}")
+            return Constant(token.start, operand.type, f"-{operand.value!s}")
         return Unary(token.start, str(token.value), operand)
 
     def _read_postfix(self) -> Expression:
