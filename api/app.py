@@ -25,12 +25,13 @@ from api.routes import router
 from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
 from api.swagger import router as swagger
+from backfill.approval import exceeds_approval
 from backfill.chores import KIND as BACKFILL
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
 from jobs.keys import Keyring
 from jobs.notify import Notifier
-from jobs.store import open_store
+from jobs.store import Job, open_store
 from model.errors import RefeedError
 from model.settings import Settings
 from pipeline.registry import Registry, Source, read_snapshot
@@ -133,9 +134,13 @@ def _open_doors(app: FastAPI, settings: Settings, stack: ExitStack) -> None:
         _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
     if settings.notify_url is not None and settings.notify_secret is not None:
         for kind in (BACKFILL, MERGE):
-            notifier = Notifier(store, kind, settings.notify_url, settings.notify_secret)
+            notifier = Notifier(store, kind, settings.notify_url, settings.notify_secret, waits_for=_waits_for)
             notifier.start()
             stack.callback(notifier.stop)
+
+
+def _waits_for(job: Job) -> str:
+    return "approval" if exceeds_approval(job) else "resume"
 
 
 def _prepare(app: FastAPI, service: BackfillService) -> None:

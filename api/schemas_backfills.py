@@ -66,6 +66,7 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
         "merged": None,
         "missing": None,
     },
+    "revert": None,
     "error": None,
     "warnings": [],
     "etag": '"4"',
@@ -212,6 +213,14 @@ class BackfillApproval(BaseModel):
     at: datetime | None
 
 
+class BackfillRevert(BaseModel):
+    """Who reverted a backfill, and when."""
+
+    by: str
+    at: datetime
+    rows: int = Field(description="Rows that were deleted from staging.")
+
+
 class BackfillError(BaseModel):
     """Why a backfill failed."""
 
@@ -264,6 +273,7 @@ class BackfillOut(BaseModel):
     )
     approval: BackfillApproval | None = Field(description="Null where this deployment asks for none.")
     verification: BackfillVerification
+    revert: BackfillRevert | None = Field(description="Null when nobody reverted it, or it was retried since.")
     error: BackfillError | None
     warnings: list[PlanWarning] = Field(description="nobody_receives, nothing_selected: nothing arrives anywhere.")
     etag: str

@@ -36,6 +36,8 @@ class Backfill:
 
     ``options`` are how it was asked to run. ``canary_messages`` is None once a resume has ended the canary.
     ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
+    ``revert`` is who reverted it, when, and how many rows that deleted; None when nobody did, or it was retried
+    later.
     ``warnings`` have the shape and the codes of a plan's.
     """
 
@@ -60,6 +62,7 @@ class Backfill:
     in_flight_at_most: int | None
     approval: dict[str, Any] | None
     verification: dict[str, Any]
+    revert: dict[str, Any] | None
     error: JobError | None
     warnings: list[dict[str, str]]
     etag: str
@@ -95,6 +98,7 @@ class Backfill:
             in_flight_at_most=in_flight_at_most,
             approval=show_approval(job),
             verification=job.verification or _unverified(job),
+            revert=job.options.get("reverted"),
             error=job.error,
             warnings=_warnings(job),
             etag=f'"{job.version}"',

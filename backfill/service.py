@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
@@ -41,6 +42,7 @@ from model.errors import (
     RevertIncompleteError,
 )
 from model.job import JobState, new_job_id
+from model.moment import render_moment
 from model.principal import APPROVE, PLAN, RUN, Principal
 
 _LOG: Final = structlog.get_logger()
@@ -231,14 +233,14 @@ class BackfillService(BackfillReader):
             ApprovalRequiredError: it has more rows than one person may decide about.
         """
         job = self._steerable(backfill_id, principal, versions)
-        if job.state in {JobState.PENDING, JobState.RUNNING}:
-            return self._show(job)
-        if job.state is JobState.PAUSED and exceeds_approval(job):
+        if job.state in {JobState.PENDING, JobState.PAUSED} and exceeds_approval(job):
             raise ApprovalRequiredError(
                 f"{job.id} has more than {allowed_rows(job)} rows: somebody other than {job.created_by} has to "
-                "approve it.",
+                "approve it. Until then a resume changes nothing.",
                 id=job.id,
             )
+        if job.state in {JobState.PENDING, JobState.RUNNING}:
+            return self._show(job)
         if is_approved(job):
             # Whoever approved it may have died before its driver could learn of that.
             self._write_run(job)
@@ -307,6 +309,8 @@ class BackfillService(BackfillReader):
             actor=principal.name,
             why=why,
             expected_version=expected_version(job, versions),
+            # What it brings from now on is not reverted.
+            options={"reverted": None},
             guard=guard,
         )
         self._supervisor.wake()
@@ -361,13 +365,20 @@ class BackfillService(BackfillReader):
         if not job.state.is_final:
             raise JobStateError(f"{job.id} is {job.state}; cancel it first.", state=job.state.value)
         try:
-            why = f"{self._verifier.delete_rows(job)} rows deleted from staging"
+            rows = self._verifier.delete_rows(job)
         except (AlreadyMergedError, RevertIncompleteError) as exc:
             if exc.details.get("deleted"):
                 self._store.change(job.id, actor=principal.name, what="reverted in part", why=exc.message)
             raise
         # The history first: what is deleted is in it, whatever comes of counting what is left.
-        job = self._store.change(job.id, actor=principal.name, what="reverted", why=why)
+        reverted = {"by": principal.name, "at": render_moment(datetime.now(UTC)), "rows": rows}
+        job = self._store.change(
+            job.id,
+            actor=principal.name,
+            what="reverted",
+            why=f"{rows} rows deleted from staging",
+            options={"reverted": reverted},
+        )
         verification = self._verifier.verify(job)
         again = verify_again_seconds(job, verification)
         self._store.set_verification(

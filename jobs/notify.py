@@ -1,10 +1,11 @@
-"""Tells a web address of each job's end, signed, until it is heard: Standard Webhooks out of the job store."""
+"""Sends each job's end, and each wait for a person, to a URL, signed, until it is heard: Standard Webhooks."""
 
 import base64
 import hashlib
 import hmac
 import json
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -25,24 +26,42 @@ _CALL_SECONDS: Final = 10.0
 _MARK: Final = "whsec_"
 
 
-class Notifier:
-    """One thread that POSTs the end of every job of ``kind`` to ``url``; :meth:`stop` ends it.
+# Returns what a job that has not ended waits for: "approval", or "resume".
+WaitsFor = Callable[[Job], str]
 
-    An end is told at least once, in no promised order: what was not heard with 2xx is told again, by whichever
-    replica comes to it, for as long as the store keeps it due. Redirects are not followed, and of an answer only
-    the status is read. ``secret`` is ``whsec_`` and base64.
+
+def _resume(_: Job) -> str:
+    return "resume"
+
+
+class Notifier:
+    """One thread that POSTs the news of every job of ``kind`` to ``url``; :meth:`stop` ends it.
+
+    News are an end, and a wait for a person. Each is told at least once, in no promised order: what was not heard
+    with 2xx is told again, by whichever replica comes to it, for as long as the store keeps it due. What happened
+    before the first :meth:`start` with ``url`` is not told. Redirects are not followed, and of an answer only the
+    status is read. ``secret`` is ``whsec_`` and base64.
     """
 
-    def __init__(self, store: JobStore, kind: str, url: str, secret: str) -> None:
+    def __init__(
+        self, store: JobStore, kind: str, url: str, secret: str, *, waits_for: WaitsFor = _resume
+    ) -> None:
         self._store = store
         self._kind = kind
         self._url = url
         self._secret = secret
+        self._waits_for = waits_for
+        self._since: datetime | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell, also what an earlier service left."""
+        """Begin to tell, also what an earlier service with the same URL left.
+
+        Raises:
+            StoreUnavailableError: nobody knows since when this URL is told.
+        """
+        self._since = self._store.open_webhook(hashlib.sha256(self._url.encode()).hexdigest())
         self._thread.start()
 
     def stop(self) -> None:
@@ -58,22 +77,23 @@ class Notifier:
                     self._tell_all(client)
                 except RefeedError as exc:
                     # The store does not answer; what is due stays due.
-                    _LOG.warning("nobody is told of what has ended", problem=exc.message)
+                    _LOG.warning("nobody is told of news", problem=exc.message)
 
     def _tell_all(self, client: httpx.Client) -> None:
-        for job in self._store.list_unnotified(self._kind, _BATCH, hold_seconds=_HOLD_SECONDS):
+        waiting = self._store.list_unnotified(self._kind, _BATCH, since=self._since, hold_seconds=_HOLD_SECONDS)
+        for job in waiting:
             if self._stopping.is_set():
                 return
             error = self._tell(client, job)
-            self._store.mark_notified(job.id, datetime.now(UTC), ended_at=job.finished_at, error=error)
+            self._store.mark_notified(job.id, datetime.now(UTC), news_at=job.news_at, error=error)
             if error is None:
-                _LOG.info("told of its end", job_id=job.id, state=job.state.value)
+                _LOG.info("told of its news", job_id=job.id, state=job.state.value)
             else:
-                _LOG.warning("could not tell of its end", job_id=job.id, state=job.state.value, problem=error)
+                _LOG.warning("could not tell of its news", job_id=job.id, state=job.state.value, problem=error)
 
     def _tell(self, client: httpx.Client, job: Job) -> str | None:
         """Send one call; return None when it was heard, else what was wrong."""
-        body = json.dumps(describe_end(job)).encode()
+        body = json.dumps(describe_news(job, self._waits_for)).encode()
         headers = sign(self._secret, message_id=_message_id(job), at=datetime.now(UTC), body=body)
         headers["Content-Type"] = "application/json"
         try:
@@ -84,14 +104,16 @@ class Notifier:
             return f"{type(exc).__name__}: {exc}"[:500]
 
 
-def describe_end(job: Job) -> dict[str, Any]:
-    """Return what is told of a job's end: no query, no parameters, and nothing of any message."""
+def describe_news(job: Job, waits_for: WaitsFor) -> dict[str, Any]:
+    """Return what is told of a job's end or wait: no query, no parameters, and nothing of any message."""
+    happened = job.state.value.lower() if job.state.is_final else "waiting"
     return {
-        "type": f"{job.kind}.{job.state.value.lower()}",
-        "timestamp": render_moment(job.finished_at),
+        "type": f"{job.kind}.{happened}",
+        "timestamp": render_moment(job.news_at),
         "data": {
             "id": job.id,
             "state": job.state.value,
+            "waits_for": None if job.state.is_final else waits_for(job),
             "topic": job.request.get("topic"),
             "description": job.options.get("description", job.request.get("description", "")),
             "labels": job.labels,
@@ -132,6 +154,6 @@ def sign(secret: str, *, message_id: str, at: datetime, body: bytes) -> dict[str
 
 
 def _message_id(job: Job) -> str:
-    """Return the id of one end: the same however often it is told, another one after a retry."""
-    finished_at = job.finished_at or job.created_at
-    return f"{job.id}.{int(finished_at.timestamp() * 1000)}"
+    """Return the id of one piece of news: the same however often it is told, another one after a retry."""
+    happened_at = job.news_at or job.created_at
+    return f"{job.id}.{int(happened_at.timestamp() * 1000)}"

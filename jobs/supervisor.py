@@ -340,8 +340,15 @@ class JobSupervisor:
         folder.write_control(_control_of(job, Order.PAUSE))
         # What it paused for is known by now, and may not have been at the last look: how many rows there are.
         self._write_progress(job.id)
+        # A driver pauses for a decision alone: about its canary, or about an approval.
         self._store.move(
-            job.id, JobState.PAUSED, actor=DRIVER, why=why, owner=self._owner, expected_version=job.version
+            job.id,
+            JobState.PAUSED,
+            actor=DRIVER,
+            why=why,
+            owner=self._owner,
+            expected_version=job.version,
+            awaits_person=True,
         )
         return True
 

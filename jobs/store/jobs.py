@@ -122,6 +122,7 @@ class Jobs:
             if guard is not None:
                 guard(_active(connection, kind))
             now = datetime.now(UTC)
+            values["news_at"] = now if _awaits(approval) else None
             connection.execute(JOBS.insert().values(**values, created_at=now))
             append_event(connection, job_id, actor=actor, what="created", why=None, at=now)
             return get_job(connection, job_id)
@@ -215,13 +216,15 @@ class Jobs:
         options: Mapping[str, Any] | None = None,
         guard: Callable[[Sequence[Job]], None] | None = None,
         max_running: int | None = None,
+        awaits_person: bool = False,
     ) -> Job:
         """Move the job to ``state`` and write it into the history, in one transaction.
 
         ``error`` replaces what the job had; ``driver`` is kept when none is given, and forgotten where none can
         be; ``options`` are changed on the way. A job that a person starts again may have its driver restarted
         as often as a new one. ``guard`` is as for :meth:`insert`, called when nothing else is against the move.
-        With ``max_running`` it takes one of so many places, which :meth:`Leases.claim` gives out otherwise.
+        With ``max_running`` it takes one of so many places, which :meth:`Leases.claim` gives out otherwise. An end
+        is news, and so is a move with ``awaits_person``: from then on the job waits for somebody to decide.
 
         Raises:
             JobStateError: the job's state, as it is now, does not allow it or is not ``expected_state``.
@@ -250,6 +253,7 @@ class Jobs:
                 version=job.version + 1,
                 error=document_of(error),
                 **_state_changes(job, state, now),
+                **_news_changes(job, state, now, awaits_person=awaits_person),
                 **({} if driver is None else {"driver": document_of(driver)}),
                 **_option_changes(job, options),
             )
@@ -284,6 +288,8 @@ class Jobs:
                 changes["verification"] = verification
             if approval is not None:
                 changes |= {"approval": approval, "awaits_approval": _awaits(approval)}
+                if not job.state.is_final and not _awaits(approval):
+                    changes["news_at"] = None
             update_job(connection, job_id, **changes)
             append_event(connection, job_id, actor=actor, what=what, why=why, at=now)
             return get_job(connection, job_id)
@@ -316,13 +322,26 @@ def _state_changes(job: Job, state: JobState, now: datetime) -> dict[str, Any]:
         # Whoever looked after it has nothing more to do; PENDING jobs are anybody's.
         changes |= {"lease_owner": None, "lease_until": None, "not_before": None}
     if state is JobState.PENDING:
-        changes |= {"driver": None, "notified_at": None, "notify_after": None, "notify_attempts": 0}
-        changes |= {"notify_error": None, "verification": None, "verify_after": None}
+        changes |= {"driver": None, "verification": None, "verify_after": None}
         if job.state is not JobState.RUNNING:
             changes["restarts"] = 0
     if state.is_final and job.epoch > 0:
         changes["verify_after"] = now
     return changes
+
+
+def _news_changes(job: Job, state: JobState, now: datetime, *, awaits_person: bool) -> dict[str, Any]:
+    """Return the columns of the job's news; a pause by a person leaves them as they are."""
+    is_news = state.is_final or awaits_person or (state is JobState.PENDING and _awaits(job.approval))
+    if state is JobState.PAUSED and not is_news:
+        return {}
+    untold: dict[str, Any] = {
+        "notified_at": None,
+        "notify_after": None,
+        "notify_attempts": 0,
+        "notify_error": None,
+    }
+    return {"news_at": now if is_news else None, **untold}
 
 
 def _option_changes(job: Job, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is still to be done for jobs at their end: telling somebody, and proving what arrived."""
+"""What is still to be done for jobs: telling somebody of an end or a wait, and proving what arrived."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from jobs.store.database import Database
 from jobs.store.records import Job
 from jobs.store.rows import append_event, get_job, job_of, update_job
-from jobs.store.tables import JOBS
+from jobs.store.tables import JOBS, WEBHOOKS
 
 # What could not be told within a day is not told any more.
 _TELL_SECONDS: Final = 86_400
@@ -19,33 +19,51 @@ _LONGEST_WAIT_SECONDS: Final = 3600.0
 
 
 class Outbox:
-    """Hands each ended job to one replica at a time, until what has to be done for it is done."""
+    """Hands each job that has news, or has ended, to one replica at a time until what it needs is done."""
 
     _database: Database
 
-    def list_unnotified(self, kind: str, limit: int, *, hold_seconds: float = 60.0) -> list[Job]:
-        """Return jobs whose end nobody was told of, oldest end first, and keep others from them for a while."""
+    def open_webhook(self, digest: str) -> datetime:
+        """Return since when the webhook with this digest of its URL is told of news: from now on, if it is new."""
+        with self._database.write("webhooks") as connection:
+            found: datetime | None = connection.scalar(
+                sa.select(WEBHOOKS.c.since).where(WEBHOOKS.c.digest == digest)
+            )
+            if found is not None:
+                return found
+            now = datetime.now(UTC)
+            connection.execute(WEBHOOKS.insert().values(digest=digest, since=now))
+            return now
+
+    def list_unnotified(
+        self, kind: str, limit: int, *, since: datetime | None = None, hold_seconds: float = 60.0
+    ) -> list[Job]:
+        """Return jobs with news that nobody was told of, oldest first, and keep others from them for a while.
+
+        News from before ``since``, and news of more than a day ago, are left out.
+        """
         with self._database.write() as connection:
             now = self._database.now(connection)
+            earliest = now - timedelta(seconds=_TELL_SECONDS)
             conditions = [
                 JOBS.c.notified_at.is_(None),
-                JOBS.c.finished_at > now - timedelta(seconds=_TELL_SECONDS),
+                JOBS.c.news_at > (earliest if since is None else max(earliest, since)),
                 sa.or_(JOBS.c.notify_after.is_(None), JOBS.c.notify_after <= now),
             ]
             held = {"notify_after": now + timedelta(seconds=hold_seconds)}
-            return _hold(connection, kind, limit, JOBS.c.finished_at, conditions, held)
+            return _hold(connection, kind, limit, JOBS.c.news_at, conditions, held)
 
     def mark_notified(
-        self, job_id: str, at: datetime, *, ended_at: datetime | None, error: str | None = None
+        self, job_id: str, at: datetime, *, news_at: datetime | None, error: str | None = None
     ) -> None:
-        """Note that somebody was told of the job's end, or with an ``error`` that it is to be tried again later.
+        """Note that somebody was told of the job's news, or with an ``error`` that it is to be tried again later.
 
-        ``ended_at`` is the end that was told: a job that was retried meanwhile, perhaps by whoever heard of it,
-        has another one or none, and that is still to be told. The wait doubles with every failure, from 10 s to
-        an hour; after a day it is given up.
+        ``news_at`` is the time of the news that was told: a job that was resumed or retried meanwhile, perhaps by
+        the person who heard of it, has other news or none, and those are still to be told. The wait doubles with
+        every failure, from 10 s to an hour; after a day it is given up.
         """
         with self._database.write() as connection:
-            if get_job(connection, job_id, for_update=True).finished_at != ended_at:
+            if get_job(connection, job_id, for_update=True).news_at != news_at:
                 return
             attempts = connection.scalar(sa.select(JOBS.c.notify_attempts).where(JOBS.c.id == job_id)) or 0
             changes: dict[str, Any] = {"notify_attempts": attempts + 1, "notify_error": error}
@@ -94,7 +112,7 @@ def _hold(  # noqa: PLR0917 - a query's parts
     conditions: list[ColumnElement[bool]],
     held: dict[str, Any],
 ) -> list[Job]:
-    """Return jobs for which the conditions hold, in the order of ``first``; only ended jobs have these columns."""
+    """Return jobs for which the conditions hold, in the order of ``first``."""
     query = (
         sa.select(JOBS)
         .where(JOBS.c.kind == kind, *conditions)

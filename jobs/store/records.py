@@ -25,7 +25,8 @@ class Job:
     ``epoch`` counts its attempts, ``version`` every change but progress and leases; ``request`` is what was asked
     for, in the words of its kind, and never changes; ``options`` are what may change while the job lives.
     ``restarts`` counts the drivers that died and were replaced since a person last started the job;
-    ``lease_owner`` is the replica that looks after it, if any.
+    ``lease_owner`` is the replica that looks after it, if any. ``news_at`` is when it ended or began to wait for a
+    person, None while neither is so.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Job:
     verification: dict[str, Any] | None = None
     approval: dict[str, Any] | None = None
     plan_id: str | None = None
+    news_at: datetime | None = None
     notified_at: datetime | None = None
     lease_owner: str | None = None
 

@@ -61,6 +61,7 @@ def job_of(row: Row[Any]) -> Job:
         verification=row.verification,
         approval=row.approval,
         plan_id=row.plan_id,
+        news_at=row.news_at,
         notified_at=row.notified_at,
         lease_owner=row.lease_owner,
     )

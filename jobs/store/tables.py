@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0002"
+SCHEMA_REVISION: Final = "0003"
 
 METADATA: Final = sa.MetaData()
 
@@ -78,15 +78,26 @@ JOBS: Final = sa.Table(
     sa.Column("not_before", Moment),
     sa.Column("lease_owner", TEXT),
     sa.Column("lease_until", Moment),
+    # When it ended, or began to wait for a person; the columns below are about the telling of this.
+    sa.Column("news_at", Moment),
     sa.Column("notified_at", Moment),
     sa.Column("notify_after", Moment),
     sa.Column("notify_attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("notify_error", TEXT),
     sa.Index("jobs_by_state", "kind", "state"),
     sa.Index("jobs_by_end", "kind", "finished_at"),
+    sa.Index("jobs_by_news", "kind", "news_at"),
     sa.Index("jobs_by_owner", "lease_owner"),
     sa.Index("jobs_to_verify", "kind", "verify_after"),
     sa.Index("jobs_by_age", "kind", "id"),
+)
+
+# Webhooks by the SHA-256 of their URL, which may hold a secret, and since when each is told of news.
+WEBHOOKS: Final = sa.Table(
+    "webhooks",
+    METADATA,
+    sa.Column("digest", TEXT, primary_key=True),
+    sa.Column("since", Moment, nullable=False),
 )
 
 EVENTS: Final = sa.Table(

@@ -105,7 +105,7 @@ def test_an_end_is_told_once(store: JobStore, insert: Insert, end: Insert) -> No
     assert [job.id for job in store.list_unnotified(KIND, 9)] == [first, second]
     # Others are kept from them while somebody tells.
     assert store.list_unnotified(KIND, 9) == []
-    store.mark_notified(first, NOW, ended_at=store.get(first).finished_at)
+    store.mark_notified(first, NOW, news_at=store.get(first).news_at)
 
     assert store.get(first).notified_at == NOW
     assert store.get(second).notified_at is None
@@ -118,17 +118,17 @@ def test_an_end_that_could_not_be_told_is_tried_again_later(store: JobStore, end
     # Whoever held it died.
     assert [job.id for job in store.list_unnotified(KIND, 9)] == [job_id]
 
-    store.mark_notified(job_id, NOW, ended_at=store.get(job_id).finished_at, error="503")
+    store.mark_notified(job_id, NOW, news_at=store.get(job_id).news_at, error="503")
 
     assert store.list_unnotified(KIND, 9) == []
     assert store.get(job_id).notified_at is None
     with pytest.raises(JobNotFoundError):
-        store.mark_notified("bf_none", NOW, ended_at=None)
+        store.mark_notified("bf_none", NOW, news_at=None)
 
 
 def test_a_job_that_ends_again_is_told_again(store: JobStore, end: Insert) -> None:
     job_id = end(JobState.FAILED)
-    store.mark_notified(job_id, NOW, ended_at=store.get(job_id).finished_at)
+    store.mark_notified(job_id, NOW, news_at=store.get(job_id).news_at)
     store.move(job_id, JobState.PENDING, actor="ann")
     assert store.list_unnotified(KIND, 9) == []
 
@@ -142,9 +142,9 @@ def test_an_end_that_comes_while_an_earlier_one_is_told_is_told_too(store: JobSt
     (told,) = store.list_unnotified(KIND, 9)
     # Whoever hears of it retries it before the call is answered.
     store.move(job_id, JobState.PENDING, actor="ann")
-    store.mark_notified(job_id, NOW, ended_at=told.finished_at)
+    store.mark_notified(job_id, NOW, news_at=told.news_at)
     store.move(job_id, JobState.CANCELLED, actor="ann")
-    store.mark_notified(job_id, NOW, ended_at=told.finished_at, error="503")
+    store.mark_notified(job_id, NOW, news_at=told.news_at, error="503")
 
     assert [job.id for job in store.list_unnotified(KIND, 9)] == [job_id]
 
@@ -176,3 +176,42 @@ def test_a_verdict_on_an_earlier_attempt_is_none(store: JobStore, end: Insert) -
     store.set_verification(job_id, {"state": "incomplete"}, actor="refeed", epoch=1, again_seconds=None)
 
     assert store.get(job_id).verification is None
+
+
+def test_a_wait_for_a_person_is_news_until_somebody_has_decided(store: JobStore, insert: Insert) -> None:
+    job_id = insert()
+    store.move(job_id, JobState.RUNNING, actor="refeed")
+    assert store.list_unnotified(KIND, 9) == []
+
+    store.move(job_id, JobState.PAUSED, actor="driver", awaits_person=True)
+
+    (waiting,) = store.list_unnotified(KIND, 9, hold_seconds=-1)
+    assert (waiting.id, waiting.news_at is not None) == (job_id, True)
+    store.move(job_id, JobState.RUNNING, actor="ann")
+    assert store.list_unnotified(KIND, 9) == []
+    # What a person paused is no news to people.
+    store.move(job_id, JobState.PAUSED, actor="ann")
+    assert (store.list_unnotified(KIND, 9), store.get(job_id).news_at) == ([], None)
+
+
+def test_a_job_that_needs_an_approval_is_news_until_it_has_one(store: JobStore, insert: Insert) -> None:
+    wanted = {"required": True, "above_rows": 1, "rows": 2, "by": None, "at": None}
+    job_id = insert(approval=wanted)
+    store.move(job_id, JobState.PAUSED, actor="ann")
+    assert [job.id for job in store.list_unnotified(KIND, 9, hold_seconds=-1)] == [job_id]
+
+    store.change(job_id, actor="bob", what="approved", approval={**wanted, "by": "bob"})
+
+    assert store.list_unnotified(KIND, 9) == []
+    assert store.get(job_id).news_at is None
+
+
+def test_a_webhook_is_told_from_when_it_was_first_set(store: JobStore, end: Insert) -> None:
+    old = end()
+    since = store.open_webhook("digest")
+    new = end()
+
+    assert [job.id for job in store.list_unnotified(KIND, 9, since=since)] == [new]
+    assert store.open_webhook("digest") == since
+    assert store.open_webhook("another") > since
+    assert store.get(old).notified_at is None

@@ -67,7 +67,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobStore]
 
 @pytest.fixture
 def notify(store: JobStore, listener: Listener) -> Iterator[Callable[[], Notifier]]:
+    """Start a notifier, whose URL an earlier service was told of already."""
     running: list[Notifier] = []
+    store.open_webhook(hashlib.sha256(f"{listener.url}/hook".encode()).hexdigest())
 
     def start() -> Notifier:
         notifier = Notifier(store, "backfill", f"{listener.url}/hook", SECRET)
@@ -170,8 +172,8 @@ def test_nobody_listening_is_no_end_of_the_telling(
     store: JobStore, listener: Listener, notify: Callable[[], Notifier]
 ) -> None:
     nowhere = Notifier(store, "backfill", "http://127.0.0.1:9/hook", SECRET)
-    ended_job(store)
     nowhere.start()
+    ended_job(store)
     wait_for(lambda: store_attempts(store) >= 2, "it is tried twice")
     nowhere.stop()
     assert not is_told(store)
@@ -194,6 +196,49 @@ def test_an_end_after_a_retry_is_another_end(
     ids = [headers["webhook-id"] for _, headers, _ in listener.calls]
     assert len(set(ids)) == len(ids) == 2
     assert [json.loads(body)["type"] for _, _, body in listener.calls] == ["backfill.failed", "backfill.cancelled"]
+
+
+def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    ended_job(store, "bf_old")
+    first = Notifier(store, "backfill", f"{listener.url}/new", SECRET)
+    first.start()
+    ended_job(store, "bf_new")
+    wait_for(lambda: is_told(store, "bf_new"), "what ends from now on is told")
+    first.stop()
+    # Once it is set, nothing is left out: not what ends while no service runs, either.
+    ended_job(store, "bf_between")
+    second = Notifier(store, "backfill", f"{listener.url}/new", SECRET)
+    second.start()
+    wait_for(lambda: is_told(store, "bf_between"), "the next service tells it")
+    second.stop()
+
+    assert [json.loads(body)["data"]["id"] for _, _, body in listener.calls] == ["bf_new", "bf_between"]
+    assert not is_told(store, "bf_old")
+
+
+def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    notifier = Notifier(store, "backfill", f"{listener.url}/hook", SECRET, waits_for=lambda job: "approval")
+    notifier.start()
+    store.insert("bf_1", "backfill", {"topic": "orders", "query": "SELECT secret"}, actor="key:ci")
+    store.move("bf_1", JobState.RUNNING, actor="refeed")
+    store.move("bf_1", JobState.PAUSED, actor="driver", why="30 rows", awaits_person=True)
+    wait_for(lambda: is_told(store), "the wait is told")
+    store.move("bf_1", JobState.CANCELLED, actor="ann")
+    wait_for(lambda: is_told(store), "the end is told")
+    notifier.stop()
+
+    waited, ended = (json.loads(body) for _, _, body in listener.calls)
+    assert (waited["type"], ended["type"]) == ("backfill.waiting", "backfill.cancelled")
+    assert (waited["data"]["state"], waited["data"]["waits_for"]) == ("PAUSED", "approval")
+    assert ended["data"]["waits_for"] is None
+    assert waited["timestamp"] < ended["timestamp"]
+    ids = [headers["webhook-id"] for _, headers, _ in listener.calls]
+    assert len(set(ids)) == 2
+    assert b"secret" not in listener.calls[0][2]
 
 
 def store_attempts(store: JobStore) -> int:

@@ -49,6 +49,7 @@ def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(
 
     event = store.list_events(job_id)[-1]
     assert (event.actor, event.why) == ("driver", "10 canary messages are published.")
+    assert store.get(job_id).news_at is not None
     assert folder.read_control() == Control(1, Order.PAUSE, None, 10)
     folder.write_control(Control(1, Order.RUN))
     store.move(job_id, JobState.RUNNING, actor="ann", options={"canary_messages": None})

@@ -40,6 +40,8 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     assert made.approval == {"required": True, "above_rows": 29, "rows": 30, "by": None, "at": None}
     service._supervisor.tick()
     assert launcher.launched == []
+    with pytest.raises(ApprovalRequiredError, match="somebody other than key:ann has to approve it"):
+        service.resume(made.id, principal=ANN)
 
     with pytest.raises(ForbiddenError, match="your own"):
         service.approve(made.id, principal=ANN)

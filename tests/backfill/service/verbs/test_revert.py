@@ -59,6 +59,9 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(
     *_, done, counted = service.list_events(job_id, principal=ANN)
     assert (done.actor, done.what, done.why) == ("key:ann", "reverted", "3 rows deleted from staging")
     assert counted.what == "verification incomplete"
+    assert reverted.revert is not None
+    assert (reverted.revert["by"], reverted.revert["rows"]) == ("key:ann", 3)
+    assert service.retry(job_id, principal=ANN, only="missing").revert is None
 
 
 def test_a_revert_is_in_the_history_whatever_comes_of_counting_what_is_left(
