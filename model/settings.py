@@ -211,7 +211,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
             require_partition_filter=get("REFEED_BIGQUERY_REQUIRE_PARTITION_FILTER", "true", _flag),
             kms_key=get("REFEED_BIGQUERY_KMS_KEY", "", _kms_key),
             labels=get("REFEED_BIGQUERY_LABELS", "", _labels),
-            append_bytes=get("REFEED_BIGQUERY_APPEND_BYTES", "9500000", _whole(100_000, 19_000_000)),
+            append_bytes=get("REFEED_BIGQUERY_APPEND_BYTES", "19000000", _whole(100_000, 19_500_000)),
             streams_per_hour=get("REFEED_BIGQUERY_STREAMS_PER_HOUR", "8000", _whole(60, 10_000_000)),
             merge_max_bytes_billed=get(
                 "REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED", str(10**12), _whole(10 * 2**20, 10**18)

@@ -9,16 +9,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.json_rows import encode_lines
 from connectors.bigquery.query_jobs import begin_query, wait_until_done
 from connectors.bigquery.rows import Refusal
 from connectors.bigquery.tables import TableId, read_table
-from model.errors import CommitOutcomeUnknownError, WarehouseError, WarehouseUnavailableError
+from model.errors import (
+    CommitOutcomeUnknownError,
+    TableNotFoundError,
+    WarehouseError,
+    WarehouseUnavailableError,
+)
 
 # Longer than an attempt can wait for its commit: BigQuery itself drops pending streams after a day.
 _KEEP: Final = timedelta(days=2)
@@ -57,8 +62,8 @@ def stage_rows(
         WarehouseUnavailableError, WarehouseError: it can't be done now, or not at all; nothing is visible.
     """
     staged = target.companion(f"large_{uuid.uuid4().hex}")
-    _create(clients, staged, target)
-    refusals = _load(clients, staged, list(rows))
+    fields = _create(clients, staged, target)
+    refusals = _load(clients, staged, list(rows), fields)
     count = len(rows) - len(refusals)
     if not count:
         drop_staged(clients, str(staged))
@@ -96,42 +101,44 @@ def drop_staged(clients: Clients, table: str) -> None:
         return
 
 
-def _create(clients: Clients, staged: TableId, target: TableId) -> None:
+def _create(clients: Clients, staged: TableId, target: TableId) -> Sequence[Any]:
+    """Create the table with the columns of ``target``, and return them."""
     found = read_table(clients, target)
-    table = bigquery.Table(str(staged), schema=found.schema if found is not None else None)
+    if found is None:
+        raise TableNotFoundError(f"There is no table {target}.")
+    table = bigquery.Table(str(staged), schema=found.schema)
     table.description = "Rows too large for one append request, on their way; expires by itself."
     table.expires = datetime.now(UTC) + _KEEP
     table.labels = clients.connection.labels_for("large_rows")
-    if found is not None:
-        table.encryption_configuration = found.encryption_configuration
+    table.encryption_configuration = found.encryption_configuration
 
     def call() -> None:
         with our_errors(f"creating table {staged}"):
             clients.rest().create_table(table, exists_ok=True, **ONCE)
 
     retry_passing(call, seconds=_LOAD_SECONDS)
+    return tuple(found.schema)
 
 
-def _load(clients: Clients, staged: TableId, rows: list[pa.RecordBatch]) -> list[Refusal]:
+def _load(clients: Clients, staged: TableId, rows: list[pa.RecordBatch], fields: Sequence[Any]) -> list[Refusal]:
     """Load ``rows`` in one job; when it is refused find out by loading them one by one which of them it is."""
-    error = _run_load(clients, staged, pa.concat_batches(rows))
+    error = _run_load(clients, staged, rows, fields)
     if error is None:
         return []
     if len(rows) == 1:
         return [Refusal(rows[0], error.message)]
-    return [refusal for row in rows for refusal in _load(clients, staged, [row])]
+    return [refusal for row in rows for refusal in _load(clients, staged, [row], fields)]
 
 
-def _run_load(clients: Clients, staged: TableId, rows: pa.RecordBatch) -> WarehouseError | None:
+def _run_load(
+    clients: Clients, staged: TableId, rows: Sequence[pa.RecordBatch], fields: Sequence[Any]
+) -> WarehouseError | None:
     """Return None when the rows are in, the error when BigQuery refuses them; what passes is tried again."""
-    file = io.BytesIO()
-    pq.write_table(pa.Table.from_batches([rows]), file, compression="zstd")
-    options = bigquery.ParquetOptions()
-    # Else a repeated column arrives as list.element.
-    options.enable_list_inference = True
+    # Parquet can't fill a JSON column ("Work with JSON data in GoogleSQL", Limitations); a row of JSON may have
+    # 100 MB ("Quotas and limits", Load jobs).
+    file = io.BytesIO(encode_lines(rows, fields))
     config = bigquery.LoadJobConfig(
-        source_format="PARQUET",
-        parquet_options=options,
+        source_format="NEWLINE_DELIMITED_JSON",
         write_disposition="WRITE_APPEND",
         create_disposition="CREATE_NEVER",
         labels=clients.connection.labels_for("large_rows"),
@@ -142,7 +149,7 @@ def _run_load(clients: Clients, staged: TableId, rows: pa.RecordBatch) -> Wareho
     def call() -> WarehouseError | None:
         number = next(tries)
         file.seek(0)
-        what = f"loading {rows.num_rows} large rows into {staged}"
+        what = f"loading {len(rows)} large rows into {staged}"
         with our_errors(what, JOB_ROLE):
             # An id for each try: one whose answer was lost is looked up before another is begun.
             found = _find_job(clients, f"{job_id}-{number - 1}") if number > 1 else None

@@ -22,7 +22,8 @@ _BATCH: Final = 25
 _PAUSE_SECONDS: Final = 0.25
 _KEYS: Final = 40
 _DEEP: Final = 100_000
-# Nearly all that a message may have, and more than an append to BigQuery takes.
+APPEND_BYTES: Final = 9_500_000
+# Nearly all that a message may have, and more than an append to BigQuery may have here.
 _LARGE_BYTES: Final = 9_900_000
 # The first goes to topic-00, which is archived only, the second to the pipeline's first topic.
 _LARGE_AT: Final = (500, 950)

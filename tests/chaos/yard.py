@@ -23,7 +23,7 @@ from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE, replay_token
 from model.settings import read_settings
 from pipeline.registry import Registry
 from tests.chaos.disk import SmallDisk
-from tests.chaos.messages import EVENTS, ORDERS, TOPICS, Ear, Entity, Key, SteadyPublisher, digest
+from tests.chaos.messages import APPEND_BYTES, EVENTS, ORDERS, TOPICS, Ear, Entity, Key, SteadyPublisher, digest
 from tests.chaos.oracle import Identity
 from tests.chaos.processes import Part
 from tests.chaos.schedule import parts_of
@@ -58,7 +58,11 @@ class ChaosYard:
         self.standin = standin
         self.has_pipeline = "pipeline" in parts_of("lake" if standin is None else "bigquery")
         self.pubsub_port, self.api_port = free_port(), free_port()
-        warehouse = {} if standin is None else {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}
+        # Large rows go another way than an append: lower than its limit, so that messages of 10 MB go that way.
+        append_bytes = {"REFEED_BIGQUERY_APPEND_BYTES": str(APPEND_BYTES)}
+        warehouse = (
+            {} if standin is None else {**standin.environment, **append_bytes, "REFEED_WAREHOUSE": "bigquery"}
+        )
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
             "REFEED_HOME": str(home),

@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.parser import BytesHeaderParser
 from pathlib import Path
 from typing import Any, Final
@@ -98,6 +98,19 @@ def _parquet_field(field: dict[str, Any], config: Mapping[str, Any]) -> dict[str
     return {"name": field["name"], "type": "RECORD", "mode": "NULLABLE", "fields": [inner]}
 
 
+def _check_no_json(fields: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse JSON columns of a Parquet file.
+
+    "If you use a batch load job to ingest JSON data into a table, the source data must be in CSV, Avro, or JSON
+    format" (https://cloud.google.com/bigquery/docs/json-data, "Limitations"); the message is from
+    https://github.com/googleapis/python-bigquery/issues/2377
+    """
+    for field in fields:
+        if field["type"] == "JSON":
+            raise Problem("invalid", "Unsupported field type: JSON")
+        _check_no_json(field.get("fields") or ())
+
+
 def read_upload(
     path: Path, config: Mapping[str, Any], table: TableEntry | None
 ) -> tuple[list[dict[str, Any]], pa.Table]:
@@ -119,6 +132,7 @@ def read_upload(
         if unknown := [field["name"] for field in own if field["name"].lower() not in known]:
             raise Problem("invalid", f"No such field: {', '.join(unknown)}")
         chosen = [known[field["name"].lower()] for field in own]
+        _check_no_json(chosen)
         if wrapped := [
             f["name"] for f, c in zip(own, chosen, strict=True) if f["mode"] != c["mode"] == "REPEATED"
         ]:
@@ -136,7 +150,9 @@ def read_upload(
         raise Problem("invalid", "No schema specified on job or table.")
     try:
         lines = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
-        return fields, parse_rows(lines, fields)
+        # "Load from newline delimited JSON files" (https://cloud.google.com/bigquery/docs/json-data): the value
+        # itself stands in the line, so that a text is a JSON string.
+        return fields, parse_rows(lines, fields, json_is_text=False)
     except json.JSONDecodeError as exc:
         raise Problem("invalid", f"Error while reading data, error message: JSON parsing error: {exc}") from exc
     except ValueError as exc:

@@ -262,8 +262,12 @@ def microseconds(moment: datetime) -> int:
     return (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
-def parse_rows(rows: Iterable[Mapping[str, Any]], fields: Sequence[Field]) -> pa.Table:
+def parse_rows(
+    rows: Iterable[Mapping[str, Any]], fields: Sequence[Field], *, json_is_text: bool = True
+) -> pa.Table:
     """Return JSON rows (newline-delimited JSON, insertAll) as an Arrow table.
+
+    ``json_is_text`` says that a text for a JSON column is JSON's own text, else it is a JSON string.
 
     Raises:
         ValueError: a value is not of its field; ``args`` are the row's number and the reason.
@@ -271,21 +275,21 @@ def parse_rows(rows: Iterable[Mapping[str, Any]], fields: Sequence[Field]) -> pa
     parsed = []
     for number, row in enumerate(rows):
         try:
-            parsed.append(_parse_record(row, fields))
+            parsed.append(_parse_record(row, fields, json_is_text=json_is_text))
         except (ValueError, TypeError, binascii.Error, ArithmeticError) as exc:
             raise ValueError(number, str(exc)) from exc
     relaxed = pa.schema([field.with_nullable(True) for field in arrow_schema(fields)])
     return pa.Table.from_pylist(parsed, schema=relaxed)
 
 
-def _parse_record(row: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+def _parse_record(row: Mapping[str, Any], fields: Sequence[Field], *, json_is_text: bool = True) -> dict[str, Any]:
     known = {field["name"].lower(): field for field in fields}
     result: dict[str, Any] = {}
     for name, value in row.items():
         field = known.get(name.lower())
         if field is None:
             raise ValueError(f"no such field: {name}.")
-        result[field["name"]] = parse_value(value, field)
+        result[field["name"]] = parse_value(value, field, json_is_text=json_is_text)
     for field in fields:
         if field["mode"] == "REQUIRED" and result.get(field["name"]) is None:
             raise ValueError(f"Missing required field: {field['name']}.")
@@ -294,15 +298,17 @@ def _parse_record(row: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, 
     return result
 
 
-def parse_value(value: Any, field: Field) -> Any:
+def parse_value(value: Any, field: Field, *, json_is_text: bool = True) -> Any:
     """Return one JSON value as Python's."""
     if field["mode"] == "REPEATED":
         single = {**field, "mode": "NULLABLE"}
-        return [parse_value(item, single) for item in value or ()]
+        return [parse_value(item, single, json_is_text=json_is_text) for item in value or ()]
     if value is None:
         return None
     if field["type"] == "RECORD":
-        return _parse_record(value, field["fields"])
+        return _parse_record(value, field["fields"], json_is_text=json_is_text)
+    if field["type"] == "JSON" and not json_is_text:
+        return json.dumps(value)
     return _PARSERS[field["type"]](value)
 
 

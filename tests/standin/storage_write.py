@@ -21,10 +21,11 @@ from tests.standin.storage_errors import Calls, StorageProblem, fault_problem
 from tests.standin.storage_schemas import table_schema
 
 SERVICE: Final = "google.cloud.bigquery.storage.v1.BigQueryWrite"
-# "Quotas and limits", section Storage Write API: the maximum AppendRows request size is 10 MB, binary as people
-# found who measured it. The reference of AppendRowsRequest has said 20 MB since 2025; who stays below the lower
-# number is right with both.
-APPEND_LIMIT_BYTES: Final = 10 * 1024 * 1024
+# "The size of a single AppendRowsRequest must be less than 20 MB in size. Requests larger than this return an
+# error, typically INVALID_ARGUMENT" (AppendRowsRequest,
+# https://cloud.google.com/bigquery/docs/reference/storage/rpc/google.cloud.bigquery.storage.v1).
+# Until 2025 it was 10 MB.
+APPEND_LIMIT_BYTES: Final = 20_000_000 - 1
 _TABLE: Final = re.compile(r"projects/([^/]+)/datasets/([^/]+)/tables/([^/]+)")
 _STREAM: Final = re.compile(rf"({_TABLE.pattern})/(?:streams/)?([^/]+)")
 _Type = types.WriteStream.Type

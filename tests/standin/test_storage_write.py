@@ -109,11 +109,11 @@ def test_a_committed_stream_and_the_default_stream_show_rows_at_once(writer):
 
 
 def test_a_request_that_is_too_large_ends_the_connection(writer):
-    """ "Quotas and limits", Storage Write API: at most 10 MB a request."""
+    """The reference of AppendRowsRequest: less than 20 MB."""
     stream = writer.create()
     with pytest.raises(exceptions.InvalidArgument, match="too large"):
-        writer.append(request(stream, batch("a", data=bytes(10 * 1024 * 1024))))
-    [answer] = writer.append(request(stream, batch("a", data=bytes(10 * 1024 * 1024 - 10_000))))
+        writer.append(request(stream, batch("a", data=bytes(20_000_000))))
+    [answer] = writer.append(request(stream, batch("a", data=bytes(20_000_000 - 10_000))))
     assert answer.append_result.offset == 0
 
 
