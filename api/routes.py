@@ -13,6 +13,7 @@ from api.routes_backfills import router as backfills
 from api.routes_catalog import router as catalog
 from api.routes_history import router as history
 from api.routes_merges import router as merges
+from api.routes_status import router as status
 from api.schemas import Health
 
 router: Final = APIRouter()
@@ -66,5 +67,5 @@ def get_problem_page(code: str) -> PlainTextResponse:
 
 
 # In this order: a path with a verb behind the id is looked for before the one without.
-for part in (actions, history, backfills, merges, catalog):
+for part in (actions, history, backfills, merges, catalog, status):
     router.include_router(part)

@@ -40,6 +40,8 @@ _STATES: Final = {
     "draining": "DRAINING",
     "stopped": "DRAINED",
 }
+# What the backup's folder among the home's streams is called.
+BACKUP_STREAM: Final = "backup"
 _NOT_REPORTING: Final = "NOT_REPORTING"
 
 
@@ -290,7 +292,7 @@ def _stats_of(
 ) -> list[SubscriptionStats]:
     """Return the stats of the stream's subscriptions: those it names, else every backup's for the backup."""
     named = status.get("subscriptions")
-    if named is None and name == "backup":
+    if named is None and name == BACKUP_STREAM:
         named = [name for name in stats if name.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
     return [stats[subscription] for subscription in named or () if subscription in stats]
 

@@ -6,6 +6,7 @@ from typing import Final
 from backfill.bigquery import BigQueryPlace
 from backfill.bigquery_counts import BigQueryCounts
 from backfill.catalog import STEPS, Catalog, Counts, Histogram, Step, StreamInfo, TopicInfo
+from backfill.condition import StatusProblem, StreamCondition, judge_streams
 from backfill.deployment import Deployment
 from backfill.lake_counts import LakeCounts, LakePlace
 from backfill.messages import Archive, BigQueryMessages, LakeMessages, MessageBrowser, MessagePage, MessageRequest
@@ -13,7 +14,8 @@ from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
-from model.errors import RequestInvalidError
+from model.errors import RefeedError, RequestInvalidError
+from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.window import Window
 
 _QUERY_SECONDS: Final = 60.0
@@ -70,6 +72,19 @@ class Overview:
     def list_streams(self) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name."""
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
+
+    def check_streams(self) -> StreamCondition:
+        """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""
+        problems: list[StatusProblem] = []
+        stats, attached = None, None
+        try:
+            stats = read_stats(self._pubsub.channel)
+            found = self._pubsub.list_subscriptions()
+            attached = sum(each.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) for each in found)
+        except RefeedError as exc:
+            problems.append(StatusProblem(exc.code, "pubsub", exc.message))
+        streams = self._catalog.list_streams(stats)
+        return StreamCondition(streams, [*problems, *judge_streams(streams, attached)])
 
 
 def _open_messages(deployment: Deployment, processes: QueryProcesses) -> Archive:

@@ -6,7 +6,9 @@ from datetime import datetime
 
 from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
 from backfill.chores import KIND
+from backfill.condition import StreamCondition
 from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
+from backfill.inbox import list_inbox
 from backfill.messages import MessagePage, MessageRequest
 from backfill.overview import Overview
 from backfill.pace import burst_of
@@ -15,6 +17,7 @@ from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
 from jobs.folder import JobFolder
+from jobs.inbox import InboxItem
 from jobs.listing import DEFAULT_PAGE_SIZE, ListRequest, read_page
 from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
 from jobs.progress import CheckpointFolder
@@ -220,6 +223,21 @@ class BackfillReader:
         """
         principal.require(READ)
         return self._overview.list_streams()
+
+    def check_streams(self, *, principal: Principal) -> StreamCondition:
+        """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""
+        principal.require(READ)
+        return self._overview.check_streams()
+
+    def list_active(self, *, principal: Principal) -> list[Backfill]:
+        """Return every backfill that is not at its end, oldest first."""
+        principal.require(READ)
+        return [self._show(job) for job in self._store.list_active(KIND)]
+
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return the backfills that go on, or are mended, only when somebody does something."""
+        principal.require(READ)
+        return list_inbox(self._store, self._folder_of)
 
     def _read(self, backfill_id: str, principal: Principal) -> Job:
         principal.require(READ)

@@ -123,6 +123,14 @@ class RefeedApi:
         params = {name: value for name, value in wanted.items() if value is not None}
         return self._call("GET", "/messages", params={"topic": topic, **params})
 
+    def read_status(self) -> dict[str, Any]:
+        """Return everything that runs, waits or is wrong."""
+        return self._call("GET", "/status")
+
+    def read_inbox(self) -> dict[str, Any]:
+        """Return what waits for a person."""
+        return self._call("GET", "/inbox")
+
     def list_streams(self) -> dict[str, Any]:
         """Return every stream, with how it last was."""
         return self._call("GET", "/streams")

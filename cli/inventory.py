@@ -97,7 +97,7 @@ def streams(as_json: JsonOption = False) -> None:
         return
     for line in render_streams(found["streams"]):
         out.print(line, markup=False)
-    out.print("\nHow far behind each topic is: refeed topics")
+    out.print("\nEverything that runs: refeed status")
 
 
 def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from cli import (
     registry,
     services,
     spark,
+    status,
     up,
 )
 from cli.demo import command as demo
@@ -73,6 +74,8 @@ app.command("attach")(attach.attach)
 app.command("detach")(attach.detach)
 app.command("publish")(publish.publish)
 app.command("query")(query.query)
+app.command("status", epilog=status.EXIT_CODES)(status.status)
+app.command("inbox", epilog=inventory.EXIT_CODES)(status.inbox)
 app.command("topics", epilog=inventory.EXIT_CODES)(inventory.topics)
 app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
 app.command("messages", epilog=inventory.EXIT_CODES)(messages.messages)

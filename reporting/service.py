@@ -9,6 +9,7 @@ import structlog
 
 from jobs.chores import CLEAN_SECONDS, Chore, ChoreThread
 from jobs.cleaning import clean_folders
+from jobs.inbox import InboxItem
 from jobs.launcher import Launcher
 from jobs.listing import ListRequest, read_page
 from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
@@ -18,6 +19,7 @@ from model.errors import JobNotFoundError, JobStateError, RequestInvalidError
 from model.job import JobState, new_job_id
 from model.principal import PLAN, READ, RUN, Principal
 from model.settings import Settings
+from reporting.inbox import list_inbox
 from reporting.nightly import Nightly
 from reporting.request import MergeRequest
 from reporting.resource import Merge
@@ -160,6 +162,16 @@ class MergeService:
         principal.require(READ)
         page = read_page(self._store, KIND, request or ListRequest())
         return MergePage([Merge.from_job(job) for job in page.jobs], page.next_page_token)
+
+    def list_active(self, *, principal: Principal) -> list[Merge]:
+        """Return every merge that is not at its end, oldest first."""
+        principal.require(READ)
+        return [Merge.from_job(job) for job in self._store.list_active(KIND)]
+
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return the merges that failed and that nobody has made up for."""
+        principal.require(READ)
+        return list_inbox(self._store)
 
     def list_events(self, merge_id: str, *, principal: Principal, after: int = 0) -> list[Event]:
         """Return the merge's history behind line number ``after``, oldest first."""

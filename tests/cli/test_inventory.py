@@ -115,7 +115,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
         "pipeline-a: no report for 35 s; 'refeed doctor' where it runs says what is missing",
         "pipeline-default: storage_full: The disk is full.",
         "",
-        "How far behind each topic is: refeed topics",
+        "Everything that runs: refeed status",
     ]
     assert "backup\n  RUNNING        1.3 s ago     1,234.6    2.0 s    4,096  123,456,789\n" in result.out
     assert max(map(len, lines[:8])) <= COLUMNS

@@ -1,0 +1,62 @@
+"""What is wrong with the streams: judged from their own reports and from what Pub/Sub has for them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from backfill.catalog import BACKUP_STREAM, StreamInfo
+
+# A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.
+LATE_SECONDS: Final = 300.0
+_ENDED: Final = frozenset({"DRAINED", "CANCELLED", "FAILED"})
+
+
+@dataclass(frozen=True, slots=True)
+class StatusProblem:
+    """Something that is wrong; ``code`` is stable, ``name`` the stream, job or part that it is about."""
+
+    code: str
+    name: str
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCondition:
+    """The streams, and what is wrong with them."""
+
+    streams: list[StreamInfo]
+    problems: list[StatusProblem]
+
+
+def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:
+    """Return what is wrong with the streams; ``attached`` topics are backed up, None is unknown.
+
+    A pipeline's stream that drained is not wrong: its group may have left the registry. A backup that is not there
+    is, once there is something to back up.
+    """
+    found = [problem for stream in streams for problem in _judge(stream)]
+    backups = [stream for stream in streams if stream.name == BACKUP_STREAM]
+    if attached and all(stream.state in _ENDED for stream in backups):
+        topics = "1 topic is" if attached == 1 else f"{attached:,} topics are"
+        state = backups[0].state if backups else "not known here"
+        message = f"{topics} attached and nothing is backed up: the backup stream is {state}."
+        found.append(StatusProblem("backup_not_running", BACKUP_STREAM, message))
+    return found
+
+
+def _judge(stream: StreamInfo) -> list[StatusProblem]:
+    found = []
+    if stream.state == "NOT_REPORTING":
+        silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"
+        found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))
+    elif stream.error is not None:
+        message = f"{stream.error['code']}: {stream.error['message']}"
+        found.append(StatusProblem("stream_failing", stream.name, message))
+    if stream.lag_seconds is not None and stream.lag_seconds > LATE_SECONDS:
+        message = f"Its oldest message has waited for {stream.lag_seconds:,.0f} s."
+        found.append(StatusProblem("stream_behind", stream.name, message))
+    return found

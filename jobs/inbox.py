@@ -1,0 +1,47 @@
+"""What waits for a person: jobs that go on, or are mended, only when somebody does something."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from jobs.store import Condition, Job, JobStore
+from model.job import JobState
+from model.moment import render_moment
+
+# A failure that nobody has retried for so long is history.
+FAILURE_DAYS: Final = 7
+_MOST: Final = 1000
+
+InboxKind = Literal["approval", "canary", "paused", "failure", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class InboxItem:
+    """One job that waits: ``kind`` says for what, ``since`` when it began to, None where nobody knows."""
+
+    kind: InboxKind
+    resource: Literal["backfill", "merge"]
+    id: str
+    state: JobState
+    topic: str | None
+    created_by: str
+    since: datetime | None
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return {**asdict(self), "state": self.state.value, "since": render_moment(self.since)}
+
+
+def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now: datetime) -> list[Job]:
+    """Return jobs of a kind that ended in one of ``states`` during the last seven days, 1,000 at most."""
+    conditions = [
+        Condition("state", "=", tuple(state.value for state in states)),
+        Condition("finished_at", ">=", now - timedelta(days=FAILURE_DAYS)),
+    ]
+    return store.list_jobs(kind, limit=_MOST, conditions=conditions)
+
+
+def error_message(job: Job) -> str:
+    """Return why a job failed, as its error says it."""
+    return "It failed." if job.error is None else f"{job.error.code}: {job.error.message}"

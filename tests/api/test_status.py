@@ -1,0 +1,188 @@
+"""``GET /status`` and ``GET /inbox``, and what the terminal shows of them, over jobs of every kind."""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.request import BackfillRequest
+from backfill.supervisor import backfill_folders
+from cli.main import main
+from cli.terminal import COLUMNS
+from jobs.progress import Progress
+from jobs.store import JobError, JobStore
+from jobs.stream.status import StatusFile
+from model.job import JobState, new_job_id
+from model.message import backup_subscription_id
+
+ASKED = BackfillRequest(query="SELECT 1", topic="orders").to_json()
+WINDOW = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+MERGE = {"source": None, "since": None, "dry_run": False}
+
+
+class Jobs:
+    """Makes jobs as they are after a night, without anything that runs them."""
+
+    def __init__(self, store: JobStore, home: Path) -> None:
+        self.store = store
+        self.home = home
+
+    def backfill(self, **options: Any) -> str:
+        asked = {**ASKED, "window": WINDOW, "source_topics": None}
+        return self.store.insert(
+            new_job_id("bf"), "backfill", asked, actor="ann", state=JobState.PAUSED, **options
+        ).id
+
+    def failed(self) -> str:
+        job_id = self.backfill()
+        # At once: what runs here would be looked for by the service.
+        self.store.move(job_id, JobState.FAILED, actor="ann", error=JobError("driver_died", "It died."))
+        return job_id
+
+    def canary(self) -> str:
+        job_id = self.backfill(options={"canary_messages": 10})
+        self.store.set_progress(job_id, Progress(selected=100, published=10))
+        folder = backfill_folders(self.home).of(job_id)
+        folder.write_specification({})
+        folder.write_pause(self.store.get(job_id).epoch, "canary")
+        return job_id
+
+    def merge(self, *sources: str, state: JobState, since: str | None = None, dry_run: bool = False) -> str:
+        asked = {**MERGE, "sources": list(sources), "since": since, "dry_run": dry_run}
+        job_id = self.store.insert(new_job_id("mg"), "merge", asked, actor="ann", state=JobState.PAUSED).id
+        self.store.move(job_id, state, actor="ann")
+        return job_id
+
+
+@pytest.fixture
+def api(start_api: Callable[..., Any]) -> Any:
+    return start_api()
+
+
+@pytest.fixture
+def jobs(api: Any) -> Jobs:
+    return Jobs(api.store, api.home)
+
+
+@pytest.fixture
+def refeed(
+    api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs ``refeed ARGUMENTS`` against the API: exit code, stdout and stderr."""
+    monkeypatch.setenv("REFEED_API_URL", api.url)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["refeed", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        # The service is in this process, and logs in colour.
+        own = [line for line in captured.out.splitlines(keepends=True) if not line.startswith("\x1b[")]
+        return int(ended.value.code or 0), "".join(own), captured.err
+
+    return run
+
+
+def report(home: Path, name: str, *, seconds_ago: float = 0.0, **fields: Any) -> None:
+    path = home / "streams" / name / "status.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    StatusFile(path).write(**fields)
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps({**written, "at": written["at"] - seconds_ago}))
+
+
+def get(api: Any, path: str) -> Any:
+    with api.client() as client:
+        return client.get(path).json()
+
+
+def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
+    code, text, _ = refeed("status")
+    assert (code, text.splitlines()[0]) == (0, "OK: nothing is wrong")
+    assert "No stream has ever reported here" in text
+    assert "No backfill and no merge runs." in text
+    assert refeed("inbox")[:2] == (0, "Nothing waits for anybody.\n")
+    assert json.loads(refeed("status", "--json")[1]) == get(api, "/status")
+
+
+def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
+    api: Any, refeed: Any, jobs: Jobs
+) -> None:
+    above = {"required": True, "above_rows": 50, "rows": 100, "by": None, "at": None}
+    made = {
+        "approval": jobs.backfill(approval=above),
+        "canary": jobs.canary(),
+        "paused": jobs.backfill(),
+        "failure": jobs.failed(),
+    }
+    items = {item["kind"]: item for item in get(api, "/inbox")["items"]}
+    assert {kind: item["id"] for kind, item in items.items()} == made
+    assert "10 of 100 messages are published" in items["canary"]["message"]
+    assert "100 rows, more than 50: somebody other than ann" in items["approval"]["message"]
+    assert items["failure"]["message"] == "driver_died: It died."
+    since = [datetime.fromisoformat(item["since"]) for item in get(api, "/inbox")["items"]]
+    assert since == sorted(since)
+    assert since[-1] <= datetime.now(UTC)
+
+    code, text, _ = refeed("inbox")
+
+    verbs = {"approval": "approve", "canary": "resume", "paused": "resume", "failure": "retry"}
+    for kind, verb in verbs.items():
+        assert f"  refeed backfill {verb} {made[kind]}" in text.splitlines()
+    assert code == 0
+    assert max(map(len, text.splitlines())) <= COLUMNS + 10
+    assert json.loads(refeed("inbox", "--json")[1]) == get(api, "/inbox")
+    code, text, _ = refeed("status")
+    assert (code, text.splitlines()[0]) == (1, "WRONG: 1")
+    assert "Waiting for a person: 4" in text
+    running = [line.split() for line in text.splitlines() if line.startswith("bf_")][0:3]
+    assert [made["canary"], "PAUSED", "10", "100", "-", "-"] in running
+
+
+def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, refeed: Any, jobs: Jobs) -> None:
+    jobs.merge("orders", state=JobState.FAILED)
+    jobs.merge("orders", state=JobState.FAILED, dry_run=True)
+    jobs.merge("orders", "members", state=JobState.SUCCEEDED)
+    again = jobs.merge("orders", "members", state=JobState.FAILED, since="2026-01-01T00:00:00+00:00")
+    jobs.merge("orders", "members", state=JobState.SUCCEEDED)
+    jobs.merge("members", state=JobState.SUCCEEDED, since="2026-01-01T00:00:00+00:00")
+    assert [item["id"] for item in get(api, "/inbox")["items"]] == [again]
+    assert f"refeed merge retry {again}" in refeed("inbox")[1]
+    jobs.merge("orders", "members", state=JobState.SUCCEEDED, since="2025-12-31T00:00:00+00:00")
+    assert get(api, "/inbox")["items"] == []
+
+
+def test_a_stream_that_is_silent_or_failing_is_wrong_and_exits_one(api: Any, refeed: Any) -> None:
+    report(api.home, "backup", state="running", seconds_ago=3600, totals={"messages": 5})
+    report(api.home, "pipeline-a", state="stopped")
+    found = get(api, "/status")
+    assert [(problem["code"], problem["name"]) for problem in found["problems"]] == [
+        ("stream_not_reporting", "backup")
+    ]
+    code, text, _ = refeed("status")
+    assert (code, text.splitlines()[0]) == (1, "WRONG: 1")
+    assert "    refeed doctor, where it runs" in text
+    error = {"code": "storage_full", "message": "The disk is full."}
+    report(api.home, "backup", state="stopped", error=error)
+    assert get(api, "/status")["problems"][0]["message"] == "storage_full: The disk is full."
+
+
+def test_a_backup_that_does_not_run_while_topics_are_attached_is_wrong(api: Any) -> None:
+    report(api.home, "backup", state="stopped")
+    assert get(api, "/status")["is_ok"]
+    api.pubsub.create_topic("orders")
+    api.pubsub.create_subscription(backup_subscription_id("orders"), "orders")
+    (problem,) = get(api, "/status")["problems"]
+    assert problem["code"] == "backup_not_running"
+    assert problem["message"] == "1 topic is attached and nothing is backed up: the backup stream is DRAINED."
+
+
+def test_status_and_inbox_need_the_scope_read(start_api: Callable[..., Any]) -> None:
+    closed = start_api()
+    with closed.client(closed.make_key("backfills.plan", name="planner")) as client:
+        assert [client.get(path).status_code for path in ("/status", "/inbox")] == [403, 403]

@@ -1,0 +1,40 @@
+from typing import Any
+
+import pytest
+
+from backfill.catalog import StreamInfo
+from backfill.condition import judge_streams
+
+
+def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> StreamInfo:
+    known: dict[str, Any] = dict.fromkeys(StreamInfo.__dataclass_fields__)
+    return StreamInfo(
+        **{**known, "name": name, "state": state, "totals": {}, "seconds_since_report": 1.0, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "attached", "codes"),
+    [
+        (stream(), 3, []),
+        (stream(state="STARTING"), 3, []),
+        (stream(state="DRAINED"), 0, []),
+        (stream(state="DRAINED"), None, []),
+        (stream(state="DRAINED"), 1, ["backup_not_running"]),
+        (stream("pipeline-a", "DRAINED"), 0, []),
+        (stream("pipeline-a"), 1, ["backup_not_running"]),
+        (stream(state="NOT_REPORTING", seconds_since_report=None), 1, ["stream_not_reporting"]),
+        (stream(state="WAITING", error={"code": "x", "message": "y"}), 1, ["stream_failing"]),
+        (stream(lag_seconds=299.0), 1, []),
+        (stream(lag_seconds=301.0), 1, ["stream_behind"]),
+    ],
+)
+def test_what_is_wrong_with_a_stream_is_named(found: StreamInfo, attached: int | None, codes: list[str]) -> None:
+    assert [problem.code for problem in judge_streams([found], attached)] == codes
+
+
+def test_topics_without_any_stream_are_not_backed_up() -> None:
+    assert [problem.message for problem in judge_streams([], 2)] == [
+        "2 topics are attached and nothing is backed up: the backup stream is not known here."
+    ]
+    assert judge_streams([], 0) == []
