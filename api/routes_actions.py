@@ -83,8 +83,9 @@ def retry_backfill(
     body: BackfillRetry | None = None,
 ) -> Any:
     """Let a backfill that has ended go on where it stopped, on the same selection; without a body, with all."""
-    only = "all" if body is None else body.only
-    return shown(service.retry(backfill_id, principal=caller, only=only, versions=versions), response)
+    wanted = BackfillRetry() if body is None else body
+    found = service.retry(backfill_id, principal=caller, versions=versions, **wanted.model_dump())
+    return shown(found, response)
 
 
 @router.post(

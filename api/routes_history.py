@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Standing, Stopping, problems
 from api.listing import PageSize
-from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, MissingPage
+from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, DeadLetterReasons, MissingPage
 from api.streams import render_event
 from api.watching import (
     LOG_ANSWER,
@@ -109,6 +109,18 @@ def list_backfill_dead_letters(
     page = service.list_dead_letters(backfill_id, principal=caller, limit=page_size, after=after)
     token = None if page.next_after is None else render_row_token(page.next_after)
     return {"dead_letters": [letter.to_json() for letter in page.letters], "next_page_token": token}
+
+
+@router.get(
+    "/backfills/{backfill_id}/dead-letters/reasons",
+    operation_id="countBackfillDeadLetters",
+    response_model=DeadLetterReasons,
+    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
+)
+def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
+    """Count what could not be published by reason; `:retry` with `only=failed` and a `code` sends it again."""
+    found = service.count_dead_letters(backfill_id, principal=caller)
+    return {"reasons": [reason.to_json() for reason in found]}
 
 
 @router.get(

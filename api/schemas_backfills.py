@@ -1,7 +1,7 @@
 """The JSON shapes of backfills and plans, as OpenAPI shows them."""
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -165,6 +165,12 @@ class BackfillRetry(BaseModel):
         default="all",
         description="all: what is left of one that failed or was cancelled; failed: its dead letters; "
         "missing: what has not landed.",
+    )
+    rows: list[Annotated[int, Field(ge=0)]] = Field(
+        default_factory=list, max_length=10_000, description="With failed: these dead letters alone, by their row."
+    )
+    code: str | None = Field(
+        default=None, max_length=64, description="With failed: the dead letters of this code alone."
     )
 
 
@@ -407,6 +413,22 @@ class DeadLetterPage(BaseModel):
 
     dead_letters: list[DeadLetter]
     next_page_token: str | None
+
+
+class DeadLetterReason(BaseModel):
+    """The dead letters of one code, with the first of them as an example."""
+
+    code: str
+    messages: int
+    example_row: int
+    example_message_id: str | None
+    example_reason: str
+
+
+class DeadLetterReasons(BaseModel):
+    """Why messages could not be published, the most frequent reason first."""
+
+    reasons: list[DeadLetterReason]
 
 
 class MissingMessage(BaseModel):

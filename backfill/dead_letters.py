@@ -2,8 +2,8 @@
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
@@ -55,6 +55,21 @@ class DeadLetterPage:
     next_after: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterReason:
+    """Dead letters of one code: how many there are, and the first of them as an example."""
+
+    code: str
+    messages: int
+    example_row: int
+    example_message_id: str | None
+    example_reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
 class DeadLetterWriter:
     """Writes what happens to the rows of one slice in one attempt.
 
@@ -100,6 +115,28 @@ def list_dead_letters(folder: JobFolder, *, limit: int, after: int = -1) -> Dead
         found.append(letter)
         size += len(letter.data)
     return DeadLetterPage(found, None)
+
+
+def count_dead_letters(folder: JobFolder) -> list[DeadLetterReason]:
+    """Return the dead letters by code, the most frequent one first; none of those that are published by now."""
+    found: dict[str, DeadLetterReason] = {}
+    for letter in _letters(folder, read_selection(folder.selection), -1):
+        before = found.get(letter.code)
+        found[letter.code] = (
+            DeadLetterReason(letter.code, 1, letter.row, letter.message_id, letter.reason)
+            if before is None
+            else replace(before, messages=before.messages + 1)
+        )
+    return sorted(found.values(), key=lambda reason: (-reason.messages, reason.code))
+
+
+def find_dead_letters(folder: JobFolder, *, rows: Collection[int] = (), code: str | None = None) -> list[int]:
+    """Return the rows of the dead letters among ``rows`` (empty: among all) that have ``code`` (None: any)."""
+    return [
+        letter.row
+        for letter in _letters(folder, read_selection(folder.selection), -1)
+        if (not rows or letter.row in rows) and code in (None, letter.code)
+    ]
 
 
 def failed_rows(folder: JobFolder, number: int) -> list[int]:

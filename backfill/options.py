@@ -35,9 +35,10 @@ UNBOUNDED: Final = SelectionBounds()
 class RunOptions:
     """How an attempt runs; what a specification of an earlier version does not say has the default.
 
-    ``only`` and ``rows`` are a retry's: "failed" sends nothing but the dead letters again, "missing" the rows of
-    the selection that ``rows`` numbers and what is left, "all" what is left and the dead letters. Above
-    ``approval_rows`` rows, those that were approved or need no approval, it pauses before its first message.
+    ``only`` and ``rows`` are a retry's: "failed" sends nothing but dead letters again, those that ``rows`` numbers
+    or without numbers all, "missing" the rows of the selection that ``rows`` numbers and what is left, "all" what
+    is left and the dead letters. Above ``approval_rows`` rows, those that were approved or need no approval, it
+    pauses before its first message.
     ``max_rows`` and ``fail_if_empty`` are the request's own bounds, ``bounds`` the deployment's.
     """
 

@@ -7,7 +7,13 @@ from datetime import datetime
 from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
 from backfill.chores import KIND
 from backfill.condition import StreamCondition
-from backfill.dead_letters import DeadLetterPage, failed_rows, list_dead_letters
+from backfill.dead_letters import (
+    DeadLetterPage,
+    DeadLetterReason,
+    count_dead_letters,
+    failed_rows,
+    list_dead_letters,
+)
 from backfill.inbox import list_inbox
 from backfill.messages import MessagePage, MessageRequest
 from backfill.overview import Overview
@@ -164,6 +170,10 @@ class BackfillReader:
         """Return messages that could not be published, whole, by row from behind ``after`` on."""
         job = self._read(backfill_id, principal)
         return list_dead_letters(self._folder_of(job.id), limit=limit, after=after)
+
+    def count_dead_letters(self, backfill_id: str, *, principal: Principal) -> list[DeadLetterReason]:
+        """Return how many messages could not be published for each reason, the most frequent one first."""
+        return count_dead_letters(self._folder_of(self._read(backfill_id, principal).id))
 
     def list_missing(
         self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1

@@ -1,6 +1,6 @@
 """What can be done with backfills: one service for the API and the command line."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,6 +18,7 @@ from backfill.creation import (
     render_window,
     retry_guard,
 )
+from backfill.dead_letters import find_dead_letters
 from backfill.deployment import Deployment
 from backfill.overview import Overview
 from backfill.plan import render_nothing_warning
@@ -272,12 +273,20 @@ class BackfillService(BackfillReader):
         return self._show(job)
 
     def retry(
-        self, backfill_id: str, *, principal: Principal, only: str = "all", versions: Versions = None
+        self,
+        backfill_id: str,
+        *,
+        principal: Principal,
+        only: str = "all",
+        rows: Collection[int] = (),
+        code: str | None = None,
+        versions: Versions = None,
     ) -> Backfill:
         """Let a backfill that has ended go on, on the same selection.
 
         ``all`` goes on behind the last checkpoints of one that FAILED or was CANCELLED; ``failed`` sends its dead
-        letters again, ``missing`` what has not landed in the target's staging table.
+        letters again, where ``rows`` or a ``code`` are given those alone; ``missing`` sends what has not landed in
+        the target's staging table.
 
         Raises:
             JobStateError: it has not ended, or there is nothing of that kind to send.
@@ -289,20 +298,32 @@ class BackfillService(BackfillReader):
             raise RequestInvalidError(
                 message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
             )
+        is_chosen = bool(rows) or code is not None
+        if is_chosen and only != "failed":
+            message = "rows and code choose among dead letters: they go with only=failed."
+            raise RequestInvalidError(
+                message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
+            )
         job = self._steerable(backfill_id, principal, versions)
         self._check_retry(job, only)
         # What an earlier retry asked for is not asked for again.
-        rows = self._verifier.missing_rows(job) if only == "missing" else []
-        if only == "missing" and not rows:
+        chosen = self._verifier.missing_rows(job) if only == "missing" else []
+        if only == "missing" and not chosen:
             raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
+        if is_chosen:
+            chosen = find_dead_letters(self._folder_of(job.id), rows=frozenset(rows), code=code)
+            if not chosen:
+                raise JobStateError(f"{job.id} has no such dead letters.", state=job.state.value)
         check_overlap = retry_guard(job, self._folder_of)
 
         def guard(active: Sequence[Job]) -> None:
             check_overlap(active)
             # Here, so that of two retries at once the one that comes too late leaves nothing behind.
-            self._write_run(job, only=only, rows=rows)
+            self._write_run(job, only=only, rows=chosen)
 
         why = "retried" if only == "all" else f"retried, only {only}"
+        if is_chosen:
+            why += f", {len(chosen)} of {job.progress.failed}"
         job = self._store.move(
             job.id,
             JobState.PENDING,

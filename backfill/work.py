@@ -141,7 +141,7 @@ def _failed_again(
         part = selection.slices[number]
         rows = [row for row in failed_rows(folder, number) if row not in waiting]
         rows = [row for row in rows if _is_behind(checkpoints, part, row)]
-        if options.only == "missing":
+        if options.only == "missing" or asked:
             rows = [row for row in rows if row in asked]
         if rows:
             wanted.append((part, "failed", rows))

@@ -252,14 +252,23 @@ def cancel(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
 @app.command("retry", epilog=EXIT_CODES)
 def retry(
     backfill_id: IdArgument,
+    *,
     only: Annotated[
         str, typer.Option(metavar="all|failed|missing", help="What is left, dead letters, or what did not land.")
     ] = "all",
+    code: Annotated[
+        str | None, typer.Option(help="With --only failed: dead letters of this code.", show_default=False)
+    ] = None,
+    row: Annotated[
+        list[int] | None,
+        typer.Option(min=0, help="With --only failed: this dead letter; again for another one."),
+    ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Let a backfill that has ended go on where it stopped, on the same selection."""
-    _act(backfill_id, "retry", body={"only": only}, watch=watch, as_json=as_json)
+    body = {"only": only, **({"code": code} if code else {}), **({"rows": row} if row else {})}
+    _act(backfill_id, "retry", body=body, watch=watch, as_json=as_json)
 
 
 @app.command("approve", epilog=EXIT_CODES)
@@ -300,11 +309,20 @@ def events(
 @app.command("dead-letters", epilog=EXIT_CODES)
 def dead_letters(
     backfill_id: IdArgument,
+    by: Annotated[
+        str | None, typer.Option(metavar="reason", help="Count them by reason.", show_default=False)
+    ] = None,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what could not be published, and why; --json has the messages whole."""
+    """List what could not be published, and why; --json has the messages whole.
+
+    'refeed backfill retry ID --only failed' sends them again; --code or --row chooses some.
+    """
+    if by is not None:
+        _print_reasons(backfill_id, by, as_json=as_json)
+        return
     page = _page(backfill_id, "dead-letters", page_size, page_token)
     if as_json:
         print_json(page)
@@ -312,6 +330,21 @@ def dead_letters(
     rows = [[str(d["row"]), d["message_id"] or "", d["code"], d["reason"]] for d in page["dead_letters"]]
     print_table(["row", "message_id", "code", "reason"], rows)
     print_more(page)
+
+
+def _print_reasons(backfill_id: str, by: str, *, as_json: bool) -> None:
+    if by != "reason":
+        raise InputError(f"--by {by!r} is not reason.")
+    with RefeedApi.from_environment() as api:
+        found = api.list_of_backfill(backfill_id, "dead-letters/reasons")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [one["code"], str(one["messages"]), str(one["example_row"]), one["example_reason"]]
+        for one in found["reasons"]
+    ]
+    print_table(["code", "messages", "first row", "its reason"], rows)
 
 
 @app.command("missing", epilog=EXIT_CODES)

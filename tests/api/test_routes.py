@@ -311,7 +311,12 @@ def test_dead_letters_are_shown_whole_and_page_by_page(client: httpx.Client, api
     assert (letter["data"], letter["attributes"]) == ("/w==", {"k": "v"})
     assert [letter["row"] for letter in second["dead_letters"]] == [2]
     assert client.get(f"/backfills/{made['id']}/slices").json()["slices"][0]["failed"] == 2
+    example = {"messages": 1, "example_row": 0, "example_message_id": "m0", "example_reason": "no answer"}
+    reasons = client.get(f"{path}/reasons").json()["reasons"]
+    assert reasons[0] == {"code": "gave_up", **example}
+    assert [reason["code"] for reason in reasons] == ["gave_up", "refused_by_pubsub"]
     DeadLetterWriter(folder, 2, selection.slices[0]).write_published([0])
+    assert [reason["code"] for reason in client.get(f"{path}/reasons").json()["reasons"]] == ["refused_by_pubsub"]
     assert [one["row"] for one in client.get(path).json()["dead_letters"]] == [2]
     (part,) = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
     assert (part["published"], part["failed"]) == (2, 1)
@@ -432,7 +437,7 @@ def test_a_histogram_tells_when_messages_came_in(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "params",
     [
-        {"step": "minute"},
+        {"step": "second"},
         {"from": "yesterday"},
         {"from": "2026-01-02T00:00:00"},
         {"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"},
@@ -455,6 +460,7 @@ def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
     [
         *[("POST", f":{verb}") for verb in ("pause", "resume", "cancel", "retry", "approve", "revert")],
         *[("GET", part) for part in ("", "/events", "/logs", "/slices", "/missing", "/dead-letters", ":watch")],
+        ("GET", "/dead-letters/reasons"),
         ("PATCH", ""),
     ],
 )

@@ -8,8 +8,11 @@ import pytest
 
 from backfill import dead_letters as module
 from backfill.dead_letters import (
+    DeadLetterReason,
     DeadLetterWriter,
+    count_dead_letters,
     failed_rows,
+    find_dead_letters,
     list_dead_letters,
     slices_with_letters,
 )
@@ -129,3 +132,20 @@ def test_a_line_that_a_killed_task_left_unfinished_is_no_dead_letter(
 
 def test_a_job_without_a_selection_has_none(folder: JobFolder) -> None:
     assert list_dead_letters(folder, limit=5).letters == []
+
+
+def test_dead_letters_are_counted_by_their_code_and_found_by_it(folder: JobFolder, selection: Selection) -> None:
+    assert count_dead_letters(folder) == []
+    fail(folder, selection, 12, 25, reason="refused_by_pubsub: goog is reserved")
+    fail(folder, selection, 3, 4, 27, reason="message_too_large: 10000001 bytes")
+    fail(folder, selection, 14, reason="message_too_large: 10000009 bytes")
+    DeadLetterWriter(folder, 2, selection.slices[0]).write_published([4])
+
+    assert count_dead_letters(folder) == [
+        DeadLetterReason("message_too_large", 3, 3, "m3", "10000001 bytes"),
+        DeadLetterReason("refused_by_pubsub", 2, 12, "m12", "goog is reserved"),
+    ]
+    assert find_dead_letters(folder) == [3, 12, 14, 25, 27]
+    assert find_dead_letters(folder, code="message_too_large") == [3, 14, 27]
+    assert find_dead_letters(folder, rows=[3, 4, 25, 29]) == [3, 25]
+    assert find_dead_letters(folder, rows=[3, 25], code="refused_by_pubsub") == [25]

@@ -71,6 +71,14 @@ def test_only_failed_is_the_dead_letters_alone(folder: JobFolder, selection: Sel
     assert rows_of(folder, pieces) == [("failed", [3]), ("failed", [12])]
 
 
+def test_only_those_failed_rows_that_were_chosen_are_sent_again(folder: JobFolder, selection: Selection) -> None:
+    fail(folder, selection, 3, 5, 12, 33)
+
+    pieces = plan_work(folder, selection, RunOptions(only="failed", rows=(5, 33, 34)), DONE, 2)
+
+    assert rows_of(folder, pieces) == [("failed", [5]), ("failed", [33])]
+
+
 def test_a_dead_letter_that_its_slice_will_send_again_by_itself_is_not_sent_twice(
     folder: JobFolder, selection: Selection
 ) -> None:

@@ -368,6 +368,32 @@ def test_what_became_of_it_is_listed(
     assert json.loads(refeed("backfill", command, "bf_1", "--json").out) == page
 
 
+def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = {"example_row": 5, "example_message_id": "m5", "example_reason": "no answer"}
+    found = {"reasons": [{"code": "gave_up", "messages": 12, **example}]}
+    asked: list[str] = []
+
+    def list_of_backfill(self: RefeedApi, id_: str, what: str, **params: str) -> dict[str, Any]:
+        asked.append(what)
+        return found
+
+    monkeypatch.setattr(RefeedApi, "list_of_backfill", list_of_backfill)
+    result = refeed("backfill", "dead-letters", "bf_1", "--by", "reason")
+    assert result.out.splitlines()[1] == "gave_up  12        5          no answer"
+    assert json.loads(refeed("backfill", "dead-letters", "bf_1", "--by", "reason", "--json").out) == found
+    assert asked == ["dead-letters/reasons"] * 2
+    assert refeed("backfill", "dead-letters", "bf_1", "--by", "topic").code == 2
+
+
+def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: list[tuple[str, Any]]) -> None:
+    assert refeed("backfill", "retry", "bf_1", "--only", "failed", "--code", "gave_up").code == 0
+    assert refeed("backfill", "retry", "bf_1", "--only", "failed", "--row", "4", "--row", "9").code == 0
+    assert acted == [
+        ("retry", {"only": "failed", "code": "gave_up"}),
+        ("retry", {"only": "failed", "rows": [4, 9]}),
+    ]
+
+
 def test_show_prints_the_backfill(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = {"selected": 9, "published": 3, "failed": 0, "repeated_at_most": 4, "rate_messages_per_second": 2.0}
     shown = backfill("RUNNING", progress={**figures, "eta_seconds": 3700.0, "event_time": None})

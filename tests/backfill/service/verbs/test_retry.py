@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from backfill.dead_letters import DeadLetterWriter
 from backfill.request import BackfillRequest
+from backfill.selection import read_slice, write_selection
 from backfill.service import BackfillService
 from jobs.folder import JobFolder
 from model.errors import (
@@ -77,6 +80,44 @@ def test_dead_letters_alone_are_sent_again(
     assert service.retry(job_id, principal=ANN, only="failed").state is JobState.PENDING
     assert folder_of(job_id).read_specification()["run"]["only"] == "failed"
     assert service.list_events(job_id, principal=ANN)[-1].why == "retried, only failed"
+
+
+def test_some_dead_letters_are_sent_again_by_row_or_by_code(
+    service: BackfillService,
+    ended: Callable[..., str],
+    rows: Callable[..., pa.RecordBatch],
+    folder_of: FolderOf,
+) -> None:
+    job_id = ended(JobState.FAILED)
+    folder = folder_of(job_id)
+    (part,) = write_selection([rows(30)], folder.selection).slices
+    writer, batch = DeadLetterWriter(folder, 1, part), read_slice(folder.selection, part)
+    writer.write(batch, [(4, "gave_up: no answer"), (9, "gave_up: no answer"), (20, "message_too_large: 11 MB")])
+    job = service._store.get(job_id)
+    service._store.set_progress(job_id, type(job.progress)(selected=30, published=27, failed=3))
+
+    with pytest.raises(JobStateError, match="no such dead letters"):
+        service.retry(job_id, principal=ANN, only="failed", code="refused_by_pubsub")
+    with pytest.raises(JobStateError, match="no such dead letters"):
+        service.retry(job_id, principal=ANN, only="failed", rows=[5, 31])
+    with pytest.raises(RequestInvalidError, match="only=failed"):
+        service.retry(job_id, principal=ANN, rows=[4])
+    assert service.get(job_id, principal=ANN).state is JobState.FAILED
+    found = service.count_dead_letters(job_id, principal=ANN)
+    assert [(reason.code, reason.messages) for reason in found] == [("gave_up", 2), ("message_too_large", 1)]
+
+    service.retry(job_id, principal=ANN, only="failed", code="gave_up")
+
+    run = folder.read_specification()["run"]
+    assert (run["only"], run["rows"]) == ("failed", [4, 9])
+    assert service.list_events(job_id, principal=ANN)[-1].why == "retried, only failed, 2 of 3"
+
+    service.cancel(job_id, principal=ANN)
+    service.retry(job_id, principal=ANN, only="failed", rows=[9, 20])
+    assert folder.read_specification()["run"]["rows"] == [9, 20]
+    service.cancel(job_id, principal=ANN)
+    service.retry(job_id, principal=ANN, only="failed")
+    assert folder.read_specification()["run"]["rows"] == []
 
 
 def test_what_has_not_landed_is_listed_and_sent_again(
