@@ -20,7 +20,7 @@ from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, rep
 from model.settings import read_settings
 from tests.acceptance.conftest import wait_for
 
-pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 
 # Those of a backup into a lake; compaction comes when files pile up.
 OTHERS = ("compact.", "bigquery.", "merge.", "backfill.")
