@@ -84,7 +84,17 @@ def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: De
     if request.yield_to is not None:
         # Raises when there is none; it may be one of any topic of the project.
         pubsub.get_subscription(request.yield_to["subscription"])
-    return warn_of_target(PlanTarget(request.topic, token, found, request.added_attributes()))
+    return warn_of_target(target_of(request, found, token, deployment))
+
+
+def target_of(
+    request: BackfillRequest, subscriptions: Sequence[SubscriptionInfo], token: str, deployment: Deployment
+) -> PlanTarget:
+    """Return where the request would publish to; ``subscriptions`` are all of its topic."""
+    is_order_at_risk = request.ordering == "by_key" and deployment.emulator_host is None
+    return PlanTarget(
+        request.topic, token, subscriptions, request.added_attributes(), is_order_at_risk=is_order_at_risk
+    )
 
 
 def check_backups(subscriptions: Sequence[SubscriptionInfo], token: str) -> None:

@@ -41,7 +41,7 @@ class Deployment:
         return cls(
             home=settings.home,
             project=settings.project,
-            emulator_host=settings.pubsub_emulator_host,
+            emulator_host=settings.pubsub_address,
             replay_secret=settings.replay_secret(),
             lake=settings.lake,
             archive_table=settings.archive_table,

@@ -36,7 +36,7 @@ def open_backfills(settings: Settings, *, staging_of: StagingOf = _no_staging) -
     """
     # The store last: what is missing is found before anything is open that would have to be closed.
     launcher = open_launcher(settings)
-    pubsub = PubSub(settings.project, settings.pubsub_emulator_host)
+    pubsub = PubSub(settings.project, settings.pubsub_address)
     return assemble_backfills(
         Deployment.from_settings(settings),
         store=JobStore(settings.job_store),

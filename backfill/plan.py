@@ -40,12 +40,16 @@ _OPTIONAL_TAGS: Final = ("topic", "message_id", "publish_time")
 
 @dataclass(frozen=True, slots=True)
 class PlanTarget:
-    """Where a backfill would publish to: all subscriptions of the topic, and what every message gets added."""
+    """Where a backfill would publish to: all subscriptions of the topic, and what every message gets added.
+
+    ``is_order_at_risk`` says that ordering keys would go out through Google's global endpoint.
+    """
 
     topic: str
     replay_token: str
     subscriptions: Sequence[SubscriptionInfo]
     attributes: Mapping[str, str] = field(default_factory=dict)
+    is_order_at_risk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +423,16 @@ def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[
     if not any(entry["receives_replay"] for entry in render_subscriptions(target)):
         message = f"No subscription of {target.topic} takes the replayed messages: nobody would receive them."
         found.append({"code": "nobody_receives", "message": message})
+    if target.is_order_at_risk:
+        # "Order messages": "To be delivered in order, the publisher client must publish the messages in the same
+        # region." https://cloud.google.com/pubsub/docs/ordering. The global endpoint is the nearest region's, and
+        # from outside of Google Cloud "not guaranteed to be the closest geographically", so that it may change:
+        # https://cloud.google.com/pubsub/docs/reference/service_apis_overview
+        message = (
+            "Ordering keys keep their order within one region only, and Pub/Sub's global endpoint may be another "
+            "one for another task: set REFEED_PUBSUB_ENDPOINT to the region that the topic's producers publish to."
+        )
+        found.append({"code": "endpoint_is_global", "message": message})
     if overlapping:
         message = f"{', '.join(overlapping)}: under way to the same topic, with a window that overlaps."
         found.append({"code": "backfill_overlaps", "message": message})

@@ -15,6 +15,7 @@ from backfill.creation import (
     overlapping_ids,
     read_lake_snapshot,
     render_lake_source,
+    target_of,
 )
 from backfill.deployment import Deployment
 from backfill.plan import Plan, PlanTarget, make_plan
@@ -113,7 +114,7 @@ class Planner:
         token = replay_token(place.replay_secret, request.topic)
         subscriptions = self._pubsub.list_subscriptions(request.topic)
         check_backups(subscriptions, token)
-        target = PlanTarget(request.topic, token, subscriptions, request.added_attributes())
+        target = target_of(request, subscriptions, token, place)
         overlapping = overlapping_ids(self._store.list_active(KIND), request.topic, valid.window)
         if self._bigquery is None:
             plan = self._plan_lake(valid, target, overlapping)

@@ -27,6 +27,7 @@ from model.message import (
 class Target:
     """Where a backfill publishes to, and what is the same for all of its messages.
 
+    ``emulator_host`` is where Pub/Sub is, an endpoint of Google's too (older specifications have the name).
     ``attributes`` are added to each. With ``by_key`` messages keep their ordering keys, else they have none.
     """
 

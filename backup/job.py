@@ -55,7 +55,7 @@ def run_backup(settings: Settings) -> int:
         # end in SIGABRT before it becomes one (2 of 25 tries).
         spark = _start_spark(settings, home)
         with hold_lease(leases, lease, stream) as epoch:
-            channel = open_channel(settings.pubsub_emulator_host)
+            channel = open_channel(settings.pubsub_address)
             archiver = Archiver(
                 archive=archive,
                 journal=journal,
@@ -99,7 +99,7 @@ def _start_query(spark: Any, settings: Settings, handover: Handover, checkpoint:
     linger_seconds = archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots)
     options = PullOptions(
         project=settings.project,
-        emulator_host=settings.pubsub_emulator_host,
+        emulator_host=settings.pubsub_address,
         prefix=BACKUP_SUBSCRIPTION_PREFIX,
         slots=settings.backup_slots,
         idle_seconds=_IDLE_SECONDS,

@@ -39,7 +39,7 @@ class LabelledTopics:
             self._thread.join()
 
     def _run(self) -> None:
-        with PubSub(self._settings.project, self._settings.pubsub_emulator_host) as pubsub:
+        with PubSub(self._settings.project, self._settings.pubsub_address) as pubsub:
             while True:
                 try:
                     self.attach_new(pubsub)

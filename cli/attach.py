@@ -91,7 +91,7 @@ def attach_topics(
     for topic in topics:
         parse_resource_id(topic)
     deadline = settings.ack_deadline_seconds
-    with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
+    with PubSub(settings.project, settings.pubsub_address) as pubsub:
         for topic in topics:
             if settings.is_embedded:
                 pubsub.create_topic(topic)
@@ -125,7 +125,7 @@ def detach(
 
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)
-    with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
+    with PubSub(settings.project, settings.pubsub_address) as pubsub:
         # All are there before one is gone.
         ids = [pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic))).id for topic in wanted]
         if ids and not yes:
@@ -151,7 +151,7 @@ def _chosen_topics(settings: Settings, topics: Sequence[str] | None, label: str 
             raise InputError("Name a topic, or choose some with --label key=value.")
         return list(topics)
     pair = parse_label(label)
-    with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
+    with PubSub(settings.project, settings.pubsub_address) as pubsub:
         found = pubsub.list_topics(label=pair)
     if not found and not topics:
         raise TopicNotFoundError(f"No topic of project {settings.project} carries the label {label}.", label=label)

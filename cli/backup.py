@@ -120,7 +120,7 @@ def _pubsub() -> "PubSub":
     from connectors.pubsub.client import PubSub
 
     settings = command_settings()
-    return PubSub(settings.project, settings.pubsub_emulator_host)
+    return PubSub(settings.project, settings.pubsub_address)
 
 
 def _print_snapshots(found: "list[SnapshotInfo]", *, as_json: bool) -> None:

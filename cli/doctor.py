@@ -120,9 +120,10 @@ def _examine_pubsub(settings: Settings) -> Finding:
     if host and not is_listening(host, seconds=_PUBSUB_SECONDS):
         fix = f"refeed pubsub --port {host.rpartition(':')[2]}"
         return Finding("Pub/Sub", "missing", f"nobody answers at {host} (PUBSUB_EMULATOR_HOST)", fix)
-    name = f"local Pub/Sub at {host}" if host else f"Google Cloud Pub/Sub, project {settings.project}"
+    at = f" at {settings.pubsub_endpoint}" if settings.pubsub_endpoint else ""
+    name = f"local Pub/Sub at {host}" if host else f"Google Cloud Pub/Sub{at}, project {settings.project}"
     try:
-        with PubSub(settings.project, host) as pubsub:
+        with PubSub(settings.project, settings.pubsub_address) as pubsub:
             topics = pubsub.list_topics()
     except RefeedError as exc:
         is_local = settings.project == DEFAULT_PROJECT

@@ -68,7 +68,7 @@ def publish_all(settings: Settings, messages: Iterable[tuple[str, Message]]) -> 
 
     waiting: dict[str, list[Message]] = {}
     publishers: dict[str, Any] = {}
-    with PubSub(settings.project, settings.pubsub_emulator_host) as admin:
+    with PubSub(settings.project, settings.pubsub_address) as admin:
 
         def send(topic: str) -> PublishedBatch:
             if topic not in publishers:

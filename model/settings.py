@@ -82,6 +82,7 @@ class Settings:
     home: Path
     project: str
     pubsub_emulator_host: str | None
+    pubsub_endpoint: str | None
     secret: str | None
     archive_table: str
     archive_partitioning: Partitioning
@@ -138,6 +139,16 @@ class Settings:
     def is_embedded(self) -> bool:
         """Whether Pub/Sub is a local server; then missing topics are created on the way."""
         return self.pubsub_emulator_host is not None
+
+    @property
+    def pubsub_address(self) -> str | None:
+        """Where Pub/Sub is, as channels take it: a local server's host:port, an endpoint's URL, or the global one.
+
+        None is Google's global endpoint. A local server wins over an endpoint.
+        """
+        if self.pubsub_emulator_host is not None or self.pubsub_endpoint is None:
+            return self.pubsub_emulator_host
+        return f"https://{self.pubsub_endpoint}"
 
     def require_lake(self, what: str) -> None:
         """Raise when the archive is not in a lake, instead of reading a lake that nobody writes.
@@ -197,6 +208,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         home=where.absolute(),
         project=get("REFEED_PROJECT", env.get("GOOGLE_CLOUD_PROJECT") or DEFAULT_PROJECT, _project),
         pubsub_emulator_host=env.get("PUBSUB_EMULATOR_HOST") or None,
+        pubsub_endpoint=get("REFEED_PUBSUB_ENDPOINT", "", _optional(_google_host)),
         secret=env.get("REFEED_SECRET") or None,
         archive_table=get("REFEED_ARCHIVE_TABLE", DEFAULT_ARCHIVE_TABLE, _table),
         archive_partitioning=get("REFEED_ARCHIVE_PARTITIONING", "day", _one_of("day", "hour")),
@@ -473,6 +485,13 @@ def _url(text: str) -> str | None:
     if not re.fullmatch(r"(https?://)?[\w.\-]+(:\d{1,5})?/?", text):
         raise ValueError("takes host:port or a URL")
     return (text if "://" in text else f"http://{text}").rstrip("/")
+
+
+def _google_host(text: str) -> str:
+    # Credentials are sent there.
+    if not re.fullmatch(r"[a-z0-9.\-]+\.googleapis\.com(:\d{1,5})?", text):
+        raise ValueError("takes a host of Google's, such as europe-west1-pubsub.googleapis.com")
+    return text if ":" in text else f"{text}:443"
 
 
 def _kms_key(text: str) -> str | None:

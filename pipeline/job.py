@@ -54,7 +54,7 @@ def run_pipeline(settings: Settings, group: str) -> int:
         spark = _start_spark(settings, home, group)
         status = StatusFile(home / "status.json")
         tables = open_row_tables(settings, stream=stream, lease=lease)
-        with closing(tables), PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
+        with closing(tables), PubSub(settings.project, settings.pubsub_address) as pubsub:
             sources = Group(
                 group,
                 registry=Registry(settings.registry),
@@ -113,7 +113,7 @@ def _start_query(
     stager.stop_file = stop_file
     options = PullOptions(
         project=settings.project,
-        emulator_host=settings.pubsub_emulator_host,
+        emulator_host=settings.pubsub_address,
         prefix="",
         slots=settings.pipeline_slots,
         idle_seconds=_IDLE_SECONDS,

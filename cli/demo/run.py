@@ -126,7 +126,7 @@ class Demo:
         settings = self._stack.settings
         self._stack.wait_for_api()
         with (
-            PubSub(settings.project, settings.pubsub_emulator_host) as pubsub,
+            PubSub(settings.project, settings.pubsub_address) as pubsub,
             RefeedApi(self._stack.api_url) as api,
         ):
             pubsub.create_subscription(_SUBSCRIPTION, topic, ack_deadline_seconds=settings.ack_deadline_seconds)

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, Self
 
 import grpc
 
-from connectors.pubsub.channel import open_channel
+from connectors.pubsub.channel import is_local, open_channel
 from connectors.pubsub.errors import error_from
 from model.errors import (
     MonitoringMissingError,
@@ -48,15 +48,15 @@ class Backlog(Protocol):
         ...
 
 
-def open_backlog(subscription_path: str, emulator_host: str | None) -> Backlog:
+def open_backlog(subscription_path: str, address: str | None) -> Backlog:
     """Return the backlog of ``projects/<project>/subscriptions/<id>``, at a local server or at Google.
 
     Raises:
         MonitoringMissingError: it is Google's and google-cloud-monitoring is not installed.
         PubSubError: there are no credentials.
     """
-    if emulator_host is not None:
-        return LocalBacklog(subscription_path, emulator_host)
+    if is_local(address):
+        return LocalBacklog(subscription_path, address)
     return MonitoredBacklog.open(subscription_path)
 
 

@@ -1,13 +1,14 @@
 """Channels to Pub/Sub: where it is, who asks, and how large an answer may be."""
 
 import functools
-from typing import Final
+from typing import Final, TypeGuard
 
 import grpc
 
 from model.errors import PubSubCredentialsError
 
 _ENDPOINT: Final = "pubsub.googleapis.com:443"
+_SECURE: Final = "https://"
 _SCOPES: Final = ("https://www.googleapis.com/auth/pubsub",)
 
 # A pulled response is up to 10 MB of messages and their ids; grpc's own cap is 4 MiB, and keep-alives find
@@ -28,8 +29,16 @@ _CHANNEL_OPTIONS: Final = (
 )
 
 
-def open_channel(emulator_host: str | None) -> grpc.Channel:
-    """Return a channel to Pub/Sub: plain to ``emulator_host``, else TLS with Application Default Credentials.
+def is_local(address: str | None) -> TypeGuard[str]:
+    """Whether Pub/Sub is a local server there, and not Google's."""
+    return address is not None and not address.startswith(_SECURE)
+
+
+def open_channel(address: str | None) -> grpc.Channel:
+    """Return a channel to Pub/Sub: plain to a local server, else TLS with Application Default Credentials.
+
+    ``address`` is a local server's host:port, ``https://host:port`` of one of Google's endpoints, or None for the
+    global one.
 
     Google's clients give a channel to PUBSUB_EMULATOR_HOST no options, so that one response over 4 MiB fails;
     this one has them in both cases.
@@ -37,8 +46,8 @@ def open_channel(emulator_host: str | None) -> grpc.Channel:
     Raises:
         PubSubCredentialsError: there are none.
     """
-    if emulator_host is not None:
-        return grpc.insecure_channel(emulator_host, options=_CHANNEL_OPTIONS)
+    if is_local(address):
+        return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
     # Half a second of imports that a local server needs none of.
     import google.auth
     import google.auth.exceptions
@@ -52,14 +61,15 @@ def open_channel(emulator_host: str | None) -> grpc.Channel:
             "No Google credentials were found: run 'gcloud auth application-default login', or set "
             "PUBSUB_EMULATOR_HOST to use a local Pub/Sub server."
         ) from exc
+    endpoint = _ENDPOINT if address is None else address.removeprefix(_SECURE)
     channel: grpc.Channel = google.auth.transport.grpc.secure_authorized_channel(  # type: ignore[no-untyped-call]
-        credentials, google.auth.transport.requests.Request(), _ENDPOINT, options=_CHANNEL_OPTIONS
+        credentials, google.auth.transport.requests.Request(), endpoint, options=_CHANNEL_OPTIONS
     )
     return channel
 
 
 @functools.cache
-def process_channel(emulator_host: str | None) -> grpc.Channel:
+def process_channel(address: str | None) -> grpc.Channel:
     """Return the one channel that this process keeps, for tasks that follow each other; nobody closes it.
 
     A channel of its own would cost each task the way there and back for the connection, and some more until the
@@ -68,4 +78,4 @@ def process_channel(emulator_host: str | None) -> grpc.Channel:
     Raises:
         PubSubCredentialsError: there are none.
     """
-    return open_channel(emulator_host)
+    return open_channel(address)

@@ -81,9 +81,9 @@ class PubSub:
         PubSubUnavailableError: any call, when nobody answers within 20 seconds.
     """
 
-    def __init__(self, project: str, emulator_host: str | None) -> None:
+    def __init__(self, project: str, address: str | None) -> None:
         self.project = project
-        self.channel = open_channel(emulator_host)
+        self.channel = open_channel(address)
         self._publisher = PublisherClient(transport=PublisherGrpcTransport(channel=self.channel))
         self._subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=self.channel))
 

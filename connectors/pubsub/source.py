@@ -36,7 +36,8 @@ _SHARED_SUBSCRIPTIONS: Final = 16
 class PullOptions:
     """What a source reads, and in what bites.
 
-    All subscriptions whose id begins with ``prefix`` are read, in ``slots`` tasks a batch. While the file
+    ``emulator_host`` is where Pub/Sub is, as :func:`~connectors.pubsub.channel.open_channel` takes it. All
+    subscriptions whose id begins with ``prefix`` are read, in ``slots`` tasks a batch. While the file
     ``stop_file`` exists no batch is begun, and running ones end early: that drains the stream.
 
     With a ``plan_file`` the subscriptions are those that it lists, and its text goes along with every batch to

@@ -1,6 +1,7 @@
 """A plan over a small archive: what it adds up, what it shows and what it warns of."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from deltalake import write_deltalake
 from google.pubsub_v1 import types
 
+from backfill.creation import target_of
+from backfill.deployment import Deployment
 from backfill.options import SelectionBounds
-from backfill.plan import Plan, PlanTarget, make_plan, price_of
+from backfill.plan import Plan, PlanTarget, make_plan, price_of, warn_of_target
 from backfill.policy import GatePolicy
 from backfill.request import BackfillRequest, validate_request
 from connectors.lake.archive import Attempt, LakeArchive
@@ -22,6 +25,7 @@ from local.intake import parse_publish
 from local.status import StatusError
 from model.errors import QueryError, StorageFullError
 from model.message import replay_filter
+from model.settings import read_settings
 from sql.validate import QueryRefusedError
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
@@ -236,6 +240,22 @@ def test_subscriptions_say_whether_a_replay_reaches_them(plan: Callable[..., Pla
     assert codes(plan(RAW, target=PlanTarget("replay", "token", [backup]))) == ["nobody_receives"]
     detached = SubscriptionInfo("left", "replay", "", 60, detached=True)
     assert codes(plan(RAW, target=PlanTarget("replay", "token", [backup, detached]))) == ["nobody_receives"]
+
+
+def test_ordering_keys_through_the_global_endpoint_are_warned_of(tmp_path: Path) -> None:
+    request = BackfillRequest("SELECT 1", topic="replay", ordering="by_key")
+    listener = SubscriptionInfo("listener", "replay", "", 60)
+
+    def warned(address: str | None, **changes: str) -> list[str]:
+        settings = read_settings({}, home=tmp_path)
+        deployment = replace(Deployment.from_settings(settings), emulator_host=address)
+        found = target_of(replace(request, **changes), [listener], "token", deployment)
+        return [warning["code"] for warning in warn_of_target(found)]
+
+    assert warned(None) == ["endpoint_is_global"]
+    assert warned("https://europe-west1-pubsub.googleapis.com:443") == []
+    assert warned("127.0.0.1:8085") == []
+    assert warned(None, ordering="none") == []
 
 
 def test_a_plan_does_not_show_the_token_that_keeps_a_message_out_of_the_backup(plan: Callable[..., Plan]) -> None:

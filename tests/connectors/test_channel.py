@@ -1,0 +1,69 @@
+"""Which of Google's endpoints, or which local server, a channel goes to."""
+
+from typing import Any
+
+import google.auth
+import google.auth.transport.grpc
+import pytest
+from google.auth.credentials import AnonymousCredentials
+
+from connectors.pubsub.backlog import MonitoredBacklog, open_backlog
+from connectors.pubsub.channel import open_channel
+from model.errors import SettingsError
+from model.settings import read_settings
+
+
+@pytest.fixture
+def targets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hosts that secure channels were opened to; credentials are nobody's."""
+    found: list[str] = []
+
+    def open_secure(_credentials: Any, _request: Any, target: str, **_: Any) -> None:
+        found.append(target)
+
+    monkeypatch.setattr(google.auth, "default", lambda **_: (AnonymousCredentials(), "shop"))
+    monkeypatch.setattr(google.auth.transport.grpc, "secure_authorized_channel", open_secure)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ({}, "pubsub.googleapis.com:443"),
+        (
+            {"REFEED_PUBSUB_ENDPOINT": "europe-west1-pubsub.googleapis.com"},
+            "europe-west1-pubsub.googleapis.com:443",
+        ),
+        (
+            {"REFEED_PUBSUB_ENDPOINT": "pubsub.europe-west1.rep.googleapis.com:443"},
+            "pubsub.europe-west1.rep.googleapis.com:443",
+        ),
+    ],
+)
+def test_a_channel_goes_to_the_endpoint_of_the_settings(
+    targets: list[str], given: dict[str, str], target: str
+) -> None:
+    open_channel(read_settings({"HOME": "/somewhere", **given}).pubsub_address)
+    assert targets == [target]
+
+
+def test_a_local_server_wins_over_an_endpoint(targets: list[str]) -> None:
+    environment = {
+        "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
+        "REFEED_PUBSUB_ENDPOINT": "europe-west1-pubsub.googleapis.com",
+    }
+    settings = read_settings({"HOME": "/somewhere", **environment})
+    open_channel(settings.pubsub_address).close()
+    assert (settings.is_embedded, targets) == (True, [])
+
+
+def test_an_endpoint_s_backlog_is_measured_by_cloud_monitoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = object()
+    monkeypatch.setattr(MonitoredBacklog, "open", lambda _: opened)
+    assert open_backlog("projects/p/subscriptions/s", "https://europe-west1-pubsub.googleapis.com:443") is opened
+
+
+@pytest.mark.parametrize("host", ["pubsub.example.com", "https://pubsub.googleapis.com", "x.googleapis.com/path"])
+def test_credentials_are_sent_to_google_alone(host: str) -> None:
+    with pytest.raises(SettingsError, match="REFEED_PUBSUB_ENDPOINT"):
+        read_settings({"HOME": "/somewhere", "REFEED_PUBSUB_ENDPOINT": host})
