@@ -128,10 +128,11 @@ class Attempts(Generic[Outcome]):
         try:
             try:
                 self._append_note(note, ids)
-            except TableNotFoundError:
-                if appender.offset != before:
+            except WarehouseError as exc:
+                if appender.offset != before or not _may_be_gone(exc):
                     raise
-                # BigQuery has forgotten the fence, as it does with idle streams.
+                # The epoch is still ours (_append_note has looked), so that no successor has closed the fence:
+                # BigQuery has forgotten or finalized it, as it does with idle streams.
                 state = self.leases.replace_fence(note.lease)
                 self._fences[note.lease] = (state, StreamAppender(self._clients, state.fence))
                 self._append_note(note, ids)
@@ -162,3 +163,13 @@ class Attempts(Generic[Outcome]):
     def _abandon(self, note: Note) -> None:
         _, appender = self._fences[note.lease]
         self._notes.abandon(appender, note)
+
+
+def _may_be_gone(refusal: WarehouseError) -> bool:
+    """Whether an append may have been refused because its stream is gone.
+
+    "A committed stream has a TTL of four days if there is no traffic" (Storage Write API). Which code tells so is
+    not documented: Beam takes NOT_FOUND, INVALID_ARGUMENT and FAILED_PRECONDITION for it
+    (https://github.com/apache/beam/pull/16906). A refusal for another reason is refused again.
+    """
+    return isinstance(refusal, TableNotFoundError) or bool(refusal.details.get("is_bad_request"))

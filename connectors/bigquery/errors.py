@@ -78,7 +78,7 @@ def error_from(exc: Exception, what: str, role: str = DATA_ROLE) -> WarehouseErr
         )
     if isinstance(exc, api.NotFound):
         return TableNotFoundError(f"{text} Run 'refeed init' to create what is missing.")
-    return WarehouseError(text, reason=reason)
+    return WarehouseError(text, reason=reason, is_bad_request=isinstance(exc, api.BadRequest))
 
 
 @contextmanager

@@ -155,8 +155,14 @@ def test_somebody_elses_patch_of_the_lease_table_costs_a_renewal_nothing(world):
     assert world.archive.read_lease("l") == b"mine"
 
 
-def test_an_idle_streams_fence_that_is_forgotten_is_replaced_and_still_fences(world):
-    world.standin.fault("AppendRows", status="NOT_FOUND", resource="_attempts")
+# "A committed stream has a TTL of four days if there is no traffic on the stream" (cited in
+# https://github.com/googleapis/java-bigquerystorage/issues/2198). Google names no code for it: Beam, whose authors are
+# the API's, takes INVALID_ARGUMENT ("the stream doesn't exist or has already been finalized"), NOT_FOUND and
+# FAILED_PRECONDITION for such a stream: https://github.com/apache/beam/pull/16906
+@pytest.mark.parametrize("in_band", [False, True])
+@pytest.mark.parametrize("status", ["NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION"])
+def test_an_idle_streams_fence_that_is_gone_is_replaced_and_still_fences(world, status, in_band):
+    world.standin.fault("AppendRows", status=status, in_band=in_band, resource="_attempts")
     world.commit([world.write(b"a")], 1, "1")
     assert world.ids() == Counter(["1"])
     successor = world.archive.another()
@@ -164,6 +170,21 @@ def test_an_idle_streams_fence_that_is_forgotten_is_replaced_and_still_fences(wo
     with pytest.raises(LeaseLostError):
         world.commit([world.write(b"b", first=2)], 2, "2")
     successor.close()
+
+
+def test_a_fence_that_bigquery_finalized_is_replaced_too(world):
+    state, _ = world.archive._attempts._fences["l"]
+    world.standin.write_client().finalize_write_stream(name=state.fence)
+    world.commit([world.write(b"a")], 1, "1")
+    assert world.ids() == Counter(["1"])
+
+
+def test_a_note_that_is_refused_through_a_new_fence_as_well_is_no_matter_of_the_fence(world):
+    world.standin.fault("AppendRows", status="INVALID_ARGUMENT", count=2, resource="_attempts")
+    world.standin.clear_log()
+    with pytest.raises(WarehouseError):
+        world.commit([world.write(b"a")], 1, "1")
+    assert len(world.standin.calls("CreateWriteStream")) == 2, "one of the part, one new fence"
 
 
 def test_a_note_through_a_new_fence_whose_answer_is_lost_is_an_unknown_outcome(world, monkeypatch):
