@@ -134,6 +134,12 @@ class WarehouseUnavailableError(WarehouseError):
     code = "warehouse_unavailable"
 
 
+class TableNotReadyError(WarehouseUnavailableError):
+    """The warehouse does not know a new table, or its new columns, yet; other tables can be written."""
+
+    code = "table_not_ready"
+
+
 class QuotaExceededError(WarehouseUnavailableError):
     """A quota of the warehouse is used up for the moment."""
 

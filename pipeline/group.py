@@ -17,6 +17,7 @@ from model.errors import (
     RegistryError,
     SchemaFullError,
     SubscriptionNotFoundError,
+    TableNotReadyError,
 )
 from model.schema import RowSchema
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
@@ -135,7 +136,12 @@ class Group:
         if not changed:
             self._repository.note(types, variations)
             return True
-        self._repository.append(types, variations)
+        try:
+            self._repository.append(types, variations)
+        except TableNotReadyError as exc:
+            # The repository itself is new: the messages come again, and are learned then.
+            _log.warning("repository_not_ready", source=name, error=exc.message)
+            return False
         refused = self._widen(plan.source, changed, committer)
         self._check_room(plan.source, types)
         fine = {found.name: found for found in (*plan.types, *changed) if found not in refused}

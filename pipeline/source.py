@@ -9,13 +9,14 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.ipc
+import structlog
 
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.replays import count_forged
 from connectors.pubsub.source import PullSource
 from jobs.stream.journal import TABLE_IDS_SCHEMA
 from model import failpoint
-from model.errors import WarehouseError
+from model.errors import TableNotReadyError, WarehouseError
 from model.message import replay_token
 from pipeline.dead_letters import dead_letter_rows
 from pipeline.decode import DecodedBatch, Decoder, Refusal
@@ -24,6 +25,8 @@ from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
 from pipeline.warehouse import Part, RowWriter
+
+_log = structlog.get_logger(__name__)
 
 # The messages of a source without a schema are of many types, a few of each in a Pull; decoding has a fixed cost a
 # type, so that they wait for each other.
@@ -162,10 +165,10 @@ class PlannedStaging:
         ids: list[pa.Table] = []
         # A table's write waits for a disk or for answers most of its time.
         with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
-            written = pool.map(
-                lambda name: self._tables[name].writer.write_rows(self._tables[name].batches), names
-            )
+            written = pool.map(self._write_rows, names)
             for name, part in zip(names, list(written), strict=True):
+                if part is None:
+                    continue
                 own = pa.concat_tables(self._tables[name].ids)
                 if part.refused:
                     self._refuse_rows(self._tables[name], part.refused)
@@ -175,14 +178,28 @@ class PlannedStaging:
                     parts.append(TablePart(name, part))
                     ids.append(own)
         if letters in self._tables:
-            rows = self._tables[letters]
-            part = rows.writer.write_rows(rows.batches)
-            if part.refused:
+            letter = self._write_rows(letters)
+            if letter is not None and letter.refused:
                 # There is no third place for a message: nothing is acknowledged, and a person has to look.
-                raise WarehouseError(f"Dead letters are refused too: {part.refused[0][1]}")
-            parts.append(TablePart(letters, part))
-            ids.extend(rows.ids)
+                raise WarehouseError(f"Dead letters are refused too: {letter.refused[0][1]}")
+            if letter is not None:
+                parts.append(TablePart(letters, letter))
+                ids.extend(self._tables[letters].ids)
         return parts, ids
+
+    def _write_rows(self, name: str) -> Part | None:
+        """Write a table's part; None when it is too new: its messages come again when their leases run out."""
+        rows = self._tables[name]
+        try:
+            return rows.writer.write_rows(rows.batches)
+        except TableNotReadyError as exc:
+            _log.warning("table_not_ready", table=name, error=exc.message)
+        for source, _, places in rows.messages:
+            counts = self._counts[source.name]
+            counts["postponed"][name] += len(places)
+            if name != self._opened.plan.dead_letter_table:
+                counts["rows"]["staged"] -= len(places)
+        return None
 
     def _refuse_rows(self, rows: _Rows, refused: Sequence[tuple[int, str]]) -> None:
         """Make dead letters of the messages of rows that the warehouse refuses."""

@@ -36,6 +36,9 @@ class RowWriter(Protocol):
         """Write the rows of ``batches``, which have one schema and an ``ingest_time``, durably and unseen.
 
         ``ingest_time`` becomes now, the same for every row.
+
+        Raises:
+            TableNotReadyError: this table can't be written yet; others can.
         """
 
 

@@ -11,15 +11,18 @@ from google.rpc import code_pb2
 from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from, our_errors, retry_passing
 from connectors.bigquery.outbox import Outbox, Request
+from connectors.bigquery.readiness import not_ready
 from connectors.bigquery.rows import Refusal
 from connectors.bigquery.tables import TableId
 from connectors.wire import field_head
-from model.errors import WarehouseError, WarehouseUnavailableError
+from model.errors import TableNotFoundError, WarehouseError, WarehouseUnavailableError
 
 PENDING: Final = types.WriteStream.Type.PENDING
 COMMITTED: Final = types.WriteStream.Type.COMMITTED
 # How long a task tries before its batch is given up; its messages come again then.
 APPEND_SECONDS: Final = 30.0
+# How long a start waits for a table that was created just before, which takes a minute as a rule.
+NEW_TABLE_SECONDS: Final = 300.0
 # A connection takes new requests for so long; what it took is answered well within a call's time then.
 _TURN_SECONDS: Final = 20.0
 
@@ -43,6 +46,23 @@ def create_stream(clients: Clients, table: TableId, kind: Any, *, seconds: float
             return str(stream.name)
 
     return retry_passing(call, seconds=seconds)
+
+
+def create_fence_stream(clients: Clients, table: TableId) -> str:
+    """Create a COMMITTED stream of a table that may have been created a moment ago, and return its name.
+
+    Raises:
+        QuotaExceededError, TableNotFoundError, WarehousePermissionError, WarehouseUnavailableError,
+        WarehouseError: as they say.
+    """
+
+    def call() -> str:
+        try:
+            return create_stream(clients, table, COMMITTED)
+        except TableNotFoundError as exc:
+            raise not_ready(clients, table, None, exc) or exc from exc
+
+    return retry_passing(call, seconds=NEW_TABLE_SECONDS)
 
 
 def finalize_stream(clients: Clients, stream: str, *, seconds: float = APPEND_SECONDS) -> int | None:
@@ -190,7 +210,9 @@ class StreamAppender:
         if status.code == code_pb2.OUT_OF_RANGE:
             # Rows before it are missing; a new stream will hold all of them.
             return WarehouseUnavailableError(f"{what}: {status.message}")
-        fault = api.from_grpc_status(_grpc_code(status.code), status.message)  # type: ignore[no-untyped-call]
+        fault = api.from_grpc_status(  # type: ignore[no-untyped-call]
+            _grpc_code(status.code), status.message, details=list(status.details)
+        )
         return error_from(fault, what)
 
 

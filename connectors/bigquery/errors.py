@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import google.auth.exceptions
 import requests.exceptions
 from google.api_core import exceptions as api
+from google.protobuf import any_pb2
 
 from model.errors import (
     QuotaExceededError,
@@ -48,6 +49,7 @@ _PASSING: Final = (
     requests.exceptions.Timeout,
     google.auth.exceptions.TransportError,
 )
+_STORAGE_ERROR: Final = "/google.cloud.bigquery.storage.v1.StorageError"
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _FIRST_QUOTA_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -78,7 +80,12 @@ def error_from(exc: Exception, what: str, role: str = DATA_ROLE) -> WarehouseErr
         )
     if isinstance(exc, api.NotFound):
         return TableNotFoundError(f"{text} Run 'refeed init' to create what is missing.")
-    return WarehouseError(text, reason=reason, is_bad_request=isinstance(exc, api.BadRequest))
+    return WarehouseError(
+        text,
+        reason=reason,
+        is_bad_request=isinstance(exc, api.BadRequest),
+        storage_code=_storage_code(exc),
+    )
 
 
 @contextmanager
@@ -135,6 +142,16 @@ def retry_passing(
             return call()
         except WarehouseUnavailableError as exc:
             patience.wait_after(exc)
+
+
+def _storage_code(exc: Exception) -> str | None:
+    """Return the code of the StorageError in the details of a status, None where there is none."""
+    for detail in getattr(exc, "details", None) or ():
+        if isinstance(detail, any_pb2.Any) and detail.type_url.endswith(_STORAGE_ERROR):
+            from google.cloud.bigquery_storage_v1 import types
+
+            return str(types.StorageError.deserialize(detail.value).code.name)
+    return None
 
 
 def _reason(exc: Exception) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 from google.cloud import bigquery
 
-from connectors.bigquery.append import COMMITTED, StreamAppender, create_stream, finalize_stream
+from connectors.bigquery.append import StreamAppender, create_fence_stream, finalize_stream
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
 from connectors.bigquery.rows import encode_rows
@@ -61,7 +61,7 @@ class Notes:
 
     def open_fence(self) -> str:
         """Return a new fence's name."""
-        return create_stream(self._clients, self._table, COMMITTED)
+        return create_fence_stream(self._clients, self._table)
 
     def close_fence(self, fence: str) -> None:
         """Let no note through ``fence`` any more; one that BigQuery has forgotten lets none through either."""

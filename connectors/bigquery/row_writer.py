@@ -12,12 +12,10 @@ from connectors.bigquery.row_schema import with_times
 from connectors.bigquery.rows import Refusal
 from connectors.bigquery.tables import TableId
 from connectors.bigquery.writer import PartWriter, TablePart
-from model.errors import WarehouseError, WarehouseUnavailableError
+from model.errors import WarehouseError
 
 # What tells the row of one message from that of another; a replay has its original's id.
 _IDENTITY: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "topic", "message_id")
-# "Storage Write API", error codes: SCHEMA_MISMATCH_EXTRA_FIELDS. New columns take minutes to be known there.
-_NOT_YET_KNOWN: Final = ("extra field", "SCHEMA_MISMATCH_EXTRA_FIELD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,7 @@ class BigQueryRowWriter:
         ``ingest_time`` becomes now, the same for every row. BigQuery drops what is never committed.
 
         Raises:
+            TableNotReadyError: the table, or a column, is too new to be written; nothing will be visible.
             WarehouseUnavailableError, QuotaExceededError: not now; nothing will be visible.
             WarehouseError: not at all; nothing will be visible.
         """
@@ -88,17 +87,8 @@ class BigQueryRowWriter:
         table = with_times(table.set_column(place, table.schema.field(place), same), self.times)
         target = TableId.parse(self.table, self.connection.project)
         part = PartWriter(process_clients(self.connection), target, self.append_bytes)
-        try:
-            part.write(table.combine_chunks().to_batches())
-            tables, refusals = part.finish()
-        except WarehouseUnavailableError:
-            raise
-        except WarehouseError as exc:
-            if any(mark in exc.message for mark in _NOT_YET_KNOWN):
-                raise WarehouseUnavailableError(
-                    f"BigQuery does not write {self.table}'s new columns yet, which takes minutes: {exc.message}"
-                ) from exc
-            raise
+        part.write(table.combine_chunks().to_batches())
+        tables, refusals = part.finish()
         refused = _places(table, refusals)
         return RowPart(table.num_rows - len(refused), now.isoformat(), tuple(tables), refused)
 

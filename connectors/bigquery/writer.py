@@ -12,6 +12,7 @@ import structlog
 from connectors.bigquery.append import PENDING, StreamAppender, create_stream, finalize_stream
 from connectors.bigquery.client import Clients, Connection, process_clients
 from connectors.bigquery.outbox import Outbox
+from connectors.bigquery.readiness import not_ready
 from connectors.bigquery.rows import Refusal, archive_batch, cut, dead_letter_batch
 from connectors.bigquery.staged import StagedRows, drop_staged, stage_rows
 from connectors.bigquery.tables import DEAD_LETTERS, TableId
@@ -146,6 +147,7 @@ class PartWriter:
         self._append_bytes = append_bytes
         self._appender: StreamAppender | None = None
         self._large: list[pa.RecordBatch] = []
+        self._schema: pa.Schema | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Append ``batches`` from a thread while this one waits for more of them."""
@@ -166,6 +168,7 @@ class PartWriter:
         waiting: list[pa.RecordBatch] = []
         waiting_bytes = 0
         for batch in batches:
+            self._schema = batch.schema
             self.rows += batch.num_rows
             self.size_bytes += batch.nbytes
             waiting.append(batch)
@@ -182,6 +185,10 @@ class PartWriter:
                 stream = create_stream(self._clients, self._table, PENDING)
                 self._appender = StreamAppender(self._clients, stream)
                 self._appender.drain(outbox)
+        except WarehouseError as exc:
+            failure = not_ready(self._clients, self._table, self._schema, exc) or exc
+            outbox.fail(failure)
+            raise failure from exc
         except BaseException as exc:
             outbox.fail(exc)
             raise

@@ -4,17 +4,29 @@ import time
 import uuid
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
 from jobs.stream.journal import EntryState
 from jobs.stream.status import StatusFile
-from model.errors import WarehouseUnavailableError
+from model.errors import TableNotReadyError, WarehouseError, WarehouseUnavailableError
+from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.warehouse import open_row_tables
 from tests.pipeline.test_stager import TABLES, Stream, pulled
 from tests.standin.fixture import session_standin, shared_standin
 
 __all__ = ["session_standin", "shared_standin"]
+
+
+ROWS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("_message_id", pa.string()),
+        ("more", pa.string()),
+        ("ingest_time", pa.timestamp("us", tz="UTC")),
+    ]
+)
 
 
 class BigQueryStream(Stream):
@@ -183,6 +195,43 @@ def test_a_table_that_somebody_deletes_keeps_only_its_own_messages_back(stream, 
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.hold.acked == ["members-1"]
     assert [row["_message_id"] for row in stream.rows("staging.members")] == ["1"]
+
+
+def test_a_new_table_that_is_not_known_yet_keeps_only_its_own_messages_back(stream, tmp_path):
+    stream.standin.delay_storage(tables=3600, only=f"{stream.project}.staging.orders")
+    stream.batch([pulled("orders", b'{"id": 1}'), pulled("members", b'{"id": 1}')])
+    assert stream.staged() == Counter([("members", "1")])
+    assert stream.hold.acked == ["members-1"]
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert status["sources"]["orders"]["postponed"] == {"staging.orders": 1}
+    assert status["sources"]["orders"]["rows"] == {"staged": 0}
+    stream.standin.delay_storage()
+    stream.batch([pulled("orders", b'{"id": 1}')])
+    assert stream.staged() == Counter([("members", "1"), ("orders", "1")])
+
+
+def test_new_columns_that_are_not_known_yet_keep_only_their_table_s_messages_back(stream):
+    stream.batch([pulled("orders", b'{"id": 1}')])
+    # The writers have a column that the table has just got.
+    stream.standin.delay_storage(columns=3600)
+    table = stream.stager._tables.open("staging.orders")
+    wider = RowSchema((*table.schema().fields, Field("more", "STRING")))
+    table.evolve(wider)
+    rows = pa.RecordBatch.from_pylist([{"id": 2, "_message_id": "2", "more": "x", "ingest_time": None}], ROWS)
+    with pytest.raises(TableNotReadyError, match="its new columns"):
+        table.writer(wider).write_rows([rows])
+    stream.standin.delay_storage()
+    assert table.writer(wider).write_rows([rows]).rows == 1
+
+
+def test_columns_that_a_table_does_not_have_are_no_delay(stream):
+    table = stream.stager._tables.open("staging.orders")
+    rows = pa.RecordBatch.from_pylist([{"id": 2, "_message_id": "2", "more": "x", "ingest_time": None}], ROWS)
+    with pytest.raises(WarehouseError, match="extra fields") as caught:
+        table.writer(table.schema()).write_rows([rows])
+    assert not isinstance(caught.value, TableNotReadyError)
+    assert caught.value.details["storage_code"] == "SCHEMA_MISMATCH_EXTRA_FIELDS"
 
 
 def test_a_batch_lasts_as_long_as_its_streams_want_unless_the_stream_drains(tmp_path, shared_standin):

@@ -144,6 +144,9 @@ class Catalog:
         self._logs: dict[str, FrameLog] = {}
         self._change_locks: dict[int, threading.Lock] = {}
         self._moment_us = 0
+        # For how long the Storage Write API does not know a new table, and new columns of one.
+        self.new_tables_us = self.new_columns_us = 0
+        self.delayed = ""
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -185,6 +185,13 @@ class StandIn:
         """Give the held rows the partition of their arrival."""
         self._control("POST", "write_buffer", {"table": table, "held": False})
 
+    def delay_storage(self, *, tables: float = 0.0, columns: float = 0.0, only: str = "") -> None:
+        """Let the Storage Write API know new tables, and new columns, these many seconds later than REST does.
+
+        ``only`` limits it to tables whose full name holds the text.
+        """
+        self._control("POST", "storage_delay", {"tables": tables, "columns": columns, "only": only})
+
     def _control(self, method: str, what: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.rest_host}/standin/{what}", data, method=method)
@@ -230,6 +237,7 @@ def shared_standin(session_standin: StandIn) -> StandIn:
     """One stand-in for all tests, with neither faults nor calls on record; give each test a dataset of its own."""
     session_standin.clear_faults()
     session_standin.clear_log()
+    session_standin.delay_storage()
     return session_standin
 
 

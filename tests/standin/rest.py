@@ -152,7 +152,14 @@ def add_control_routes(routes: Routes, catalog: Catalog, faults: FaultBook, log:
     routes.add("DELETE", "/standin/faults", "standin", lambda _: faults.clear())
     routes.add("GET", "/standin/log", "standin", lambda _: log.read())
     routes.add("DELETE", "/standin/log", "standin", lambda _: log.clear())
+
+    def delay_storage(call: Call) -> Mapping[str, Any]:
+        catalog.delayed = str(call.body["only"])
+        catalog.new_tables_us, catalog.new_columns_us = (int(call.body[n] * 1e6) for n in ("tables", "columns"))
+        return {}
+
     routes.add("POST", "/standin/write_buffer", "standin", hold)
+    routes.add("POST", "/standin/storage_delay", "standin", delay_storage)
 
 
 class RestServer(ThreadingHTTPServer):

@@ -4,7 +4,7 @@ import re
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import grpc
@@ -60,6 +60,8 @@ class StorageWrite:
         self._calls = calls
         self._limit = append_limit_bytes
         self._streams: dict[str, Stream] = {}
+        # The columns that are known of a table, and since when it has others.
+        self._known_fields: dict[int, tuple[list[dict[str, Any]], int]] = {}
         self._lock = threading.RLock()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -254,7 +256,30 @@ class StorageWrite:
             raise StorageProblem("NOT_FOUND", exc.message, "TABLE_NOT_FOUND", path) from exc
         if entry.is_view:
             raise StorageProblem("INVALID_ARGUMENT", f"{entry.key} is a view.")
-        return entry
+        return self._as_known(entry)
+
+    def _as_known(self, entry: TableEntry) -> TableEntry:
+        """Return the table as this API knows it: a new one not at all, new columns not yet.
+
+        After a tables.insert, CreateWriteStream and AppendRows may answer NOT_FOUND without a StorageError though
+        tables.get has the table (https://github.com/googleapis/google-cloud-go/issues/12449,
+        https://github.com/supabase/etl/pull/862). After a tables.patch they may refuse the new columns as
+        SCHEMA_MISMATCH_EXTRA_FIELDS ("it takes on the order of minutes",
+        https://cloud.google.com/bigquery/docs/write-api, "Working with schemas").
+        """
+        now = now_us()
+        if self._catalog.delayed not in str(entry.key):
+            return entry
+        if now - int(entry.body["creationTime"]) * 1000 < self._catalog.new_tables_us:
+            raise StorageProblem("NOT_FOUND", "Requested entity was not found.")
+        with self._lock:
+            known, met = self._known_fields.get(entry.id, (entry.fields, 0))
+            if known != entry.fields:
+                met = met or now
+                if now - met >= self._catalog.new_columns_us:
+                    known, met = entry.fields, 0
+            self._known_fields[entry.id] = (known, met)
+        return replace(entry, body={**entry.body, "schema": {"fields": known}}) if met else entry
 
     def _find_stream(self, name: str) -> tuple[Stream, TableEntry]:
         match = _STREAM.fullmatch(name)

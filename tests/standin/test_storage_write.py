@@ -246,3 +246,21 @@ def test_only_one_of_two_appends_at_the_same_offset_is_taken(writer):
         thread.join(60)
     assert sorted(bool(r.error.code) for r in results) == [False, True, True, True]
     assert writer.finalise(stream) == 1
+
+
+def test_a_new_table_and_new_columns_are_known_later_than_to_rest(writer, shared_standin):
+    """https://github.com/googleapis/google-cloud-go/issues/12449, https://github.com/supabase/etl/pull/862"""
+    shared_standin.delay_storage(tables=3600)
+    with pytest.raises(exceptions.NotFound, match="Requested entity was not found"):
+        writer.create()
+    shared_standin.delay_storage(columns=3600)
+    stream = writer.create()
+    writer.append(request(stream, batch("a")))
+    table = writer.rest.get_table(writer.name)
+    table.schema = [*table.schema, bigquery.SchemaField("more", "STRING")]
+    writer.rest.update_table(table, ["schema"])
+    with pytest.raises(exceptions.InvalidArgument, match="extra fields"):
+        writer.append(request(writer.create(), batch("b", more="x")))
+    shared_standin.delay_storage()
+    [answer] = writer.append(request(writer.create(), batch("b", more="x")))
+    assert not answer.error.code
