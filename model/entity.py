@@ -20,6 +20,9 @@ MOMENT_TYPES: Final = ("TIMESTAMP", "DATE", "DATETIME")
 KEY_TYPES: Final = ("STRING", "INT64", "BYTES", "BOOL", "NUMERIC", *MOMENT_TYPES)
 _NESTED_TYPES: Final = ("RECORD", "JSON")
 
+# Which message a row is of, which replay of it, and when it was written: by these a replay finds what it repairs.
+REPLAY_COLUMNS: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "ingest_time")
+
 # After dedup_order and the event time: a message's own time and id, whenever it was replayed, then when its row
 # was written, so that a row made anew by repaired code wins over the row that it repairs.
 LAST_ORDER: Final = ("_publish_time", "_message_id", "ingest_time")

@@ -28,6 +28,7 @@ FAILPOINTS: Final = (
     "ack.after",
     "journal.done",
     "bigquery.merge.changes",
+    "bigquery.merge.displaced",
     "merge.compared",
     "bigquery.merge.started",
     "merge.rewritten",

@@ -65,7 +65,7 @@ class BigQueryMerger:
             with _tried(reporting, schema) as (table, state):
                 merge = self._merge(source, reporting, table, schema)
                 found = merge.compare(state, since)
-                reporting.drop(found.changes)
+                merge.drop(found)
                 return replace(found.report, is_dry_run=True)
         wanted = reporting.evolve(reporting_schema(schema), source.rules).schema
         self._audits.create()
@@ -136,7 +136,7 @@ class _Found:
 
     report: MergeReport
     queries: MergeQueries
-    changes: TableId
+    passing: tuple[TableId, ...]
     days: tuple[date | None, ...]
     counts: Mapping[str, int]
 
@@ -216,7 +216,7 @@ class _Merge:
             check_audits(self._source.name, audits)
             raise
         failpoint.hit("merge.committed")
-        self._reporting.drop(found.changes)
+        self.drop(found)
         rows = self._audits.read_merge(self._source.name, merge)
         return replace(
             found.report,
@@ -230,60 +230,41 @@ class _Merge:
         # One that a Refeed of old wrote may be of a clock that was ahead.
         merged = None if state.until is None else min(state.until, state.now)
         begin = merged if since is None else earlier(since, merged)
-        jobs = self._jobs(state)
-        changes = Step(
-            "changes",
-            self._queries.changes(),
-            {
-                "partitions_from": QueryParameter("TIMESTAMP", _EPOCH if begin is None else _day(begin - OVERLAP)),
-                "until": QueryParameter("TIMESTAMP", state.now),
-            },
-            moving=("until",),
-        )
-
-        def table_of(number: str) -> TableId:
-            return self._reporting.beside(f"refeed_merge_{state.id}_{number}".replace("-", "_"))
-
-        def prepare(number: str) -> TableId:
-            return self._reporting.create_passing(table_of(number), None, datetime.now(UTC) + _KEEP)
-
-        def is_usable(run: Run) -> bool:
-            is_recent = state.now - run.parameters["until"] < _TAKEN_UP
-            return is_recent and self._reporting.rows_of(table_of(run.number)) is not None
-
-        run = jobs.run(changes, is_usable=is_usable, prepare=prepare)
-        jobs.wait(changes, run)
-        failpoint.hit("bigquery.merge.changes")
-        table = table_of(run.number)
-        queries = replace(self._queries, tables=replace(self._queries.tables, changes=str(table)))
-        days, counts, changed_days = self._count(jobs, queries, table)
+        search = _Search(state, self._jobs(state), self._reporting, self._queries)
+        search.run(begin)
+        days, counts, changed_days = self._count(search)
         report = MergeReport(
             self._source.name,
             begin,
-            run.parameters["until"].astimezone(UTC),
+            search.until,
             changed=counts["changed"],
             newer=counts["newer"],
             partitions=tuple(None if day is None else day.isoformat() for day in changed_days),
         )
-        return _Found(report, queries, table, days, counts)
+        return _Found(report, search.queries, tuple(search.passing), days, counts)
+
+    def drop(self, found: _Found) -> None:
+        """Delete what was kept on the way."""
+        for table in found.passing:
+            self._reporting.drop(table)
 
     def create_view(self, merged: datetime | None) -> None:
         """Make the union view anew, over all of staging since the last merge."""
         self._reporting.define_view(self._queries.view(None if merged is None else merged - OVERLAP))
 
-    def _count(
-        self, jobs: MergeJobs, queries: MergeQueries, table: TableId
-    ) -> tuple[tuple[date | None, ...], dict[str, int], list[date | None]]:
+    def _count(self, search: "_Search") -> tuple[tuple[date | None, ...], dict[str, int], list[date | None]]:
         """Return the days to look at, the counts of what changes in them, and the days that change."""
-        if not self._reporting.rows_of(table):
+        if not search.changes:
             return (), dict.fromkeys(_COUNTS, 0), []
+        jobs, queries = search.jobs, search.queries
         days: tuple[date | None, ...] = (None,)
         if queries.partition_type is not None:
             look = Step("days", queries.days(), {})
             days = tuple(sorted((row["day"] for row in jobs.read(look, jobs.run(look))), key=_day_order))
         compare = Step("compare", queries.compare(days), {})
         (row,) = jobs.read(compare, jobs.run(compare))
-        names = {name for days in (row["new_days"], row["old_days"]) for name in (days or "").split(",") if name}
+        listed = (row["new_days"], row["old_days"], row["left_days"])
+        names = {name for days in listed for name in (days or "").split(",") if name}
         changed = [None if name == _NO_DAY else date.fromisoformat(name) for name in names]
         return days, {name: int(row[name]) for name in _COUNTS}, sorted(changed, key=_day_order)
 
@@ -291,6 +272,84 @@ class _Merge:
         return MergeJobs(
             self._clients, self._source.name, state.id, maximum_bytes_billed=self._maximum_bytes_billed
         )
+
+
+class _Search:
+    """What of staging a merge takes: tables of its own, each found again by a merge that takes up where it died.
+
+    ``queries`` name the tables that were made, ``passing`` are all of them; ``changes`` is the number of changes.
+    """
+
+    def __init__(
+        self, state: MergeState, jobs: MergeJobs, reporting: BigQueryEntityTable, queries: MergeQueries
+    ) -> None:
+        self.jobs = jobs
+        self.queries = queries
+        self.passing: list[TableId] = []
+        self.until = state.now
+        self.changes = 0
+        self._state = state
+        self._reporting = reporting
+
+    def run(self, begin: datetime | None) -> None:
+        """Find the changes among what staging has from ``begin`` on, and what its replays repair in reporting."""
+        since = _EPOCH if begin is None else _day(begin - OVERLAP)
+        if self.queries.has_replays:
+            replays, count = self._keep(self._step("replays", self.queries.replays(), since, is_first=True))
+            if count:
+                self._use(replays=str(replays))
+        is_first = not self.queries.has_replays
+        table, self.changes = self._keep(self._step("changes", self.queries.changes(), since, is_first=is_first))
+        self._use(changes=str(table))
+        failpoint.hit("bigquery.merge.changes")
+        if self.queries.tables.replays is not None:
+            self._displace()
+
+    def _displace(self) -> None:
+        """Find the rows of reporting that replays repair, and what is newest of their keys without them."""
+        displaced, count = self._keep(Step("displaced", self.queries.displaced(), {}))
+        failpoint.hit("bigquery.merge.displaced")
+        if not count:
+            return
+        self._use(displaced=str(displaced))
+        orphans = Step("orphans", self.queries.orphans(), {})
+        if self.jobs.read(orphans, self.jobs.run(orphans))[0]["orphans"]:
+            table, self.changes = self._keep(self._step("heirs", self.queries.heirs(), _EPOCH))
+            self._use(changes=str(table))
+
+    def _step(self, name: str, sql: str, since: datetime, *, is_first: bool = False) -> Step:
+        """Return a step that reads staging; the first one's moment holds for all, also when it is taken up."""
+        given = {
+            "partitions_from": QueryParameter("TIMESTAMP", since),
+            "until": QueryParameter("TIMESTAMP", self.until),
+        }
+        return Step(name, sql, given, moving=("until",) if is_first else ())
+
+    def _use(self, **tables: str) -> None:
+        self.queries = replace(self.queries, tables=replace(self.queries.tables, **tables))
+
+    def _keep(self, step: Step) -> tuple[TableId, int]:
+        """Run a step, keep its rows in a table, and return that with their number."""
+
+        def table_of(number: str) -> TableId:
+            name = f"refeed_merge_{self._state.id}_{step.name}_{number}"
+            return self._reporting.beside(name.replace("-", "_"))
+
+        def prepare(number: str) -> TableId:
+            return self._reporting.create_passing(table_of(number), None, datetime.now(UTC) + _KEEP)
+
+        def is_usable(run: Run) -> bool:
+            until = run.parameters.get("until", self.until)
+            is_recent = self._state.now - until < _TAKEN_UP
+            return is_recent and self._reporting.rows_of(table_of(run.number)) is not None
+
+        run = self.jobs.run(step, is_usable=is_usable, prepare=prepare)
+        self.jobs.wait(step, run)
+        if step.moving:
+            self.until = run.parameters["until"].astimezone(UTC)
+        table = table_of(run.number)
+        self.passing.append(table)
+        return table, self._reporting.rows_of(table) or 0
 
 
 def view_of(reporting: TableId) -> TableId:

@@ -1,13 +1,13 @@
 """The merge of one source in GoogleSQL: its texts in sql/queries, and what they are filled with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
 
 from sqlglot import exp
 
-from model.entity import DELETED, OPERATION, REMOVE, EntityRules
+from model.entity import DELETED, OPERATION, REMOVE, REPLAY_COLUMNS, EntityRules
 from sql.template import Part, fill
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,7 +17,11 @@ PartitionType = Literal["DATE", "DATETIME", "TIMESTAMP"]
 
 @dataclass(frozen=True, slots=True)
 class MergeTables:
-    """The tables of one source, each ``project.dataset.table``; ``changes`` is the merge's own."""
+    """The tables of one source, each ``project.dataset.table``; the merge's own are ``changes`` and the last two.
+
+    ``replays`` are those that may repair a row, ``displaced`` the rows of reporting that they do repair; None
+    where there are none.
+    """
 
     staging: str
     reporting: str
@@ -25,6 +29,8 @@ class MergeTables:
     audits: str
     watermark: str
     view: str
+    replays: str | None = None
+    displaced: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +46,33 @@ class MergeQueries:
     rules: EntityRules
     partition_type: PartitionType | None
 
+    @property
+    def has_replays(self) -> bool:
+        """Whether rows say which message they are of: without these columns no replay repairs a row."""
+        return set(REPLAY_COLUMNS) <= set(self.columns)
+
+    def replays(self) -> str:
+        """Return the query whose rows are the replays; parameters: partitions_from, until."""
+        return self._fill("replays")
+
     def changes(self) -> str:
         """Return the query whose rows are the changes; parameters: partitions_from, until."""
         return self._fill("changes")
+
+    def displaced(self) -> str:
+        """Return the query for the rows of reporting that replays repair, and whether each has a newer change."""
+        return self._fill("displaced")
+
+    def orphans(self) -> str:
+        """Return the query that counts the displaced rows whose key has no newer change; one row."""
+        return self._fill("orphans")
+
+    def heirs(self) -> str:
+        """Return the query for the changes again, those of such keys found in all of staging.
+
+        Its parameters are those of :meth:`changes`; partitions_from is the beginning.
+        """
+        return self._fill("heirs")
 
     def days(self) -> str:
         """Return the query for the days that a merge of the changes may touch, a row each."""
@@ -67,6 +97,8 @@ class MergeQueries:
             "values": [_column("c", column) for column in every],
             "columns_of_both": [_column("b", column) for column in every],
             "reporting_columns": [_column("r", column) for column in every],
+            "staged_columns": [_column("s", column) for column in self.columns],
+            "replay_columns": [_column("s", column) for column in REPLAY_COLUMNS],
             "changed_columns": [self._changed("s", column) for column in self.columns],
             "order_columns": [_column("r", column) for column in self.rules.order],
             "is_removed": self._is_removed("s"),
@@ -78,19 +110,13 @@ class MergeQueries:
             "newest_of_both_first": self._newest_first("b"),
             "is_newer": self._is_newer("c", "r", self.rules.order),
             "is_newer_than_held": self._is_newer("c", "h", self.rules.order),
+            "repairs_staged": self._repairs("y", "s"),
+            "repairs_reporting": self._repairs("y", "r"),
             "reporting_day": self._day("r"),
             "change_day": self._day("c"),
             **(more or {}),
         }
-        tables = {
-            "staging": self.tables.staging,
-            "reporting": self.tables.reporting,
-            "changes": self.tables.changes,
-            "audits": self.tables.audits,
-            "watermark": self.tables.watermark,
-            "view": self.tables.view,
-        }
-        return fill(name, tables, parts)
+        return fill(name, asdict(self.tables), parts)
 
     def _changed(self, alias: str, column: str) -> exp.Expr:
         """Return a staged column; a removed entity loses all but what says which it was and when it went."""
@@ -128,6 +154,25 @@ class MergeQueries:
             .when(_is_null(theirs), exp.true())
             .when(_is_null(mine), exp.false())
             .else_(exp.GT(this=mine.copy(), expression=theirs.copy()))
+        )
+
+    def _repairs(self, replay: str, row: str) -> exp.Expr:
+        """Whether a replay was written after a row of its message, and is no other part of the same replay."""
+        if not self.has_replays:
+            return exp.false()
+
+        def pair(name: str) -> dict[str, exp.Expr]:
+            return {"this": _column(replay, name), "expression": _column(row, name)}
+
+        is_original = exp.and_(exp.EQ(**pair("ingest_time")), _is_null(_column(row, "_backfill_id")))
+        is_other_part = exp.and_(exp.NullSafeEQ(**pair("_backfill_id")), exp.NullSafeNEQ(**pair("_backfill_row")))
+        return exp.and_(
+            exp.EQ(**pair("_topic")),
+            exp.EQ(**pair("_message_id")),
+            exp.or_(exp.GT(**pair("ingest_time")), is_original),
+            exp.not_(is_other_part),
+            # Of the replays of the view nothing else says that they are some.
+            exp.not_(_is_null(_column(replay, "_backfill_id"))),
         )
 
     def _day(self, alias: str) -> exp.Expr:

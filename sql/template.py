@@ -14,15 +14,17 @@ _DIALECT: Final = "bigquery"
 Part = exp.Expr | Sequence[exp.Expr]
 
 
-def fill(name: str, tables: Mapping[str, str], parts: Mapping[str, Part]) -> str:
+def fill(name: str, tables: Mapping[str, str | None], parts: Mapping[str, Part]) -> str:
     """Return the statements of ``sql/queries/<name>.sql`` with ``__x__`` replaced by the table or part ``x``.
 
-    A part of several expressions takes the place of one in a list. Names that a text does not use are fine.
+    A part of several expressions takes the place of one in a list. Names that a text does not use are fine. A
+    table that is None has no rows: IN and EXISTS over it are FALSE, a DELETE under such a condition is left out.
 
     Raises:
         KeyError: the text has a name that is not given.
     """
-    return ";\n".join(_fill(tree.copy(), tables, parts).sql(_DIALECT) for tree in _read(name)) + ";"
+    filled = (_fill(tree.copy(), tables, parts) for tree in _read(name))
+    return ";\n".join(tree.sql(_DIALECT) for tree in filled if not _deletes_nothing(tree)) + ";"
 
 
 @lru_cache
@@ -35,13 +37,22 @@ def _read(name: str) -> tuple[exp.Expr, ...]:
     return tuple(trees)
 
 
-def _fill(tree: exp.Expr, tables: Mapping[str, str], parts: Mapping[str, Part]) -> exp.Expr:
+def _fill(tree: exp.Expr, tables: Mapping[str, str | None], parts: Mapping[str, Part]) -> exp.Expr:
     for table in list(tree.find_all(exp.Table)):
         name = _placeholder(table.this)
-        if name is not None:
-            table.set("this", exp.to_identifier(tables[name].rsplit(".", 2)[2], quoted=True))
-            table.set("db", exp.to_identifier(tables[name].rsplit(".", 2)[1], quoted=True))
-            table.set("catalog", exp.to_identifier(tables[name].rsplit(".", 2)[0], quoted=True))
+        if name is None:
+            continue
+        full_name = tables[name]
+        if full_name is None:
+            test = table.find_ancestor(exp.Exists, exp.In)
+            if test is None:
+                raise KeyError(name)
+            test.replace(exp.false())
+            continue
+        catalog, dataset, table_name = full_name.rsplit(".", 2)
+        table.set("this", exp.to_identifier(table_name, quoted=True))
+        table.set("db", exp.to_identifier(dataset, quoted=True))
+        table.set("catalog", exp.to_identifier(catalog, quoted=True))
     for update in list(tree.find_all(exp.Update)):
         # SET has pairs where an INSERT has two lists.
         if update.expressions and _placeholder(update.expressions[0].this) == "columns":
@@ -59,6 +70,13 @@ def _fill(tree: exp.Expr, tables: Mapping[str, str], parts: Mapping[str, Part]) 
         elif node is not None:
             node.replace(_listed(found))
     return tree
+
+
+def _deletes_nothing(tree: exp.Expr) -> bool:
+    where = tree.args.get("where") if isinstance(tree, exp.Delete) else None
+    if where is None:
+        return False
+    return exp.false() in (where.this.flatten() if isinstance(where.this, exp.And) else (where.this,))
 
 
 def _placeholder(node: exp.Expr) -> str | None:

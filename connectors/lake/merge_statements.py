@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from connectors.lake.taken_files import StagedRows
-from model.entity import DELETED, OPERATION, PARTITION_DATE, REMOVE, EntityRules
+from model.entity import DELETED, OPERATION, PARTITION_DATE, REMOVE, REPLAY_COLUMNS, EntityRules
 from model.schema import Field, FieldType, RowSchema
 
 # Names that no column has: staging's own begin with a letter or one underscore.
@@ -14,8 +14,6 @@ HASH: Final = "__hash"
 FILE: Final = "__file"
 ROW: Final = "__row"
 _RANK: Final = "__rank"
-# Which message a row is of, and which replay of it.
-_REPLAY: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "ingest_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,11 @@ class MergeStatements:
     @property
     def has_replays(self) -> bool:
         """Whether rows say which message they are of: without these columns no replay takes a row away."""
-        return set(_REPLAY) <= set(self.schema.names())
+        return set(REPLAY_COLUMNS) <= set(self.schema.names())
 
     def replays(self, paths: Sequence[str]) -> str:
         """Return a query for the rows of files that are replays, and their ``__file``."""
-        columns = ", ".join((*_REPLAY, FILE))
+        columns = ", ".join((*REPLAY_COLUMNS, FILE))
         return f"SELECT {columns} FROM ({self._rows(paths)}) WHERE _backfill_id IS NOT NULL"
 
     def current(self, rows: str, replays: str) -> str:
@@ -155,7 +153,7 @@ class MergeStatements:
         return f"SELECT {changed}, {self._is_removed('s')} AS {DELETED}, 1 AS {_RANK} FROM ({rows}) s"
 
     def _version_columns(self) -> list[str]:
-        replay = _REPLAY if self.has_replays else ()
+        replay = REPLAY_COLUMNS if self.has_replays else ()
         return list(dict.fromkeys((*self.rules.key, *self.rules.order, *replay, "ingest_time")))
 
     def _version_rows(self, rows: str) -> str:

@@ -4,6 +4,9 @@ BEGIN TRANSACTION;
 
 SELECT IF((SELECT MAX(w.number) FROM __watermark__ AS w) = @number, TRUE, ERROR('refeed_overtaken'));
 
+DELETE FROM __reporting__ AS r
+WHERE __in_days__ AND __reporting_key__ IN (SELECT d._refeed_key FROM __displaced__ AS d);
+
 MERGE INTO __reporting__ AS r
 USING __changes__ AS c
 ON __reporting_key__ = c._refeed_key AND __in_days__

@@ -15,7 +15,7 @@ from model import failpoint
 from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
 from reporting.bigquery import BigQueryMerger
-from tests.reporting.shops import RULES, START, BigQueryShop, order
+from tests.reporting.shops import RULES, START, BigQueryShop, order, repaired
 from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin, wait_until
 
 __all__ = ["session_standin", "shared_standin"]
@@ -65,6 +65,39 @@ def test_a_merge_that_died_is_taken_up_with_the_jobs_that_it_had_begun(
         assert len(merge_jobs(shop, step)) == 1, step
     report = shop.merge(START + HOUR + HOUR / 2)
     assert (report.changed, report.newer) == (2, 0)
+
+
+def test_a_merge_with_replays_takes_what_they_repair_away_wherever_it_dies(
+    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = order(1, minute=5, message=11)
+    shop.stage([order(1, day=2, message=10), wrong, order(2)], START)
+    shop.merge(START)
+    shop.age()
+    shop.merge(START)
+    assert merge_jobs(shop, "displaced") == []
+    shop.stage([repaired(wrong, number=3)], START + 2 * DAY)
+    # Until a merge has looked at all of staging, nobody knows what else its old key had.
+    assert set(shop.view(START)) == {("se", 2), ("se", 3)}
+    for place in ("bigquery.merge.changes", "bigquery.merge.displaced", "merge.compared"):
+
+        def die(name: str, place: str = place) -> None:
+            if name == place:
+                raise SystemExit(name)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(failpoint, "hit", die)
+            with pytest.raises(SystemExit):
+                shop.merge(START + 2 * DAY + HOUR)
+    report = shop.merge(START + 2 * DAY + HOUR)
+    for step in ("displaced", "orphans", "heirs"):
+        (job,) = merge_jobs(shop, step)
+        assert job.maximum_bytes_billed == shop.settings.merge_max_bytes_billed
+    assert (report.changed, report.newer, report.rows_before, report.rows_after) == (2, 2, 2, 3)
+    assert report.partitions == ("2026-03-01", "2026-03-02")
+    assert shop.reporting() == shop.oracle() == shop.view(START)
+    tables = [table.table_id for table in shop.client.list_tables(shop.dataset)]
+    assert [name for name in tables if "refeed_merge_" in name] == []
 
 
 def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(

@@ -28,11 +28,28 @@ COLUMNS = (
     "ingest_time",
 )
 QUERIES = MergeQueries(TABLES, (*COLUMNS, "_operation"), RULES, "DATE")
+REPLAYED = replace(
+    QUERIES,
+    tables=replace(TABLES, replays="my-shop.orders.replays", displaced="my-shop.orders.displaced"),
+    columns=(*QUERIES.columns, "_topic", "_backfill_id", "_backfill_row"),
+)
 DAYS = (None, date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 9))
 
 
 @pytest.mark.parametrize(
-    "text", [QUERIES.changes(), QUERIES.days(), QUERIES.compare(DAYS), QUERIES.merge(DAYS), QUERIES.view(None)]
+    "text",
+    [
+        text
+        for queries in (QUERIES, REPLAYED)
+        for text in (
+            queries.changes(),
+            queries.days(),
+            queries.compare(DAYS),
+            queries.merge(DAYS),
+            queries.view(None),
+        )
+    ]
+    + [REPLAYED.replays(), REPLAYED.displaced(), REPLAYED.orphans(), REPLAYED.heirs()],
 )
 def test_every_text_is_filled_and_is_googlesql(text: str) -> None:
     assert "__" not in text
@@ -97,10 +114,25 @@ def test_what_is_new_in_staging_is_asked_of_bigquerys_clock_and_not_of_what_work
     changes = QUERIES.changes()
     assert "AS s FOR SYSTEM_TIME AS OF @until" in changes
     assert "s._PARTITIONTIME >= @partitions_from OR s._PARTITIONTIME IS NULL" in changes
-    for text in (changes, QUERIES.view(datetime(2026, 3, 1, 12, tzinfo=UTC))):
-        assert "ingest_time" not in text.split("WHERE")[1].split("QUALIFY")[0]
+    view = QUERIES.view(datetime(2026, 3, 1, 12, tzinfo=UTC))
+    assert "ingest_time" not in changes.split("WHERE")[1].split("QUALIFY")[0]
+    assert "ingest_time" not in view.split("WHERE")[1].split(" SELECT ")[0]
+
+
+def test_a_replay_is_looked_for_where_there_are_replays_alone() -> None:
+    texts = (QUERIES.changes(), QUERIES.days(), QUERIES.compare(DAYS), QUERIES.merge(DAYS), QUERIES.view(None))
+    assert not any("DELETE" in text or "_backfill_id" in text for text in texts)
+    delete = REPLAYED.merge((None,)).split(";")[2]
+    assert delete.startswith("\nDELETE FROM `my-shop`.`orders`.`reporting` AS r WHERE (r.`ordered_on` IS NULL) ")
+    assert "IN (SELECT d._refeed_key FROM `my-shop`.`orders`.`displaced` AS d)" in delete
+    # Staging is read as it was at one moment, and never without a filter on its partitions.
+    for text in (REPLAYED.replays(), REPLAYED.changes(), REPLAYED.heirs()):
+        scans = text.count("`staging`")
+        assert scans == text.count("FOR SYSTEM_TIME AS OF @until") == text.count("_PARTITIONTIME IS NULL")
 
 
 def test_a_name_that_is_not_given_is_a_fault_and_no_text() -> None:
     with pytest.raises(KeyError, match="reporting_day"):
-        fill("days", {"reporting": "a.b.c", "changes": "a.b.d"}, {})
+        fill("days", {"reporting": "a.b.c", "changes": "a.b.d", "displaced": None}, {})
+    with pytest.raises(KeyError, match="changes"):
+        fill("displaced", {"reporting": "a.b.c", "changes": None, "replays": None}, {})
