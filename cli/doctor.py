@@ -44,8 +44,22 @@ class Finding:
     fix: str = ""
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Look at Java, ports, disk, credentials and Pub/Sub; exit 1 when something is missing."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask a real project what Google's documentation leaves open.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --live: do not ask before.")] = False,
+) -> None:
+    """Look at Java, ports, disk, credentials and Pub/Sub; exit 1 when something is missing.
+
+    With --live it makes a scratch dataset and a scratch topic instead, asks BigQuery, Pub/Sub and Dataproc, prints
+    a table to paste into an issue, and takes all of it away again. It says before what it will cost.
+    """
+    if live:
+        from cli.live import examine_live
+
+        examine_live(command_settings(), is_confirmed=yes, as_json=as_json)
     findings = list(examine())
     is_fit = all(finding.state != "missing" for finding in findings)
     if as_json:

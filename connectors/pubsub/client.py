@@ -131,6 +131,15 @@ class PubSub:
                 _id(topic.name) for topic in pages if label is None or topic.labels.get(label[0]) == label[1]
             )
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete the topic; its subscriptions stay, without one.
+
+        Raises:
+            TopicNotFoundError: there is none.
+        """
+        with _our_errors(TopicNotFoundError, f"topic {topic}"):
+            self._publisher.delete_topic(topic=self.topic_path(topic), **_CALL)
+
     def label_topic(self, topic: str, labels: Mapping[str, str]) -> None:
         """Replace the topic's labels.
 

@@ -156,8 +156,8 @@ def test_somebody_elses_patch_of_the_lease_table_costs_a_renewal_nothing(world):
 
 
 # "A committed stream has a TTL of four days if there is no traffic on the stream" (cited in
-# https://github.com/googleapis/java-bigquerystorage/issues/2198). Google names no code for it: Beam, whose authors are
-# the API's, takes INVALID_ARGUMENT ("the stream doesn't exist or has already been finalized"), NOT_FOUND and
+# https://github.com/googleapis/java-bigquerystorage/issues/2198). Google names no code for it: Beam, whose authors
+# are the API's, takes INVALID_ARGUMENT ("the stream doesn't exist or has already been finalized"), NOT_FOUND and
 # FAILED_PRECONDITION for such a stream: https://github.com/apache/beam/pull/16906
 @pytest.mark.parametrize("in_band", [False, True])
 @pytest.mark.parametrize("status", ["NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION"])

@@ -1,0 +1,149 @@
+"""``refeed doctor --live``: questions that only a real project answers, asked in one go and cleaned up after."""
+
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Final
+
+import typer
+
+from cli.terminal import ExitCode, err, out, print_json
+from jobs.launcher import Launch
+from model.errors import RefeedError, SettingsError
+from model.settings import Settings
+
+_PATIENCE_SECONDS: Final = 300.0
+_BATCH_SECONDS: Final = 900.0
+_PULL_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one question was answered with; ``state`` is answered, failed or skipped."""
+
+    question: str
+    state: str
+    answer: str
+    seconds: float
+
+
+def examine_live(
+    settings: Settings, *, is_confirmed: bool, as_json: bool, patience_seconds: float = _PATIENCE_SECONDS
+) -> None:
+    """Ask the questions in a scratch dataset and on a scratch topic, and print a table to paste into an issue.
+
+    What is made is taken away again, also after Ctrl-C or SIGTERM. A question that fails keeps none of the others
+    from being asked.
+
+    Raises:
+        SettingsError: the warehouse is not BigQuery.
+    """
+    if settings.warehouse != "bigquery":
+        raise SettingsError(f"--live asks BigQuery, and REFEED_WAREHOUSE is {settings.warehouse}.")
+    name = f"refeed_doctor_{secrets.token_hex(4)}"
+    err.print(
+        f"In project {settings.project}, location {settings.bigquery.location}, this makes the dataset {name} and "
+        f"the topic {name} with a subscription, and deletes them at the end. It writes 12 MB to BigQuery, runs a "
+        f"query a second while it waits, each billed as 10 MB at least, and publishes 5 MB: less than 0.10 USD at "
+        f"list prices. {_batch_text(settings)} It takes up to {patience_seconds / 60:.0f} minutes a question.",
+        markup=False,
+    )
+    if not is_confirmed:
+        typer.confirm("Go on?", abort=True, err=True)
+    # kill says it as Ctrl-C does: the blocks below clean up.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    answers: list[Answer] = []
+    try:
+        _ask_all(settings, name, patience_seconds, answers)
+    finally:
+        # Also what was answered before an interruption.
+        if as_json:
+            print_json({"project": settings.project, "answers": [asdict(answer) for answer in answers]})
+        else:
+            out.print(render(answers), markup=False, soft_wrap=True, highlight=False)
+    is_whole = all(answer.state != "failed" for answer in answers)
+    raise typer.Exit(ExitCode.OK if is_whole else ExitCode.FAILED)
+
+
+def render(answers: list[Answer]) -> str:
+    """Return the answers as a table of Markdown.
+
+    Example:
+        >>> print(render([Answer("sizes of Pulls", "answered", "5 Pulls", 1.25)]))
+        | question | state | answer | seconds |
+        |---|---|---|---|
+        | sizes of Pulls | answered | 5 Pulls | 1.2 |
+    """
+    rows = [f"| {a.question} | {a.state} | {a.answer.replace('|', '/')} | {a.seconds:.1f} |" for a in answers]
+    return "\n".join(["| question | state | answer | seconds |", "|---|---|---|---|", *rows])
+
+
+def _ask_all(settings: Settings, name: str, patience_seconds: float, answers: list[Answer]) -> None:
+    from connectors.bigquery.client import Connection
+    from connectors.bigquery.probes import BigQueryProbes
+    from connectors.pubsub.client import PubSub
+    from connectors.pubsub.probes import PubSubProbes
+
+    def ask(question: str, find: Callable[[], str]) -> None:
+        answers.append(_ask(question, find))
+
+    settings.bigquery.check_hosts()
+    connection = Connection.of(settings.project, settings.bigquery)
+    bigquery = BigQueryProbes(connection, name, patience_seconds=patience_seconds)
+    with bigquery.open():
+        for question, probe in (
+            ("CreateWriteStream right after tables.insert", BigQueryProbes.stream_after_create),
+            ("Arrow append of every type to a PENDING stream", BigQueryProbes.every_type),
+            ("a commit of a stream that is committed", BigQueryProbes.double_commit),
+            ("an append request of 12 MB", BigQueryProbes.large_append),
+            ("FOR SYSTEM_TIME AS OF right after a commit", BigQueryProbes.travel_after_commit),
+            ("_PARTITIONTIME and streamingBuffer after a commit", BigQueryProbes.partition_time),
+        ):
+            ask(question, partial(bigquery.ask, probe))
+    with PubSub(settings.project, settings.pubsub_address) as pubsub:
+        probes = PubSubProbes(pubsub, name, patience_seconds=min(_PULL_SECONDS, patience_seconds))
+        with probes.open():
+            ask("sizes of unary Pulls with a backlog", probes.pull_sizes)
+    if settings.launcher == "dataproc":
+        ask("one batch on Dataproc", partial(_run_batch, settings, name))
+    else:
+        answers.append(Answer("one batch on Dataproc", "skipped", "REFEED_LAUNCHER is not dataproc", 0.0))
+
+
+def _ask(question: str, find: Callable[[], str]) -> Answer:
+    err.print(f"{question} ...", markup=False)
+    began = time.monotonic()
+    try:
+        state, answer = "answered", find()
+    except RefeedError as exc:
+        state, answer = "failed", f"{exc.code}: {exc.message}"
+    return Answer(question, state, " ".join(answer.split()), round(time.monotonic() - began, 1))
+
+
+def _run_batch(settings: Settings, name: str) -> str:
+    """Run ``connectors.spark.trial`` as a batch, to its end; one that is cut short is cancelled."""
+    from backfill.opening import open_launcher
+
+    launcher = open_launcher(settings)
+    batch = launcher.launch(Launch(name, "connectors.spark.trial", name, settings.home / "logs" / f"{name}.log"))
+    began = time.monotonic()
+    try:
+        while (reason := launcher.exit_reason(batch)) is None:
+            if time.monotonic() - began > _BATCH_SECONDS:
+                return f"not ended after {_BATCH_SECONDS:.0f} s"
+            time.sleep(_LOOK_SECONDS)
+        return f"{reason} It took {time.monotonic() - began:.0f} s."
+    finally:
+        # One that has ended is no error.
+        launcher.kill(batch)
+        launcher.close()
+
+
+def _batch_text(settings: Settings) -> str:
+    if settings.launcher != "dataproc":
+        return "No batch is run: REFEED_LAUNCHER is not dataproc."
+    return "One Dataproc batch with your settings runs for some minutes, at its own price."
