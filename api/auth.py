@@ -29,7 +29,7 @@ from model.principal import LOCAL, SCOPES, Grant, Principal
 from model.settings import Settings
 
 _NAME_CHARS: Final = 200
-_PUBLIC_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json"}) | _PAGE_PATHS
+_PUBLIC_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"}) | _PAGE_PATHS
 _MAX_THREADS: Final = 8
 # A key that is revoked, or has expired, reads an open stream on for so long at most.
 _RECHECK_SECONDS: Final = 5.0

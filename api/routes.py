@@ -14,9 +14,15 @@ from api.routes_catalog import router as catalog
 from api.routes_history import router as history
 from api.routes_merges import router as merges
 from api.routes_status import router as status
-from api.schemas import Health
+from api.schemas import Health, Root
 
 router: Final = APIRouter()
+
+
+@router.get("/", operation_id="getRoot", tags=["service"])
+async def get_root(request: Request) -> Root:
+    """Name this service and where to go on."""
+    return Root(version=request.app.version)
 
 
 # Without a thread, so that a service whose threads are all busy is not taken for dead and restarted.

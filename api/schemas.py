@@ -39,3 +39,16 @@ class Health(BaseModel):
 
     status: Literal["ok", "not_ready"]
     problems: dict[str, str] = Field(default_factory=dict)
+
+
+class Root(BaseModel):
+    """Where to go on from the service's root."""
+
+    service: str = "refeed"
+    version: str
+    docs: str = "/docs"
+    openapi: str = "/openapi.json"
+    health: str = "/healthz"
+    readiness: str = "/readyz"
+    metrics: str = "/metrics"
+    status: str = "/status"

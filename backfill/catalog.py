@@ -151,7 +151,7 @@ class Catalog:
 
     def __init__(self, counts: Counts, *, home: Path, secret: str) -> None:
         self._counts = counts
-        self._streams = home / "streams"
+        self._home = home
         self._secret = secret
 
     def list_topics(
@@ -195,12 +195,7 @@ class Catalog:
 
     def list_streams(self, stats: Mapping[str, SubscriptionStats] | None) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name."""
-        found = []
-        for path in sorted(self._streams.glob("*/status.json")):
-            status = StatusFile.read(path)
-            if status is not None:
-                found.append(_stream(path.parent.name, status, stats))
-        return found
+        return read_streams(self._home, stats)
 
     def _topic(
         self,
@@ -227,6 +222,16 @@ class Catalog:
             messages=seen.messages,
             stored_bytes=seen.stored_bytes,
         )
+
+
+def read_streams(home: Path, stats: Mapping[str, SubscriptionStats] | None) -> list[StreamInfo]:
+    """Return every stream of ``home`` that has ever said how it is, by name; None for unknown lags."""
+    found = []
+    for path in sorted((home / "streams").glob("*/status.json")):
+        status = StatusFile.read(path)
+        if status is not None:
+            found.append(_stream(path.parent.name, status, stats))
+    return found
 
 
 def floor(moment: datetime, step: Step) -> datetime:

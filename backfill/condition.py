@@ -1,10 +1,12 @@
 """What is wrong with the streams: judged from their own reports and from what Pub/Sub has for them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from backfill.catalog import BACKUP_STREAM, StreamInfo
+from connectors.pubsub.client import SubscriptionInfo
+from model.message import BACKUP_SUBSCRIPTION_PREFIX
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.
 LATE_SECONDS: Final = 300.0
@@ -30,6 +32,11 @@ class StreamCondition:
 
     streams: list[StreamInfo]
     problems: list[StatusProblem]
+
+
+def count_attached(subscriptions: Iterable[SubscriptionInfo]) -> int:
+    """Return how many of the subscriptions are the backup's, one a topic."""
+    return sum(each.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) for each in subscriptions)
 
 
 def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:

@@ -6,7 +6,7 @@ from typing import Final
 from backfill.bigquery import BigQueryPlace
 from backfill.bigquery_counts import BigQueryCounts
 from backfill.catalog import STEPS, Catalog, Counts, Histogram, Step, StreamInfo, TopicInfo
-from backfill.condition import StatusProblem, StreamCondition, judge_streams
+from backfill.condition import StatusProblem, StreamCondition, count_attached, judge_streams
 from backfill.deployment import Deployment
 from backfill.lake_counts import LakeCounts, LakePlace
 from backfill.messages import Archive, BigQueryMessages, LakeMessages, MessageBrowser, MessagePage, MessageRequest
@@ -15,7 +15,6 @@ from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
 from model.errors import RefeedError, RequestInvalidError
-from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.window import Window
 
 _QUERY_SECONDS: Final = 60.0
@@ -79,8 +78,7 @@ class Overview:
         stats, attached = None, None
         try:
             stats = read_stats(self._pubsub.channel)
-            found = self._pubsub.list_subscriptions()
-            attached = sum(each.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) for each in found)
+            attached = count_attached(self._pubsub.list_subscriptions())
         except RefeedError as exc:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
         streams = self._catalog.list_streams(stats)

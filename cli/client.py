@@ -5,11 +5,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
-from model.errors import ApiUnavailableError, RequestRefusedError
+from cli.running import find_running
+from model.errors import ApiUnavailableError, RequestRefusedError, SettingsError
 from model.job import JobState
 
 DEFAULT_API_URL: Final = "http://127.0.0.1:8080"
@@ -37,9 +38,15 @@ class RefeedApi:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return the API at REFEED_API_URL, called with REFEED_API_KEY if there is one."""
+        """Return the API at REFEED_API_URL, called with REFEED_API_KEY if there is one.
+
+        Without REFEED_API_URL it is that of the ``refeed up`` that runs on this home, else the usual one.
+
+        Raises:
+            SettingsError: REFEED_API_URL is no address.
+        """
         key = (os.environ.get("REFEED_API_KEY") or "").strip()
-        return cls(os.environ.get("REFEED_API_URL") or DEFAULT_API_URL, key or None)
+        return cls(_find_url(), key or None)
 
     def __enter__(self) -> Self:
         return self
@@ -248,6 +255,20 @@ class RefeedApi:
             "or set REFEED_API_URL.",
             url=self.url,
         )
+
+
+def _find_url() -> str:
+    url = (os.environ.get("REFEED_API_URL") or "").strip()
+    if not url:
+        running = find_running(os.environ)
+        return DEFAULT_API_URL if running is None else running.api_url
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        fault = f"REFEED_API_URL={url} is no address"
+        # Without a scheme a port may look like one: localhost:8080.
+        wanted = f"; write REFEED_API_URL=http://{url}" if "://" not in url else ", such as http://127.0.0.1:8080"
+        raise SettingsError(f"{fault}{wanted}", faults=[f"{fault}{wanted}"])
+    return url
 
 
 def is_final(job: Mapping[str, Any]) -> bool:

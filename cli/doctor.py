@@ -5,8 +5,10 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Final, Literal
 
 import typer
@@ -32,6 +34,12 @@ _STYLES: Final[dict[State, str]] = {"ok": "green", "warning": "yellow", "missing
 _MIN_FREE_BYTES: Final = 1_000_000_000
 _UP_PORTS: Final = ((8080, "--port"), (8085, "--pubsub-port"))
 _PUBSUB_SECONDS: Final = 3.0
+_STREAM_FIXES: Final = {
+    "backup_not_running": "refeed up",
+    "stream_not_reporting": "refeed up",
+    "stream_failing": "",
+    "stream_behind": "refeed topics",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ def doctor(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --live: do not ask before.")] = False,
 ) -> None:
-    """Look at Java, ports, disk, credentials and Pub/Sub; exit 1 when something is missing.
+    """Look at Java, home, disk, Pub/Sub, streams, API and ports; exit 1 when something is missing.
 
     With --live it makes a scratch dataset and a scratch topic instead, asks BigQuery, Pub/Sub and Dataproc, prints
     a table to paste into an issue, and takes all of it away again. It says before what it will cost.
@@ -89,6 +97,7 @@ def examine() -> Iterator[Finding]:
     yield _examine_home(settings.home)
     yield _examine_disk(settings.home)
     yield _examine_pubsub(settings)
+    yield from _examine_streams(settings)
     if settings.warehouse == "bigquery":
         yield _examine_bigquery(settings)
     if settings.jobs_folder is not None:
@@ -113,9 +122,13 @@ def _examine_java() -> Finding:
 
 
 def _examine_home(home: Path) -> Finding:
-    nearest = _nearest_folder(home)
-    if not os.access(nearest, os.W_OK):
-        return Finding("home", "missing", f"{home} can't be written", "export REFEED_HOME=$HOME/.refeed")
+    try:
+        # What may be done is asked of the system itself, by a file that never has a name.
+        with TemporaryFile(dir=_nearest_folder(home)):
+            pass
+    except OSError as exc:
+        found = f"{home} can't be written ({exc.strerror})"
+        return Finding("home", "missing", found, "export REFEED_HOME=$HOME/.refeed")
     return Finding("home", "ok", f"{home}{'' if home.exists() else ' (made at first use)'}")
 
 
@@ -146,6 +159,31 @@ def _examine_pubsub(settings: Settings) -> Finding:
     return Finding("Pub/Sub", "ok", f"{name}: {len(topics)} topics")
 
 
+def _examine_streams(settings: Settings) -> Iterator[Finding]:
+    from backfill.catalog import read_streams
+    from backfill.condition import count_attached, judge_streams
+    from connectors.pubsub.client import PubSub
+    from connectors.pubsub.stats import read_stats
+
+    stats, attached = None, None
+    with suppress(RefeedError):
+        host = settings.pubsub_emulator_host
+        if host is None or is_listening(host, seconds=_PUBSUB_SECONDS):
+            with PubSub(settings.project, host) as pubsub:
+                stats, attached = read_stats(pubsub.channel), count_attached(pubsub.list_subscriptions())
+    streams = read_streams(settings.home, stats)
+    problems = judge_streams(streams, attached)
+    for problem in problems:
+        # A home that never had a stream may be the terminal of a deployment whose streams run elsewhere.
+        state: State = "missing" if streams else "warning"
+        log = settings.home / "logs" / f"{problem.name}.log"
+        where = f" Its log: {log}" if log.exists() else ""
+        yield Finding("streams", state, f"{problem.name}: {problem.message}{where}", _STREAM_FIXES[problem.code])
+    if not problems:
+        named = ", ".join(f"{stream.name} {stream.state}" for stream in streams)
+        yield Finding("streams", "ok", named or "none has ever run on this home")
+
+
 def _examine_bigquery(settings: Settings) -> Finding:
     from backup.warehouse import open_archive
 
@@ -174,7 +212,13 @@ def _examine_jobs_folder(location: str) -> Finding:
 
 
 def _examine_api() -> Finding:
-    with RefeedApi.from_environment() as api:
+    try:
+        api = RefeedApi.from_environment()
+    except SettingsError as exc:
+        url = os.environ.get("REFEED_API_URL", "")
+        fix = "unset REFEED_API_URL" if "://" in url else f"export REFEED_API_URL=http://{url}"
+        return Finding("API", "missing", exc.message, fix)
+    with api:
         if api.is_ready():
             return Finding("API", "ok", f"ready at {api.url}")
         return Finding("API", "warning", f"not ready at {api.url}", "refeed up")
@@ -189,5 +233,5 @@ def _examine_port(port: int, option: str) -> Finding:
 
 
 def _nearest_folder(path: Path) -> Path:
-    """Return ``path``, or the nearest folder above it that exists."""
+    """Return ``path``, or the nearest folder or file above it that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cli.invocation import command_settings
+from cli.invocation import command_settings, make_home
 from cli.terminal import ExitCode, out, print_json
 from model.archive import Change
 from model.errors import InputError
@@ -31,6 +31,8 @@ def init(
     from backup.warehouse import open_archive
 
     settings = _choose(command_settings(), project, dataset, location)
+    if settings.warehouse == "lake" and not dry_run:
+        make_home(settings.home)
     archive = open_archive(settings)
     try:
         changes = archive.differences()

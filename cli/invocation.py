@@ -1,14 +1,19 @@
 """What every command shares: ``--home`` wherever it stands, and the settings read once."""
 
+import errno
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from model.settings import Settings, read_settings
+from cli.running import find_running
+from model.errors import HomeUnwritableError
+from model.settings import Settings, find_home, read_settings
 
+_UNWRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 HOME_HELP: Final = "Folder of all state; REFEED_HOME, else ~/.refeed."
 
 
@@ -21,10 +26,45 @@ def use_home(home: Path | None) -> None:
 def command_settings() -> Settings:
     """Return the settings of this process.
 
+    Without PUBSUB_EMULATOR_HOST the Pub/Sub server is that of the ``refeed up`` that runs on this home, if one
+    does and if it is of the same project.
+
     Raises:
         SettingsError: one or more variables are wrong; the message names them all.
     """
-    return read_settings(os.environ)
+    settings = read_settings(os.environ)
+    if "PUBSUB_EMULATOR_HOST" in os.environ:
+        return settings
+    running = find_running(os.environ)
+    if running is None or running.project != settings.project:
+        return settings
+    return read_settings({**os.environ, "PUBSUB_EMULATOR_HOST": running.pubsub_emulator_host})
+
+
+def make_home(home: Path) -> None:
+    """Make the home where there is none, and write a file to it that is gone at once.
+
+    Raises:
+        OSError: it can't be written; :func:`unwritable_home` has the words for it.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=home):
+        pass
+
+
+def unwritable_home(fault: OSError) -> HomeUnwritableError | None:
+    """Return the error of a home that can't be written, None where the fault is about something else."""
+    home = find_home(os.environ)
+    if fault.errno not in _UNWRITABLE or not isinstance(fault.filename, str | bytes):
+        return None
+    place = Path(os.fsdecode(fault.filename)).absolute()
+    # What keeps a home from being made may be a file above it.
+    if not (place.is_relative_to(home) or home.is_relative_to(place)):
+        return None
+    return HomeUnwritableError(
+        f"{home} can't be written ({fault.strerror}: {place}); choose another home with --home or REFEED_HOME.",
+        home=str(home),
+    )
 
 
 def _home_option() -> Any:

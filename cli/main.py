@@ -3,9 +3,10 @@
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from cli import (
     attach,
@@ -29,12 +30,14 @@ from cli import (
     up,
 )
 from cli.demo import command as demo
-from cli.invocation import HOME_HELP, HomeGroup, use_home
-from cli.terminal import ExitCode, err, exit_code_of, out, print_error
-from model.errors import RefeedError
+from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
+from cli.terminal import ExitCode, err, exit_code_of, out, print_error, print_problem
+from model.errors import InputError, RefeedError
+
+_NAME: Final = "refeed"
 
 app = typer.Typer(
-    name="refeed",
+    name=_NAME,
     cls=HomeGroup,
     help="Back up every raw Pub/Sub message and replay any of them with SQL.",
     epilog="Exit codes: 0 done; 1 failed, the message says why; 2 the command line or a setting is wrong, or "
@@ -42,7 +45,6 @@ app = typer.Typer(
     "refused; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -95,11 +97,13 @@ app.add_typer(gate.app, name="sql")
 
 def main() -> None:
     """Run ``refeed``; the exit code is one of :class:`cli.terminal.ExitCode`."""
+    is_json = "--json" in sys.argv[1:]
     try:
-        app()
+        if is_json:
+            sys.exit(_run_for_json())
+        app(prog_name=_NAME)
     except RefeedError as error:
-        print_error(error)
-        sys.exit(exit_code_of(error))
+        _end(error, is_json=is_json)
     except KeyboardInterrupt:
         err.print("interrupted")
         sys.exit(ExitCode.INTERRUPTED)
@@ -107,6 +111,28 @@ def main() -> None:
         # The reader of our output, such as 'head', has enough.
         sys.stderr.close()
         sys.exit(ExitCode.OK)
+    except OSError as exc:
+        unwritable = unwritable_home(exc)
+        if unwritable is None:
+            raise
+        _end(unwritable, is_json=is_json)
+
+
+def _run_for_json() -> int:
+    """Run ``refeed`` and return the exit code; wrong usage is an error like every other, not a text in a frame."""
+    try:
+        code = app(prog_name=_NAME, standalone_mode=False)
+    except TyperException as exc:
+        raise InputError(exc.format_message()) from exc
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _end(error: RefeedError, *, is_json: bool) -> NoReturn:
+    if is_json:
+        print_problem(error)
+    else:
+        print_error(error)
+    sys.exit(exit_code_of(error))
 
 
 if __name__ == "__main__":

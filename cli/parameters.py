@@ -10,7 +10,8 @@ import typer
 from model.errors import InputError
 from model.label import parse_label as parse_model_label
 
-_PARAMETER = re.compile(r"(?P<name>[A-Za-z_]\w*):(?P<type>[A-Za-z0-9<>]*):(?P<value>.*)", re.DOTALL)
+_PARAMETER = re.compile(r"(?P<name>[A-Za-z_]\w*):(?:(?P<type>[A-Za-z0-9<>]*):)?(?P<value>.*)", re.DOTALL)
+_TYPE = re.compile(r"(ARRAY<)?(STRING|INT64|FLOAT64|BOOL|BYTES|DATE|TIMESTAMP)(?(1)>)")
 
 ParameterOption = Annotated[
     list[str] | None,
@@ -18,7 +19,8 @@ ParameterOption = Annotated[
         "--param",
         "-p",
         metavar="NAME:TYPE:VALUE",
-        help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z; no TYPE means STRING.",
+        help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z; without a TYPE, as in t:orders, a "
+        "STRING.",
         show_default=False,
     ),
 ]
@@ -28,11 +30,14 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the parameters in the API's form; the value of an ARRAY is a JSON array.
 
     Raises:
-        InputError: a text is not ``name:TYPE:value``, or a name comes twice.
+        InputError: a text is not ``name:TYPE:value`` or ``name:value``, or a name comes twice. A STRING with a
+            colon of its own is ``name::value``, so that a misspelt type is never taken for a part of it.
 
     Example:
         >>> parse_parameters(["from:TIMESTAMP:2026-01-01T00:00:00Z"])
         {'from': {'type': 'TIMESTAMP', 'value': '2026-01-01T00:00:00Z'}}
+        >>> parse_parameters(["t:orders"])
+        {'t': {'type': 'STRING', 'value': 'orders'}}
     """
     parameters: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -41,7 +46,12 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise InputError(
                 f"--param {text!r} is not NAME:TYPE:VALUE, such as from:TIMESTAMP:2026-01-01T00:00:00Z"
             )
-        name, kind = match["name"], match["type"].upper() or "STRING"
+        name, kind = match["name"], (match["type"] or "").upper() or "STRING"
+        if _TYPE.fullmatch(kind) is None:
+            value = text.removeprefix(f"{name}:")
+            raise InputError(
+                f"--param {text!r} has no type {match['type']}; for a STRING with a colon write {name}::{value}"
+            )
         if name in parameters:
             raise InputError(f"--param {name} is given twice")
         parameters[name] = {"type": kind, "value": _value(kind, match["value"], text)}

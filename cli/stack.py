@@ -1,7 +1,7 @@
 """Everything embedded, as processes of one home: Pub/Sub server, backup stream, API, the pipeline's streams."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ from model.settings import Settings, read_settings
 _PUBSUB_SECONDS: Final = 30.0
 _BACKUP_SECONDS: Final = 120.0
 _API_SECONDS: Final = 120.0
+_USUAL: Final = "some ten seconds"
 
 
 class Stack:
@@ -38,17 +39,22 @@ class Stack:
         self.backup = self._child("backup", "backup")
         self.api = self._child("api", "api", "--port", str(api_port), "--interrupt-at-exit", "--open")
 
-    def start(self, children: Children) -> None:
+    def start(self, children: Children, *, say: Callable[[str], None] = lambda _: None) -> None:
         """Start all and return once each does its work; ``children`` stops them.
+
+        ``say`` is told what is waited for.
 
         Raises:
             ProcessEndedError: one ended or was not ready in time; the message has its log's last lines.
         """
         children.start(self.pubsub)
+        say(f"waiting for the Pub/Sub server to listen at {self.emulator_host} ...")
         self.wait_for_pubsub()
         children.start(self.backup)
         children.start(self.api)
+        say(f"waiting for the backup stream to start Spark, {_USUAL} ...")
         self.wait_for_backup()
+        say(f"waiting for the API to be ready at {self.api_url} ...")
         self.wait_for_api()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from model.errors import (
     ApiUnavailableError,
+    HomeUnwritableError,
     InputError,
     InvalidNameError,
     LineError,
@@ -43,13 +44,16 @@ out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty()
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
+_WRONG_USAGE: Final = (SettingsError, HomeUnwritableError, InputError, InvalidNameError, RequestInvalidError)
+
+
 def exit_code_of(error: RefeedError) -> ExitCode:
     """Return the exit code of a command that ended with ``error``."""
     # A bad line is in what was to be read, not in what was typed; what stands before it may be published.
     if isinstance(error, LineError):
         return ExitCode.FAILED
     # What the API finds invalid is a RequestRefusedError; this was found here, in arguments, options and settings.
-    if isinstance(error, SettingsError | InputError | InvalidNameError | RequestInvalidError):
+    if isinstance(error, _WRONG_USAGE):
         return ExitCode.WRONG_USAGE
     if isinstance(error, ApiUnavailableError | PubSubUnavailableError | WarehouseUnavailableError):
         return ExitCode.UNAVAILABLE
@@ -68,6 +72,26 @@ def print_error(error: RefeedError) -> None:
     err.print(line)
     for fault in _faults(error):
         err.print(Text.assemble("  - ", fault))
+
+
+def print_problem(error: RefeedError) -> None:
+    """Print the error as problem JSON (RFC 9457) on one line of stderr, as ``--json`` wants it.
+
+    What the API refused is the API's own problem. Stdout stays empty: what reads it gets a result or nothing.
+    """
+    if isinstance(error, RequestRefusedError) and error.details.get("code"):
+        problem = error.details
+    else:
+        faults = error.details.get("violations") or error.details.get("errors")
+        problem = {
+            "type": f"/problems/{error.code}",
+            "title": (type(error).__doc__ or "").strip().splitlines()[0],
+            "detail": error.message,
+            "code": error.code,
+            **({"errors": faults} if faults else {}),
+        }
+    sys.stderr.write(json.dumps(problem, ensure_ascii=False, default=str) + "\n")
+    sys.stderr.flush()
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -1,20 +1,19 @@
 """``refeed up``: everything embedded in one terminal, watched until Ctrl-C."""
 
 import fcntl
-import json
 import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.invocation import command_settings
+from cli.invocation import command_settings, make_home
 from cli.processes import Child, Children, check_port_free, is_listening
+from cli.running import RunningUp, record_of
 from cli.stack import Stack
 from cli.terminal import err, out
 from model.errors import LeaseHeldError, ProcessEndedError
@@ -42,12 +41,15 @@ def up(
     it is one of the pipeline's streams, which are tried again every minute.
     """
     settings = command_settings()
+    make_home(settings.home)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     with _hold_home(settings.home) as record:
         check_port_free(port, "--port")
         check_port_free(pubsub_port, "--pubsub-port")
         stack = Stack(settings.home, pubsub_port=pubsub_port, api_port=port, environment=os.environ)
+        # Before anything is waited for: a second one names this one's ports.
+        _write_record(record, stack, ())
         with (
             Children(lambda: _write_record(record, stack, children)) as children,
             _pipeline_streams(stack) as streams,
@@ -81,7 +83,7 @@ def _run(stack: Stack, children: Children, streams: "PipelineStreams", record: P
         ProcessEndedError: a child died for the fourth time in a minute.
     """
     err.print(f"starting, home {stack.home}", markup=False)
-    stack.start(children)
+    stack.start(children, say=lambda text: err.print(text, markup=False))
     _print_addresses(stack)
     restarts: dict[str, list[float]] = {}
     while True:
@@ -112,16 +114,12 @@ def _restart(child: Child, restarted_at: list[float]) -> None:
 
 
 def _write_record(record: Path, stack: Stack, children: Iterable[Child]) -> None:
-    """Write where everything is to run/up.json, for people and for the ``up`` after one that was killed."""
-    processes = {child.name: Process.of(child.pid) for child in children}
-    fields = {
-        "api_url": stack.api_url,
-        "pubsub_emulator_host": stack.emulator_host,
-        "processes": {name: asdict(process) for name, process in processes.items() if process},
-    }
-    temporary = record.with_suffix(".tmp")
-    temporary.write_text(json.dumps(fields))
-    temporary.rename(record)
+    """Write where everything is, for other commands and for the ``up`` after one that was killed."""
+    own = Process.of(os.getpid())
+    assert own is not None, "it runs"
+    pids = {child.name: child.pid for child in children}
+    project = stack.settings.project
+    RunningUp.of(stack.api_url, stack.emulator_host, project, up=own, pids=pids).write(record)
 
 
 @contextmanager
@@ -131,21 +129,31 @@ def _hold_home(home: Path) -> Iterator[Path]:
     Raises:
         LeaseHeldError: another ``refeed up`` runs on this home.
     """
-    run = home / "run"
-    run.mkdir(parents=True, exist_ok=True)
-    record = run / "up.json"
-    with (run / "up.lock").open("a") as lock:
+    record = record_of(home)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with record.with_suffix(".lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
-            raise LeaseHeldError(
-                f"Another 'refeed up' runs on {home}; stop it, or choose another --home.", home=str(home)
-            ) from exc
+            raise _held(home, RunningUp.read(record)) from exc
         _end_leftovers(record)
         try:
             yield record
         finally:
             record.unlink(missing_ok=True)
+
+
+def _held(home: Path, first: RunningUp | None) -> LeaseHeldError:
+    """Return the error that says which ``refeed up`` runs on the home already."""
+    if first is None or not first.up.is_alive:
+        message = f"Another 'refeed up' runs on {home}; stop it, or choose another --home."
+        return LeaseHeldError(message, home=str(home))
+    pid = first.up.pid
+    message = (
+        f"Another 'refeed up' (process {pid}) runs on {home}, with its API at {first.api_url} and Pub/Sub at "
+        f"{first.pubsub_emulator_host}; use it, stop it with 'kill {pid}', or choose another --home."
+    )
+    return LeaseHeldError(message, home=str(home), pid=pid, api_url=first.api_url)
 
 
 def _end_leftovers(record: Path) -> None:
@@ -154,13 +162,11 @@ def _end_leftovers(record: Path) -> None:
     Raises:
         ProcessEndedError: something of it does not end.
     """
-    try:
-        noted = json.loads(record.read_text())
-        processes = {name: Process(**fields) for name, fields in noted["processes"].items()}
-        addresses = [noted["api_url"].removeprefix("http://"), noted["pubsub_emulator_host"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    noted = RunningUp.read(record)
+    if noted is None:
         return
-    left = {name: process for name, process in processes.items() if process.is_alive}
+    addresses = [noted.api_url.removeprefix("http://"), noted.pubsub_emulator_host]
+    left = dict(noted.left())
     for name, process in left.items():
         err.print(f"ending {name} (process {process.pid}), left by a 'refeed up' that was killed")
         process.signal_group(signal.SIGKILL)
@@ -179,6 +185,9 @@ def _print_addresses(stack: Stack) -> None:
     out.print(f"API      {stack.api_url}/docs", markup=False)
     out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}", markup=False)
     out.print(f"logs     {stack.home / 'logs'}\n", markup=False)
-    out.print("Paste this where your publishers and 'refeed' commands run; Ctrl-C here stops and drains:\n")
+    out.print(
+        "'refeed' commands on this home find both by themselves; publishers and other homes need these lines."
+    )
+    out.print("Ctrl-C here stops and drains.\n")
     out.print(f"export PUBSUB_EMULATOR_HOST={stack.emulator_host}", markup=False)
     out.print(f"export REFEED_HOME={stack.home} REFEED_API_URL={stack.api_url}\n", markup=False)

@@ -446,6 +446,12 @@ class PortTakenError(RefeedError):
     code = "port_taken"
 
 
+class HomeUnwritableError(RefeedError):
+    """The home can't be written; choose another one with --home or REFEED_HOME."""
+
+    code = "home_unwritable"
+
+
 class InputError(RefeedError):
     """The command was given what it does not take."""
 

@@ -181,6 +181,16 @@ class Settings:
         return path.read_text().strip()
 
 
+def find_home(env: Mapping[str, str]) -> Path:
+    """Return REFEED_HOME, else ``.refeed`` in the user's home folder.
+
+    Example:
+        >>> find_home({"REFEED_HOME": "/tmp/h"}).name, find_home({"HOME": "/home/ann"}).name
+        ('h', '.refeed')
+    """
+    return Path(env.get("REFEED_HOME") or Path(env.get("HOME", "/")) / ".refeed").expanduser().absolute()
+
+
 def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settings:
     """Return the settings that ``env`` describes; ``home`` wins over REFEED_HOME.
 
@@ -203,7 +213,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
             faults.append(f"{name}={shown}: {exc}")
             return None
 
-    where = home or Path(env.get("REFEED_HOME") or Path(env.get("HOME", "/")) / ".refeed").expanduser()
+    where = find_home(env) if home is None else home
     settings = Settings(
         home=where.absolute(),
         project=get("REFEED_PROJECT", env.get("GOOGLE_CLOUD_PROJECT") or DEFAULT_PROJECT, _project),

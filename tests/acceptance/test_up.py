@@ -104,6 +104,13 @@ def view_ids(terminal: Terminal) -> set[str]:
 
 def test_a_day_with_up(terminal: Terminal) -> None:
     terminal.start()
+    said = terminal.up.log_tail(1000)
+    assert said.index("waiting for the Pub/Sub server") < said.index(
+        "waiting for the backup stream to start Spark"
+    )
+    # Nothing that is pasted: commands on its home find it.
+    for name in ("PUBSUB_EMULATOR_HOST", "REFEED_API_URL"):
+        del terminal.environment[name]
 
     # Attach, publish, query, replay: what the README says.
     assert terminal.refeed("attach", "orders").returncode == 0

@@ -186,3 +186,15 @@ def test_status_and_inbox_need_the_scope_read(start_api: Callable[..., Any]) -> 
     closed = start_api()
     with closed.client(closed.make_key("backfills.plan", name="planner")) as client:
         assert [client.get(path).status_code for path in ("/status", "/inbox")] == [403, 403]
+
+
+def test_the_root_leads_on_to_what_there_is_and_needs_nobody(start_api: Callable[..., Any]) -> None:
+    closed = start_api()
+    closed.make_key("backfills.read")
+    with closed.client() as client:
+        found = client.get("/").json()
+        assert (found.pop("service"), bool(found.pop("version"))) == ("refeed", True)
+        assert found.pop("status") == "/status"
+        for name, path in found.items():
+            # Spark may still start: then it is not ready, and says so.
+            assert client.get(path).status_code in ((200, 503) if name == "readiness" else (200,)), name

@@ -8,6 +8,7 @@ import pytest
 
 from cli import doctor
 from connectors.spark import java
+from jobs.stream.status import StatusFile
 from local.server import PubSubServer
 from model.errors import JavaNotFoundError
 from tests.standin.fixture import StandIn, session_standin, shared_standin
@@ -75,10 +76,40 @@ def test_a_full_disk_is_missing_room(
 def test_a_home_that_cannot_be_made_is_missing(
     refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REFEED_HOME", str(tmp_path / "file" / "home"))
     result = refeed("doctor", "--json")
     assert result.code == 1
     assert findings(result)["home"]["state"] == "missing"
+    assert "Not a directory" in findings(result)["home"]["found"]
+
+
+def test_a_stream_that_does_not_report_is_missing_and_one_that_drained_is_not(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
+) -> None:
+    assert findings(refeed("doctor", "--json"))["streams"]["state"] == "ok"
+    path = home / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    StatusFile(path).write(state="stopped")
+    assert findings(refeed("doctor", "--json"))["streams"]["found"] == "backup DRAINED"
+    path.write_text(json.dumps({"state": "running", "at": 1.0}))
+    (home / "logs").mkdir()
+    (home / "logs" / "backup.log").touch()
+    result = refeed("doctor", "--json")
+    assert result.code == 1
+    silent = findings(result)["streams"]
+    assert (silent["state"], silent["fix"]) == ("missing", "refeed up")
+    assert silent["found"].startswith("backup: It has not reported for ")
+    assert str(home / "logs" / "backup.log") in silent["found"]
+
+
+def test_an_api_url_without_http_is_missing_with_what_to_write(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFEED_API_URL", "127.0.0.1:8080")
+    result = refeed("doctor", "--json")
+    assert (result.code, findings(result)["API"]["state"]) == (1, "missing")
+    assert findings(result)["API"]["fix"] == "export REFEED_API_URL=http://127.0.0.1:8080"
 
 
 def test_every_wrong_setting_is_a_finding(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

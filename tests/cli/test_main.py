@@ -1,3 +1,4 @@
+import json
 import resource
 import subprocess
 import sys
@@ -153,3 +154,40 @@ def test_an_interrupt_ends_with_130(refeed: Callable[..., Any], monkeypatch: pyt
 
     monkeypatch.setattr(attach, "attach_topics", interrupt)
     assert refeed("attach", "orders").code == 130
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "exit_code"),
+    [
+        (("topics", "--json", "--nonsense"), "input_invalid", 2),
+        (("topic", "--json"), "input_invalid", 2),
+        (("messages", "orders", "--limit", "0", "--json"), "input_invalid", 2),
+        (("streams", "--json"), "api_unavailable", 3),
+    ],
+)
+def test_with_json_every_error_is_one_problem_on_stderr(
+    refeed: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: str,
+    exit_code: int,
+) -> None:
+    monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
+    result = refeed(*arguments)
+    problem = json.loads(result.err)
+    assert (problem["code"], problem["type"], result.code) == (code, f"/problems/{code}", exit_code)
+    assert problem["detail"]
+    assert result.out == ""
+
+
+@pytest.mark.parametrize("command", ["up", "init", "keys list", "pubsub --port 0", "backup"])
+def test_a_home_that_can_not_be_written_is_an_error_with_its_name(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet_logging: None, command: str
+) -> None:
+    (tmp_path / "file").touch()
+    home = tmp_path / "file" / "home"
+    monkeypatch.setenv("REFEED_HOME", str(home))
+    result = refeed(*command.split())
+    assert result.code == 2, result.err
+    assert result.err.startswith(f"error home_unwritable  {home} can't be written (Not a directory: ")
+    assert json.loads(refeed(*command.split(), "--json").err)["code"] in {"home_unwritable", "input_invalid"}

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from cli.terminal import ExitCode, exit_code_of, print_error, print_json, print_table
+from cli.terminal import ExitCode, exit_code_of, print_error, print_json, print_problem, print_table
 from model.errors import (
     ApiUnavailableError,
     InputError,
@@ -78,3 +78,16 @@ def test_a_table_never_cuts_what_is_there_to_be_copied(capsys: pytest.CaptureFix
         "bf_" + "X" * 300 + "  [red]",
         "b" + " " * 304 + "RUNNING",
     ]
+
+
+def test_a_problem_has_the_api_s_shape_and_what_the_api_said_goes_through(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_problem(QueryRefusedError([Violation("a", "First.", 1, 2, None)]))
+    own = json.loads(capsys.readouterr().err)
+    assert (own["type"], own["code"]) == ("/problems/query_refused", "query_refused")
+    assert (own["errors"][0]["code"], own["errors"][0]["line"]) == ("a", 1)
+    told = {"type": "/problems/plan_expired", "status": 409, "code": "plan_expired", "detail": "Plan again."}
+    print_problem(RequestRefusedError("Plan again. (HTTP 409)", **told))
+    captured = capsys.readouterr()
+    assert (json.loads(captured.err), captured.out) == (told, "")

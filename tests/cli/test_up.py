@@ -18,7 +18,12 @@ from model.errors import ProcessEndedError
 from model.process import Process
 
 # Where nobody listens.
-ADDRESSES = {"api_url": "http://127.0.0.1:1", "pubsub_emulator_host": "127.0.0.1:1"}
+ADDRESSES = {
+    "api_url": "http://127.0.0.1:1",
+    "pubsub_emulator_host": "127.0.0.1:1",
+    "project": "refeed-local",
+    "up": {"pid": 2**22 + 1, "start_ticks": 1, "boot_id": "another"},
+}
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
