@@ -1,0 +1,102 @@
+"""The example of docs/cost.md, computed again from the page's own assumptions and prices."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[1] / "docs" / "cost.md").read_text()
+GIB, TIB = 2**30, 2**40
+DAY = 86_400
+
+
+def numbers(heading: str) -> dict[str, float]:
+    """The first number of each row of the table under a heading, by the row's first cell."""
+    section = PAGE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,.]+)[^|]* \|", section, re.MULTILINE)
+    return {name.strip(): float(number.replace(",", "")) for name, number in rows}
+
+
+def lines(heading: str) -> dict[str, tuple[float, float]]:
+    """The quantity and the US dollars of each row of an example's table."""
+    section = PAGE.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,.]+) [^|]+ \| [^|]+ \| ([\d,.]+) \|", section, re.MULTILINE)
+    return {name.strip(): (float(q.replace(",", "")), float(usd.replace(",", ""))) for name, q, usd in rows}
+
+
+ASSUMED = numbers("The example")
+PRICES = numbers("Prices")
+EACH_MONTH = lines("What a month costs")
+A_REPLAY = lines("What a replay costs")
+
+
+def a_month() -> dict[str, tuple[float, float]]:
+    seconds = ASSUMED["days of a month"] * DAY
+    messages = ASSUMED["messages a second"] * seconds
+    volume = messages * ASSUMED["bytes of a message in Pub/Sub"] / TIB
+    archived = messages * ASSUMED["bytes of its row in the archive"] / GIB
+    staged = messages * ASSUMED["bytes of its row in staging"] / GIB
+    noted = 2 * messages * ASSUMED["bytes of its id in a note"] / GIB
+    throughput = PRICES["Pub/Sub throughput"]
+    write, storage = PRICES["Storage Write API"], PRICES["active logical storage"]
+    free = PRICES["Storage Write API, free a month"] * 1024
+    written = archived + staged + noted - free
+    merged = ASSUMED["days of a month"] * ASSUMED["TiB that a night's merge reads"]
+    return {
+        "delivery to the backup subscription": (volume, volume * throughput),
+        "delivery to the pipeline's subscription": (volume, volume * throughput),
+        "Storage Write: archive, staging and notes, less what is free": (written, written * write),
+        "storage of one month of the archive, for each month that it is kept": (archived, archived * storage),
+        "storage of one month of staging, for each month that it is kept": (staged, staged * storage),
+        "queries of the nightly merges": (merged, merged * PRICES["on-demand queries"]),
+    }
+
+
+def a_replay() -> dict[str, tuple[float, float]]:
+    day = ASSUMED["messages a second"] * DAY
+    messages = day * ASSUMED["share of the replayed topic"]
+    size = messages * ASSUMED["bytes of its row in the archive"] / TIB
+    volume = messages * ASSUMED["bytes of a replayed message in Pub/Sub"] / TIB
+    throughput = PRICES["Pub/Sub throughput"]
+    days = ASSUMED["days that a selection is kept"]
+    kept = size * 1024 * days / ASSUMED["days of a month"]
+    staged = messages * ASSUMED["bytes of its row in staging"] / GIB
+    dcu = PRICES["Dataproc DCUs of a batch"] * ASSUMED["hours of the batch"]
+    return {
+        "the query: the topic's clusters of one day": (size, size * PRICES["on-demand queries"]),
+        "the selection's table, three days": (kept, kept * PRICES["active logical storage"]),
+        "Storage Read of the selection": (size, size * PRICES["Storage Read API"]),
+        "publishing": (volume, volume * throughput),
+        "delivery to the pipeline's subscription": (volume, volume * throughput),
+        "delivery to the backup's subscription, which its filter drops": (volume, volume * throughput),
+        "Storage Write of staging": (staged, staged * PRICES["Storage Write API"]),
+        "one Dataproc batch": (dcu, dcu * PRICES["Dataproc DCU hour"]),
+    }
+
+
+@pytest.mark.parametrize(("found", "compute"), [(EACH_MONTH, a_month), (A_REPLAY, a_replay)])
+def test_every_line_of_the_example_is_its_quantity_times_its_price(
+    found: Mapping[str, tuple[float, float]], compute: Callable[[], dict[str, tuple[float, float]]]
+) -> None:
+    wanted = compute()
+    assert found.keys() - {"**together**"} == wanted.keys()
+    for name, (quantity, usd) in wanted.items():
+        # As the page shows them: three digits of a quantity, whole cents.
+        assert found[name] == (pytest.approx(quantity, rel=0.006, abs=0.005), pytest.approx(usd, abs=0.006)), name
+
+
+@pytest.mark.parametrize(("heading", "compute"), [("a month", a_month), ("a replay", a_replay)])
+def test_the_sums_are_those_of_the_lines(
+    heading: str, compute: Callable[[], dict[str, tuple[float, float]]]
+) -> None:
+    said = re.search(rf"{heading.capitalize()} of this example costs about ([\d,.]+) USD", PAGE)
+    assert said is not None
+    assert float(said[1].replace(",", "")) == pytest.approx(sum(usd for _, usd in compute().values()), rel=0.005)
+
+
+def test_every_price_names_its_source() -> None:
+    section = PAGE.split("## Prices\n", 1)[1].split("\n## ", 1)[0]
+    rows = [row for row in section.splitlines() if row.startswith("| ") and re.search(r"\| [\d.]+ ", row)]
+    assert len(rows) == len(PRICES)
+    assert all("https://cloud.google.com/" in row for row in rows)
