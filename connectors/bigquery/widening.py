@@ -1,4 +1,4 @@
-"""Columns that become wider: a table written again by one query job, in the place of what it was."""
+"""Columns that become wider: altered in place where BigQuery can, else the table is written again by one job."""
 
 import hashlib
 import json
@@ -25,10 +25,11 @@ def widen_table(
 ) -> None:
     """Give the columns of ``table`` that become wider the type of ``wanted``; new columns are not its work.
 
-    One query job reads the table and takes its place (Google's "Modifying table schemas", *Change a column's
-    data type*), all at once for every reader. Its id is made of the table's version: whoever comes after a
-    crash finds the same job, or a table that needs none. All rows lie in the partition of the rewriting then;
-    ``ingest_time`` stays what it was. ``use`` labels the job.
+    Columns that BigQuery itself can widen (INT64 to FLOAT64) are altered in place, whatever is in the write
+    buffer. For all others one query job reads the table and takes its place (Google's "Modifying table schemas",
+    *Change a column's data type*), all at once for every reader. Its id is made of the table's version: whoever
+    comes after a crash finds the same job, or a table that needs none. All rows lie in the partition of the
+    rewriting then; ``ingest_time`` stays what it was. ``use`` labels the job.
 
     Raises:
         EvolutionRefusedError: a column would be dropped or become narrower, or rows are in the write buffer
@@ -38,6 +39,16 @@ def widen_table(
     """
     current = from_bigquery(table)
     widened = plan_widening(str(target), current, wanted, evolution)
+    changed = [
+        (old, new)
+        for old, new in zip(current.fields, widened.fields, strict=True)
+        if old.type != new.type or old.fields != new.fields or old.mode != new.mode
+    ]
+    if all(map(_is_assignable, changed)):
+        for old, new in changed:
+            sql = f"ALTER TABLE `{target}` ALTER COLUMN `{old.name}` SET DATA TYPE {new.type}"
+            _run(clients, table, sql, use=use)
+        return
     if table.streaming_buffer is not None:
         raise EvolutionRefusedError(
             f"{target} has rows in BigQuery's write buffer; its columns become wider when that is empty.",
@@ -48,21 +59,35 @@ def widen_table(
         for old, new in zip(current.fields, widened.fields, strict=True)
     ]
     sql = f"SELECT {', '.join(columns)} FROM `{target}`"  # noqa: S608  names are checked ones
-    digest = hashlib.sha256(json.dumps([str(target), table.etag, sql]).encode()).hexdigest()
-    _run(clients, table, sql, job_id=f"refeed-widen-{digest[:40]}", use=use)
-
-
-def _run(clients: Clients, table: Any, sql: str, *, job_id: str, use: str) -> None:
-    target = f"{table.project}.{table.dataset_id}.{table.table_id}"
-    config = bigquery.QueryJobConfig(
-        destination=target,
+    _run(
+        clients,
+        table,
+        sql,
+        use=use,
+        destination=str(target),
         write_disposition="WRITE_TRUNCATE",
         create_disposition="CREATE_NEVER",
         time_partitioning=table.time_partitioning,
         clustering_fields=table.clustering_fields,
         use_query_cache=False,
-        labels=clients.connection.labels_for(use),
     )
+
+
+def _is_assignable(change: tuple[Field, Field]) -> bool:
+    """Whether ALTER COLUMN SET DATA TYPE makes this change: the old type coerces to the new one.
+
+    Of the wider types of :mod:`model.widening` that is FLOAT64 alone
+    (https://cloud.google.com/bigquery/docs/reference/standard-sql/conversion_rules).
+    """
+    old, new = change
+    return (old.type, new.type) == ("INT64", "FLOAT64") and old.mode == new.mode != "REPEATED"
+
+
+def _run(clients: Clients, table: Any, sql: str, *, use: str, **options: Any) -> None:
+    target = f"{table.project}.{table.dataset_id}.{table.table_id}"
+    digest = hashlib.sha256(json.dumps([target, table.etag, sql]).encode()).hexdigest()
+    job_id = f"refeed-widen-{digest[:40]}"
+    config = bigquery.QueryJobConfig(labels=clients.connection.labels_for(use), **options)
     what = f"making columns of {target} wider"
     ends_at = time.monotonic() + _JOB_SECONDS
 

@@ -7,9 +7,15 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from connectors.lake.columns import arrow_schema
 from jobs.stream.journal import EntryState
 from jobs.stream.status import StatusFile
-from model.errors import TableNotReadyError, WarehouseError, WarehouseUnavailableError
+from model.errors import (
+    EvolutionRefusedError,
+    TableNotReadyError,
+    WarehouseError,
+    WarehouseUnavailableError,
+)
 from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.warehouse import open_row_tables
@@ -223,6 +229,44 @@ def test_new_columns_that_are_not_known_yet_keep_only_their_table_s_messages_bac
         table.writer(wider).write_rows([rows])
     stream.standin.delay_storage()
     assert table.writer(wider).write_rows([rows]).rows == 1
+
+
+def narrow_table(stream):
+    """A table with an INT64 column and a row that stays in the write buffer."""
+    table = stream.stager._tables.open("staging.numbers")
+    narrow = RowSchema((Field("n", "INT64"), Field("_message_id", "STRING"), Field("ingest_time", "TIMESTAMP")))
+    table.evolve(narrow)
+    stream.standin.hold_write_buffer(f"{stream.project}.staging.numbers")
+    row = {"n": 1, "_message_id": "1", "ingest_time": None}
+    stream.stager._tables.take("staging.numbers")
+    stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(narrow)))
+    return table, narrow
+
+
+def test_an_integer_column_becomes_a_float_whatever_is_in_the_write_buffer(stream):
+    table, narrow = narrow_table(stream)
+    wider = RowSchema((Field("n", "FLOAT64"), *narrow.fields[1:], Field("more", "STRING")))
+    table.rewrite(wider)
+    assert table.schema() == wider
+    assert [row["n"] for row in table.read_rows(["n"])] == [1.0]
+    # Nothing was written again: the row is where it was.
+    sql = f"SELECT COUNT(*) AS found FROM `{stream.project}.staging.numbers` WHERE _PARTITIONTIME IS NULL"
+    assert [row["found"] for row in stream.standin.client().query_and_wait(sql)] == [1]
+    table.rewrite(wider)
+    row = {"n": 0.5, "_message_id": "2", "ingest_time": None, "more": None}
+    stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
+    assert sorted(row["n"] for row in table.read_rows(["n"])) == [0.5, 1.0]
+
+
+def test_a_column_that_must_be_written_again_waits_for_the_write_buffer(stream):
+    table, narrow = narrow_table(stream)
+    wider = RowSchema((Field("n", "STRING"), *narrow.fields[1:]))
+    with pytest.raises(EvolutionRefusedError, match="write buffer"):
+        table.rewrite(wider)
+    assert table.schema() == narrow
+    stream.standin.release_write_buffer(f"{stream.project}.staging.numbers")
+    table.rewrite(wider)
+    assert [row["n"] for row in table.read_rows(["n"])] == ["1"]
 
 
 def test_columns_that_a_table_does_not_have_are_no_delay(stream):

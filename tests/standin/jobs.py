@@ -23,7 +23,7 @@ from tests.standin.problems import HTTP_CODES, Problem, check_labels, duplicate,
 from tests.standin.queries import Analysis, Changed, Queries
 from tests.standin.query_text import Cancel, QueryText, read_parameter
 from tests.standin.resources import LOCATION, Resources
-from tests.standin.statements import ddl_options, render_view
+from tests.standin.statements import altered_columns, ddl_options, render_view
 
 _WORKERS: Final = 4
 
@@ -317,6 +317,9 @@ class Jobs:
         with self._catalog.transaction():
             if analysis.kind == "CREATE_VIEW":
                 self._create_view(job, analysis, reference)
+            elif analysis.kind == "ALTER_TABLE":
+                self._resources.widen_columns(target, altered_columns(statement))
+                statistics["ddlOperationPerformed"] = "ALTER"
             else:
                 self._drop(job, analysis, target)
             self._finish(job)

@@ -3,7 +3,7 @@
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,6 +15,15 @@ LOCATION: Final = "US"
 # Members that the service makes; a client's values for them are ignored.
 _OUTPUT_ONLY: Final = frozenset(
     ("kind", "id", "selfLink", "etag", "creationTime", "lastModifiedTime", "numRows", "numBytes", "type")
+)
+_ASSIGNABLE: Final = frozenset(
+    (old, new)
+    for old, *wider in (
+        ("INTEGER", "NUMERIC", "BIGNUMERIC", "FLOAT"),
+        ("NUMERIC", "BIGNUMERIC", "FLOAT"),
+        ("BIGNUMERIC", "FLOAT"),
+    )
+    for new in wider
 )
 _IMMUTABLE: Final = ("datasetReference", "tableReference", "location")
 
@@ -138,6 +147,28 @@ class Resources:
             if "schema" in old and not entry.is_view:
                 check_change(old["schema"]["fields"], new.get("schema", {}).get("fields", []))
             return self.answer(self._catalog.put_table(key, _stamp(new, old)))
+
+    def widen_columns(self, key: TableKey, columns: Sequence[tuple[str, str]]) -> None:
+        """Give columns another data type, of every row, in the write buffer or not.
+
+        "ALTER TABLE ALTER COLUMN SET DATA TYPE requires that the existing column type is assignable to the new
+        type": what an INT64 and so on coerces to
+        (https://cloud.google.com/bigquery/docs/reference/standard-sql/conversion_rules).
+        """
+        with self._catalog.transaction():
+            entry = self._catalog.find_table(key)
+            fields = [dict(field) for field in entry.fields]
+            for name, kind in columns:
+                [field] = [one for one in fields if one["name"].lower() == name.lower()]
+                wanted = normalise_fields([{**field, "type": kind}])[0]["type"]
+                if field["mode"] == "REPEATED" or (field["type"], wanted) not in _ASSIGNABLE:
+                    raise Problem(
+                        "invalidQuery",
+                        "ALTER TABLE ALTER COLUMN SET DATA TYPE requires that the existing column type "
+                        f"({field['type']}) is assignable to the new type ({kind})",
+                    )
+                field["type"] = wanted
+            self._catalog.put_table(key, _stamp({**entry.body, "schema": {"fields": fields}}, entry.body))
 
     def delete_table(self, key: TableKey) -> None:
         """Drop a table, or with ``name$20260102`` the rows of one partition."""

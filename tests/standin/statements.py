@@ -26,6 +26,7 @@ _KINDS: Final = (
     (exp.Update, "UPDATE"),
     (exp.Merge, "MERGE"),
     (exp.TruncateTable, "TRUNCATE_TABLE"),
+    (exp.Alter, "ALTER_TABLE"),
     (exp.Query, "SELECT"),
 )
 
@@ -405,6 +406,14 @@ def render_view(statement: Statement) -> str:
     """Return the SELECT of a CREATE VIEW as text."""
     assert statement.query is not None
     return str(statement.query.sql("bigquery"))
+
+
+def altered_columns(statement: Statement) -> list[tuple[str, str]]:
+    """Return the columns of ALTER COLUMN SET DATA TYPE with their new types."""
+    actions = statement.tree.args.get("actions") or []
+    if not all(isinstance(action, exp.AlterColumn) and action.args.get("dtype") for action in actions):
+        raise Problem("invalidQuery", "Of ALTER TABLE only ALTER COLUMN SET DATA TYPE is kept here")
+    return [(action.name, action.args["dtype"].sql("bigquery")) for action in actions]
 
 
 def ddl_options(statement: Statement) -> dict[str, Any]:
