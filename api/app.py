@@ -26,6 +26,7 @@ from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
 from api.swagger import router as swagger
 from backfill.approval import exceeds_approval
+from backfill.catalog import StreamInfo
 from backfill.chores import KIND as BACKFILL
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
@@ -94,7 +95,7 @@ def create_app(
         # A redirect would be a second way to a route, and an answer that no client expects.
         redirect_slashes=False,
     )
-    app.state.metrics = Metrics(lambda: app.state.store)
+    app.state.metrics = Metrics(lambda: app.state.store, partial(_measure_streams, app))
     app.state.slow_calls = Bulkhead()
     # The last one added is the first that a request meets.
     app.add_middleware(AnswerLimit, seconds=settings.answer_timeout_seconds)
@@ -120,6 +121,12 @@ def _read_sources(registry: str) -> Sequence[Source]:
     """
     files = Registry(registry).read_files()
     return read_snapshot(files, registry, is_partial=True).valid_sources() if files else ()
+
+
+def _measure_streams(app: FastAPI) -> Sequence[StreamInfo]:
+    """Return the streams as the service of the app's life finds them."""
+    service: BackfillService = app.state.service
+    return service.measure_streams()
 
 
 def _open_doors(app: FastAPI, settings: Settings, stack: ExitStack) -> None:

@@ -1,8 +1,8 @@
-"""Figures for Prometheus: jobs by state, messages that backfills have published, and what was answered."""
+"""Figures for Prometheus: jobs by state, what backfills have published, streams, and what was answered."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -11,6 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.stream_figures import StreamFigures
+from backfill.catalog import StreamInfo
 from jobs.store import JobCount, JobStore
 from model.job import JobState
 
@@ -20,12 +22,12 @@ _KEEP_SECONDS: Final = 5.0
 
 
 class Metrics:
-    """The figures of one API: its own answers, and the jobs of the store that all replicas share.
+    """The figures of one API: its own answers, the jobs of the store that all replicas share, the home's streams.
 
-    ``store`` gives the store of the app's life.
+    ``store`` gives the store of the app's life, ``streams`` the streams as they are now.
     """
 
-    def __init__(self, store: Callable[[], JobStore]) -> None:
+    def __init__(self, store: Callable[[], JobStore], streams: Callable[[], Sequence[StreamInfo]]) -> None:
         self._registry = CollectorRegistry()
         self._answers = Counter(
             "refeed_http_answers",
@@ -34,6 +36,7 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_Jobs(store))
+        self._registry.register(StreamFigures(streams))
 
     def count(self, operation: str, status: int) -> None:
         """Count one answer."""

@@ -56,13 +56,13 @@ async def get_readiness(request: Request, response: Response) -> Health:
     response_class=PlainTextResponse,
     responses={
         200: {
-            "description": "Jobs by kind and state, messages published and failed, answers by operation.",
+            "description": "Jobs by kind and state, messages published and failed, streams, answers by operation.",
             "content": {"text/plain": {"schema": {"type": "string"}}},
         }
     },
 )
 def get_metrics(request: Request) -> PlainTextResponse:
-    """Give figures for Prometheus, in its text format; those of jobs are at most five seconds old."""
+    """Give figures for Prometheus, in its text format; those of jobs and streams are at most five seconds old."""
     return PlainTextResponse(request.app.state.metrics.render(), media_type=TEXT_FORMAT)
 
 

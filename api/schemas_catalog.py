@@ -95,6 +95,9 @@ class StreamOut(BaseModel):
         description="The totals' growth a second over over_seconds; null unless it is RUNNING."
     )
     over_seconds: float | None
+    batch_seconds: float | None = Field(
+        description="What its latest batch with messages took to be committed and acknowledged."
+    )
     backlog_messages: int | None
     lag_seconds: float | None
     error: StreamError | None

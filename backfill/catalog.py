@@ -125,7 +125,8 @@ class StreamInfo:
     """A stream of this home, as it last reported; ``state`` is NOT_REPORTING 15 s after a stream's last report.
 
     ``rates`` are the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that
-    of its worst subscription. None is unknown.
+    of its worst subscription, and ``batch_seconds`` what its latest batch with messages took to be committed and
+    acknowledged. None is unknown.
     """
 
     name: str
@@ -137,6 +138,7 @@ class StreamInfo:
     totals: dict[str, float]
     rates: dict[str, float] | None
     over_seconds: float | None
+    batch_seconds: float | None
     backlog_messages: int | None
     lag_seconds: float | None
     error: dict[str, str] | None
@@ -281,10 +283,15 @@ def _stream(name: str, status: Mapping[str, Any], stats: Mapping[str, Subscripti
         totals=_numbers(status.get("totals")),
         rates=rates if is_running and rates else None,
         over_seconds=(status.get("rates_over_seconds") or None) if is_running and rates else None,
+        batch_seconds=_number(status.get("batch_seconds")),
         backlog_messages=sum(one.messages for one in own) if own else None,
         lag_seconds=max(one.oldest_unacked_seconds for one in own) if own else None,
         error=status.get("error"),
     )
+
+
+def _number(found: Any) -> float | None:
+    return float(found) if isinstance(found, int | float) else None
 
 
 def _numbers(found: Any) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """What there is to replay, as callers ask for it: topics, their past step by step, the streams that bring it."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -71,6 +72,13 @@ class Overview:
     def list_streams(self) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name."""
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
+
+    def measure_streams(self) -> list[StreamInfo]:
+        """Return the streams as :meth:`list_streams` does, with unknown lags while Pub/Sub does not answer."""
+        stats = None
+        with suppress(RefeedError):
+            stats = read_stats(self._pubsub.channel)
+        return self._catalog.list_streams(stats)
 
     def check_streams(self) -> StreamCondition:
         """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""

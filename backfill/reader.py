@@ -234,6 +234,10 @@ class BackfillReader:
         principal.require(READ)
         return self._overview.list_streams()
 
+    def measure_streams(self) -> list[StreamInfo]:
+        """Return the streams for figures that everybody may see, also while Pub/Sub does not answer."""
+        return self._overview.measure_streams()
+
     def check_streams(self, *, principal: Principal) -> StreamCondition:
         """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""
         principal.require(READ)

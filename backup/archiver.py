@@ -26,6 +26,7 @@ _log = structlog.get_logger(__name__)
 
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
+_COUNTED: Final = ("messages", "dead_letters", "replays", "redelivered", "faults")
 _REPORT_EVERY_SECONDS: Final = 10.0
 
 
@@ -88,7 +89,9 @@ class Archiver:
         self._lease = lease
         self._lease_epoch = lease_epoch
         self._last_attempt = max(journal.last_attempt(), archive.committed_attempt(stream))
-        self._totals: Counter[str] = Counter()
+        # What is counted from the start is 0 and not unknown while there was none.
+        self._totals: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
+        self._batch_seconds: float | None = None
         self._reported_at = time.monotonic()
         self._compactor: threading.Thread | None = None
         self._compacted_at = time.monotonic()
@@ -148,8 +151,10 @@ class Archiver:
         if batch.faults:
             self._totals["faults"] += batch.faults
         if batch.pulled:
+            began = time.monotonic()
             with self.hold(batch):
                 self._archive_parts(batch)
+            self._batch_seconds = round(time.monotonic() - began, 3)
         self._journal.prune(has_messages=bool(batch.pulled))
         self._report()
 
@@ -271,7 +276,12 @@ class Archiver:
             _log.warning("part_not_dropped", error=exc.message)
 
     def _report(self) -> None:
-        self.status.write(state="running", totals=dict(self._totals), last_batch_at=time.time())
+        self.status.write(
+            state="running",
+            totals=dict(self._totals),
+            batch_seconds=self._batch_seconds,
+            last_batch_at=time.time(),
+        )
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_EVERY_SECONDS:
             self._reported_at = now

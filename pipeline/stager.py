@@ -31,6 +31,10 @@ from pipeline.warehouse import Part, RowTables
 
 _log = structlog.get_logger(__name__)
 
+# A total, and the kind of finding that it sums up over all sources.
+_SUMMED: Final = {"dead_letters": "refused", "unknown_fields": "unknown", "forged_replays": FORGED_REPLAY}
+_COUNTED: Final = ("messages", *_SUMMED, "redelivered", "faults")
+
 _COMPACT_AT_FILES: Final = 64
 _COMPACT_EVERY_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.1
@@ -65,7 +69,9 @@ class Stager:
         self._journal = journal
         self._hold = hold
         self._last_attempt = journal.last_attempt()
-        self._totals: Counter[str] = Counter()
+        # What is counted from the start is 0 and not unknown while there was none.
+        self._totals: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
+        self._batch_seconds: float | None = None
         self._sources: dict[str, dict[str, Counter[str]]] = {}
         self._compactor: threading.Thread | None = None
         self._compacted_at = time.monotonic()
@@ -131,12 +137,18 @@ class Stager:
             raise
         has_messages = any(part.ids.num_rows for part in staged)
         if has_messages:
+            began = time.monotonic()
             self._stage(staged)
+            self._batch_seconds = round(time.monotonic() - began, 3)
         self._make_room(staged)
         self._wait_for_quota(sum(len(part.parts) for part in staged))
         self._journal.prune(has_messages=has_messages)
         self.status.write(
-            state="running", totals=dict(self._totals), last_batch_at=time.time(), sources=self._counted()
+            state="running",
+            totals=dict(self._totals),
+            batch_seconds=self._batch_seconds,
+            last_batch_at=time.time(),
+            sources=self._counted(),
         )
 
     def _counted(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -292,8 +304,8 @@ class Stager:
         for part in staged:
             for source, kinds in part.counts.items():
                 found = self._sources.setdefault(source, {})
-                if forged := sum(kinds.get(FORGED_REPLAY, {}).values()):
-                    self._totals["forged_replays"] += forged
+                for total, kind in _SUMMED.items():
+                    self._totals[total] += sum(kinds.get(kind, {}).values())
                 for kind, counts in kinds.items():
                     _add(source, kind, found.setdefault(kind, Counter()), counts)
         self._touched |= parts.keys()

@@ -55,7 +55,7 @@ def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path: Pa
         store.insert(new_job_id("bf"), "backfill", {}, actor="ann", state=state)
     store.insert(new_job_id("mg"), "merge", {}, actor="ann")
 
-    metrics = Metrics(lambda: store)
+    metrics = Metrics(lambda: store, list)
     figures = parse(metrics.render())
 
     assert [figures["refeed_jobs", "backfill", state] for state in ("PENDING", "PAUSED", "RUNNING")] == [1, 2, 0]

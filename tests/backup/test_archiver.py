@@ -302,9 +302,12 @@ def test_the_status_file_counts_what_was_done(stream, pulled, tmp_path):
         "messages": 2,
         "file_bytes": status["totals"]["file_bytes"],
         "replays": 0,
+        "dead_letters": 0,
+        "faults": 0,
         "commits": 1,
         "redelivered": 1,
     }
+    assert 0 < status["batch_seconds"] < 60
 
 
 def test_an_unreadable_table_after_a_commit_leaves_the_attempt_to_the_next_start(stream, pulled, monkeypatch):

@@ -164,7 +164,11 @@ def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream
     assert status["sources"] == {
         "orders": {"rows": {"staged": 2}, "unknown": {"new": 2}, "missing": {}, "refused": {"not_json": 1}}
     }
-    assert status["totals"]["messages"] == 3
+    summed = {
+        name: status["totals"][name] for name in ("messages", "dead_letters", "unknown_fields", "forged_replays")
+    }
+    assert summed == {"messages": 3, "dead_letters": 1, "unknown_fields": 2, "forged_replays": 0}
+    assert 0 < status["batch_seconds"] < 60
 
 
 def test_a_crash_between_commits_and_acks_acknowledges_at_the_next_start(stream):

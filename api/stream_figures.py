@@ -1,0 +1,111 @@
+"""The streams' figures for Prometheus; one that nobody knows is absent, never 0."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from backfill.catalog import StreamInfo
+
+# As for jobs: anybody may ask, and each look asks Pub/Sub.
+_KEEP_SECONDS: Final = 5.0
+_DOWN: Final = frozenset({"NOT_REPORTING", "DRAINED", "CANCELLED", "FAILED"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """One figure of a stream; ``read`` returns None where it is unknown."""
+
+    name: str
+    help: str
+    read: Callable[[StreamInfo], float | None]
+    is_counter: bool = False
+
+    def family(self, streams: Sequence[StreamInfo]) -> Metric:
+        """Return the figure of every stream of which it is known."""
+        make = CounterMetricFamily if self.is_counter else GaugeMetricFamily
+        family = make(self.name, self.help, labels=["stream"])
+        for stream in streams:
+            value = self.read(stream)
+            if value is not None:
+                family.add_metric([stream.name], value)
+        return family
+
+
+def _total(name: str, text: str) -> _Figure:
+    """Return the figure of one of the stream's totals, which begin at 0 with its process."""
+    return _Figure(f"refeed_stream_{name}", text, lambda stream: stream.totals.get(name), is_counter=True)
+
+
+FIGURES: Final = (
+    _Figure(
+        "refeed_stream_up",
+        "1 while the stream reports and has not ended, else 0.",
+        lambda stream: float(stream.state not in _DOWN),
+    ),
+    _Figure(
+        "refeed_stream_report_age_seconds",
+        "Seconds since the stream's last report; it makes one every five seconds.",
+        lambda stream: stream.seconds_since_report,
+    ),
+    _Figure(
+        "refeed_stream_messages_per_second",
+        "Messages a second that it archives or stages, over refeed_stream_rate_window_seconds.",
+        lambda stream: (stream.rates or {}).get("messages"),
+    ),
+    _Figure(
+        "refeed_stream_rate_window_seconds",
+        "Seconds that refeed_stream_messages_per_second was measured over.",
+        lambda stream: stream.over_seconds,
+    ),
+    _Figure(
+        "refeed_stream_lag_seconds",
+        "Age of the oldest message that its subscriptions have still to deliver or that is not acknowledged.",
+        lambda stream: stream.lag_seconds,
+    ),
+    _Figure(
+        "refeed_stream_backlog_messages",
+        "Messages of its subscriptions that are not acknowledged.",
+        lambda stream: stream.backlog_messages,
+    ),
+    _Figure(
+        "refeed_stream_batch_seconds",
+        "Seconds that its latest batch with messages took to be committed and acknowledged.",
+        lambda stream: stream.batch_seconds,
+    ),
+    _total("messages", "Messages that the stream has archived or, dead letters too, staged."),
+    _total("dead_letters", "Messages that became dead letters of the stream."),
+    _total("replays", "Replays that reached the backup all the same and were not archived."),
+    _total("forged_replays", "Messages with a replay token and without the tags of a backfill."),
+    _total("redelivered", "Messages that were delivered again and not written again."),
+    _total("unknown_fields", "Fields of messages that their schema does not know."),
+    _total("faults", "Pulls and acknowledgements that failed and were tried again."),
+)
+
+
+class StreamFigures(Collector):
+    """Reads the streams when it is asked, at most every few seconds."""
+
+    def __init__(self, streams: Callable[[], Sequence[StreamInfo]]) -> None:
+        self._read = streams
+        self._lock = threading.Lock()
+        self._streams: Sequence[StreamInfo] = ()
+        self._read_at: float | None = None
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: the service is not open yet when this is asked."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        with self._lock:
+            now = time.monotonic()
+            if self._read_at is None or now - self._read_at >= _KEEP_SECONDS:
+                self._streams = self._read()
+                self._read_at = now
+            streams = self._streams
+        yield from (figure.family(streams) for figure in FIGURES)

@@ -1,0 +1,85 @@
+"""The streams' figures for Prometheus: those that docs/api.md names, and none that nobody knows."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.stream_figures import StreamFigures
+from backfill.catalog import StreamInfo
+from jobs.stream.status import StatusFile
+from tests.api.test_metrics import parse
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+DOCUMENTED = set(re.findall(r"refeed_stream_\w+", PAGE))
+TOTALS = ("messages", "dead_letters", "replays", "forged_replays", "redelivered", "unknown_fields", "faults")
+
+
+def stream(name: str, **fields: Any) -> StreamInfo:
+    known: dict[str, Any] = dict.fromkeys(StreamInfo.__dataclass_fields__)
+    return StreamInfo(**{**known, "name": name, "state": "RUNNING", "totals": {}, **fields})
+
+
+def render(*streams: StreamInfo) -> str:
+    registry = CollectorRegistry()
+    registry.register(StreamFigures(lambda: streams))
+    return generate_latest(registry).decode()
+
+
+def test_every_documented_figure_is_there_with_its_help_and_type_and_no_other() -> None:
+    text = render(
+        stream(
+            "backup",
+            seconds_since_report=1.5,
+            totals=dict(zip(TOTALS, range(10, 80, 10), strict=True)),
+            rates={"messages": 12.5},
+            over_seconds=60.0,
+            batch_seconds=0.25,
+            backlog_messages=4,
+            lag_seconds=2.0,
+        )
+    )
+    figures = {name: value for (name, labelled), value in parse(text).items() if labelled == "backup"}
+    assert set(figures) == DOCUMENTED
+    assert figures["refeed_stream_up"] == 1
+    assert figures["refeed_stream_report_age_seconds"] == 1.5
+    assert (figures["refeed_stream_messages_total"], figures["refeed_stream_faults_total"]) == (10, 70)
+    assert figures["refeed_stream_messages_per_second"] == 12.5
+    assert (figures["refeed_stream_lag_seconds"], figures["refeed_stream_backlog_messages"]) == (2, 4)
+    assert figures["refeed_stream_batch_seconds"] == 0.25
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        assert family.type == ("counter" if f"{family.name}_total" in DOCUMENTED else "gauge")
+
+
+def test_what_nobody_knows_is_absent_and_what_was_counted_is_0() -> None:
+    figures = parse(render(stream("silent", state="NOT_REPORTING"), stream("new", totals={"messages": 0})))
+    assert figures == {
+        ("refeed_stream_up", "silent"): 0,
+        ("refeed_stream_up", "new"): 1,
+        ("refeed_stream_messages_total", "new"): 0,
+    }
+
+
+def test_streams_that_ended_or_are_silent_are_down() -> None:
+    for state, is_up in {"STARTING": 1, "WAITING": 1, "DRAINING": 1, "DRAINED": 0, "NOT_REPORTING": 0}.items():
+        assert parse(render(stream("backup", state=state)))["refeed_stream_up", "backup"] == is_up
+
+
+def test_the_api_gives_the_figures_that_a_stream_wrote(start_api: Callable[..., Any]) -> None:
+    api = start_api()
+    path = api.home / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    StatusFile(path).write(state="stopped", totals={"messages": 7, "replays": 0}, batch_seconds=0.5)
+    written = json.loads(path.read_text())
+    with api.client() as client:
+        figures = parse(client.get("/metrics").text)
+    assert figures["refeed_stream_messages_total", "backup"] == written["totals"]["messages"] == 7
+    assert figures["refeed_stream_replays_total", "backup"] == 0
+    assert figures["refeed_stream_batch_seconds", "backup"] == 0.5
+    assert ("refeed_stream_dead_letters_total", "backup") not in figures
+    assert ("refeed_stream_lag_seconds", "backup") not in figures
