@@ -43,6 +43,7 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
     "max_failed": 0,
     "allow_overlap": False,
     "target_subscription": None,
+    "canary": {"messages": 10, "state": "ahead"},
     "create_topic": False,
     "fail_if_empty": False,
     "progress": {
@@ -120,7 +121,9 @@ class BackfillPlanRequest(BaseModel):
     attributes: dict[str, str] = Field(
         default_factory=dict, description="Added to every message; goog... and refeed_... are reserved."
     )
-    canary_messages: int | None = Field(default=None, description="Publish so many, pause, and wait for :resume.")
+    canary_messages: int | None = Field(
+        default=None, description="Publish N messages, pause, and wait for :resume."
+    )
     yield_to: YieldTo | None = None
     max_failed: int = Field(default=0, description="More messages than this that can't be published stop it.")
     allow_overlap: bool = Field(
@@ -227,6 +230,15 @@ class BackfillRevert(BaseModel):
     rows: int = Field(description="Rows that were deleted from staging.")
 
 
+class BackfillCanary(BaseModel):
+    """The canary that was asked for."""
+
+    messages: int
+    state: Literal["ahead", "reached", "over"] = Field(
+        description="reached: paused after it, waiting for :resume; over: resumed after it, or ended."
+    )
+
+
 class BackfillError(BaseModel):
     """Why a backfill failed."""
 
@@ -266,6 +278,7 @@ class BackfillOut(BaseModel):
     ordering: Literal["none", "by_key"]
     attributes: dict[str, str]
     canary_messages: int | None = Field(description="Null once a resume has ended the canary.")
+    canary: BackfillCanary | None = Field(description="Null when none was asked for.")
     yield_to: YieldTo | None
     max_failed: int
     allow_overlap: bool

@@ -71,7 +71,7 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
             reached = read_reached(folder)
             if (fault := folder.read_fault(epoch)) is not None:
                 return Outcome(epoch, JobState.FAILED, fault)
-            check_budget(epoch, reached, options.max_failed)
+            check_budget(epoch, selection, reached, options.max_failed)
             left = [piece for piece in work if piece.number not in reached or not reached[piece.number].done]
             if not left:
                 break
@@ -185,13 +185,26 @@ def read_reached(folder: JobFolder) -> dict[int, SliceCheckpoint]:
     return {checkpoint.slice: checkpoint for checkpoint in checkpoints.read_all()}
 
 
-def check_budget(epoch: int, reached: Mapping[int, SliceCheckpoint], max_failed: int) -> None:
-    """Raise when more messages failed for the first time in this attempt than may."""
+def check_budget(
+    epoch: int, selection: Selection, reached: Mapping[int, SliceCheckpoint], max_failed: int
+) -> None:
+    """Raise when more messages failed for the first time in this attempt than may.
+
+    The error says what became of the other rows: messages on their way when it stopped may have arrived.
+    """
     newly_failed = sum(checkpoint.newly_failed for checkpoint in reached.values() if checkpoint.epoch == epoch)
     if newly_failed > max_failed:
+        answered = sum(checkpoint.published + checkpoint.failed for checkpoint in reached.values())
+        left = selection.rows - answered
+        unknown = min(left, sum(checkpoint.repeated_at_most for checkpoint in reached.values()))
+        rest = (
+            f"of the other {left}, at most {unknown} may have gone out unconfirmed, and go out again with a retry"
+            if unknown
+            else f"the other {left} were not sent"
+        )
         raise MessagesFailedError(
-            f"{newly_failed} messages could not be published, max_failed allows {max_failed}; the rest was not "
-            "sent. See dead letters."
+            f"{newly_failed} messages could not be published, max_failed allows {max_failed}; {rest}. "
+            "See dead letters."
         )
 
 

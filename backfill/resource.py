@@ -34,7 +34,8 @@ _TIMES: Final = ("created_at", "started_at", "finished_at")
 class Backfill:
     """One backfill; times are aware UTC, ``window`` the ingestion times its query may read.
 
-    ``options`` are how it was asked to run. ``canary_messages`` is None once a resume has ended the canary.
+    ``options`` are how it was asked to run. ``canary_messages`` is None once a resume has ended the canary,
+    which ``canary`` still tells of.
     ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
     ``revert`` is who reverted it, when, and how many rows that deleted; None when nobody did, or it was retried
     later.
@@ -56,6 +57,7 @@ class Backfill:
     plan_id: str | None
     rate_limit_messages_per_second: float | None
     canary_messages: int | None
+    canary: dict[str, Any] | None
     options: Mapping[str, Any]
     progress: Progress
     restarts: int
@@ -88,6 +90,7 @@ class Backfill:
             plan_id=job.plan_id,
             rate_limit_messages_per_second=job.options.get("rate_limit_messages_per_second"),
             canary_messages=job.options.get("canary_messages"),
+            canary=_canary(job),
             # One made before an option existed has none of it.
             options={name: asked.get(name, defaults[name]) for name in _FIXED},
             # What stands still has no rate and no time left, whatever was measured last.
@@ -113,6 +116,19 @@ class Backfill:
             "state": self.state.value,
             **{name: render_moment(getattr(self, name)) for name in _TIMES},
         }
+
+
+def _canary(job: Job) -> dict[str, Any] | None:
+    """Return how many messages the canary has, and whether it is ahead, reached or over; None without one."""
+    messages = job.request.get("canary_messages")
+    if messages is None:
+        return None
+    if job.options.get("canary_messages") is None or job.state.is_final:
+        state = "over"
+    else:
+        is_reached = job.state is JobState.PAUSED and job.progress.published + job.progress.failed >= messages
+        state = "reached" if is_reached else "ahead"
+    return {"messages": messages, "state": state}
 
 
 def _warnings(job: Job) -> list[dict[str, str]]:

@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import typer
 
-from cli.backfill_view import print_backfill, print_plan, watch_live
+from cli.backfill_view import print_backfill, print_plan
+from cli.backfill_watch import watch_live
 from cli.client import RefeedApi
 from cli.invocation import HomeGroup
 from cli.jobs import (
@@ -107,7 +108,7 @@ def create(
     rate_limit: Annotated[float | None, typer.Option(help="Messages a second, at most.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Fail when the query selects more.")] = None,
     max_bytes_billed: Annotated[int | None, typer.Option(help="Refuse when the query reads more.")] = None,
-    canary: Annotated[int | None, typer.Option(help="Publish so many, pause, and wait for a resume.")] = None,
+    canary: Annotated[int | None, typer.Option(help="Publish N messages, pause, and wait for a resume.")] = None,
     start_paused: Annotated[bool, typer.Option("--start-paused", help="Wait for a resume at once.")] = False,
     ordering: Annotated[str | None, typer.Option(metavar="none|by_key", help="by_key: restore keys.")] = None,
     attribute: AttributeOption = None,
@@ -194,9 +195,9 @@ def list_(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show one backfill."""
+    """Show one backfill: its state and figures, who asked for what and why, and the next command."""
     with RefeedApi.from_environment() as api:
-        print_backfill(api.read_backfill(backfill_id), as_json=as_json)
+        print_backfill(api.read_backfill(backfill_id), as_json=as_json, in_full=True)
 
 
 @app.command("watch", epilog=EXIT_CODES)

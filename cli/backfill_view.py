@@ -1,28 +1,35 @@
-"""What backfills and plans look like in the terminal, and the live bar of one that is watched."""
+"""What backfills and plans look like in the terminal."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from cli.client import RefeedApi
-from cli.terminal import err, out, print_json
+from cli.terminal import out, print_json
 from model.job import JobState
 
+# A retry runs on the same selection, which these failures are about.
+_FINAL_CODES: Final = frozenset({"nothing_selected", "query_failed", "query_too_large", "selection_too_large"})
+_CANARIES: Final = {"ahead": "then it pauses", "reached": "reached: look at what arrived", "over": "over"}
 _MAX_TOPICS: Final = 10
 _MAX_SAMPLES: Final = 3
 _SAMPLE_CHARACTERS: Final = 120
 
 
-def print_backfill(backfill: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print one backfill: its state and figures, and whatever somebody has to do about it."""
+def print_backfill(backfill: Mapping[str, Any], *, as_json: bool, in_full: bool = False) -> None:
+    """Print one backfill: its state and figures, ``in_full`` what was asked for too, and the next command."""
     if as_json:
         print_json(backfill)
         return
     out.print(f"{backfill['id']}  {backfill['state']}  -> {backfill['topic']}", markup=False)
     for line in _lines(backfill):
         out.print(f"  {line}", markup=False)
+    for name, text in _details(backfill) if in_full else ():
+        # The lines of a query stand below each other.
+        for number, line in enumerate(text.splitlines() or [""]):
+            out.print(f"  {'' if number else name:<10} {line}".rstrip(), markup=False)
+    if command := next_command(backfill):
+        out.print(f"  {'next':<10} {command}", markup=False)
 
 
 def print_plan(plan: Mapping[str, Any], *, as_json: bool) -> None:
@@ -36,46 +43,25 @@ def print_plan(plan: Mapping[str, Any], *, as_json: bool) -> None:
         out.print(f"  {line}", markup=False)
 
 
-def watch_live(api: RefeedApi, backfill_id: str) -> dict[str, Any]:
-    """Return the backfill once it has ended; a bar on stderr shows rate, time left and event time meanwhile."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[pace]}"),
-        TimeElapsedColumn(),
-    )
-    found: dict[str, Any] = {}
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(backfill_id, total=None, pace="")
-        was_paused = False
-        warned: set[str] = set()
-        for found in api.watch_backfill(backfill_id):
-            for warning in found.get("warnings") or ():
-                if warning["code"] not in warned:
-                    bar.console.print(_warning_line(warning), markup=False)
-                warned.add(warning["code"])
-            progress = found.get("progress") or {}
-            bar.update(
-                task,
-                description=f"{backfill_id} {found['state']}",
-                total=progress.get("selected"),
-                completed=progress.get("published") or 0,
-                pace=render_pace(found),
-            )
-            is_paused = found["state"] == JobState.PAUSED
-            if is_paused and not was_paused:
-                bar.console.print(_paused_line(found), markup=False)
-            was_paused = is_paused
-    return found
+def render_count(backfill: Mapping[str, Any]) -> str:
+    """Return how many messages are published of how many, as far as that is known.
+
+    Example:
+        >>> render_count({"progress": {"published": 3000, "selected": 12000}})
+        '3,000/12,000'
+    """
+    progress = backfill.get("progress") or {}
+    if progress.get("selected") is None:
+        return ""
+    return f"{progress.get('published') or 0:,}/{progress['selected']:,}"
 
 
-def render_pace(backfill: Mapping[str, Any]) -> str:
+def render_pace(backfill: Mapping[str, Any], *, with_event_time: bool = True) -> str:
     """Return the rate, the time left and the event time that a backfill has reached, as far as they are known.
 
     Example:
         >>> progress = {"rate_messages_per_second": 1234.5, "eta_seconds": 95.0}
-        >>> progress["event_time"] = "2026-01-01T06:00:00Z"
+        >>> progress["event_time"] = "2026-01-01T06:00:00.123456Z"
         >>> render_pace({"state": "RUNNING", "progress": progress})
         '1,234/s, 1:35 left, at 2026-01-01T06:00:00Z'
     """
@@ -86,9 +72,57 @@ def render_pace(backfill: Mapping[str, Any]) -> str:
             parts.append(f"{progress['rate_messages_per_second']:,.0f}/s")
         if progress.get("eta_seconds") is not None:
             parts.append(f"{_render_seconds(progress['eta_seconds'])} left")
-    if progress.get("event_time"):
-        parts.append(f"at {progress['event_time']}")
+    if with_event_time and progress.get("event_time"):
+        parts.append(f"at {_whole_seconds(progress['event_time'])}")
     return ", ".join(parts)
+
+
+def render_warning(warning: Mapping[str, Any]) -> str:
+    """Return a warning's sentence and code."""
+    return f"warning: {warning['message']} ({warning['code']})"
+
+
+def render_pause(backfill: Mapping[str, Any]) -> str:
+    """Return what a paused backfill waits for, and the command that lets it go on."""
+    who = "somebody else runs" if waits_for_approval(backfill) else "go on with"
+    return f"{_reason(backfill)}: {who} '{next_command(backfill)}'"
+
+
+def next_command(backfill: Mapping[str, Any]) -> str | None:
+    """Return the command that a person would run next on the backfill; None when nothing is left to do.
+
+    Example:
+        >>> next_command({"id": "bf_1", "state": "PAUSED"})
+        'refeed backfill resume bf_1'
+    """
+    state, code = JobState(backfill["state"]), (backfill.get("error") or {}).get("code")
+    if waits_for_approval(backfill):
+        verb = "approve"
+    elif state is JobState.PAUSED:
+        verb = "resume"
+    elif not state.is_final:
+        verb = "watch"
+    elif state is not JobState.SUCCEEDED:
+        verb = "retry"
+    elif (backfill.get("verification") or {}).get("state") == "incomplete":
+        verb = "missing"
+    else:
+        return None
+    if verb == "retry" and code in _FINAL_CODES:
+        return None
+    if verb == "retry" and code == "messages_failed":
+        verb = "dead-letters"
+    return f"refeed backfill {verb} {backfill['id']}"
+
+
+def waits_for_approval(backfill: Mapping[str, Any]) -> bool:
+    """Whether somebody other than its creator has to approve the backfill before it goes on."""
+    approval = backfill.get("approval") or {}
+    return bool(approval.get("required")) and not approval.get("by") and not JobState(backfill["state"]).is_final
+
+
+def _whole_seconds(moment: str) -> str:
+    return re.sub(r"\.\d+", "", moment)
 
 
 def _render_seconds(seconds: float) -> str:
@@ -100,43 +134,114 @@ def _render_seconds(seconds: float) -> str:
 def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
     progress = backfill.get("progress") or {}
     counts = ", ".join(
-        f"{progress[key]} {key}" for key in ("selected", "published", "failed") if progress.get(key) is not None
+        f"{progress[key]:,} {key}" for key in ("selected", "published", "failed") if progress.get(key) is not None
     )
     if counts:
         yield counts
     if backfill.get("restarts"):
         yield f"its driver died {backfill['restarts']} times: see 'refeed backfill events {backfill['id']}'"
     if progress.get("repeated_at_most"):
-        yield f"{progress['repeated_at_most']} repeated at most"
+        yield _render_repeated(backfill)
     if backfill.get("in_flight_at_most"):
-        yield f"{backfill['in_flight_at_most']} may still go out at most"
+        yield f"{backfill['in_flight_at_most']:,} may still go out at most"
     if backfill["state"] == JobState.RUNNING and render_pace(backfill):
         yield render_pace(backfill)
     if limits := _render_limits(backfill):
         yield limits
     verification = backfill.get("verification") or {}
     if JobState(backfill["state"]).is_final and verification:
-        landed = "" if verification.get("landed") is None else f", {verification['landed']} landed"
-        missing = f", {verification['missing']} missing" if verification.get("missing") else ""
+        landed = "" if verification.get("landed") is None else f", {verification['landed']:,} landed"
+        missing = f", {verification['missing']:,} missing" if verification.get("missing") else ""
         yield f"verification {verification['state']}{landed}{missing}"
-    yield from map(_warning_line, backfill.get("warnings") or ())
+    yield from map(render_warning, backfill.get("warnings") or ())
     yield from _what_to_do(backfill)
 
 
-def _warning_line(warning: Mapping[str, Any]) -> str:
-    return f"warning: {warning['message']} ({warning['code']})"
+def _render_repeated(backfill: Mapping[str, Any]) -> str:
+    most = f"{backfill['progress']['repeated_at_most']:,} repeated at most"
+    # What was sent without an answer before the end goes out again with a retry.
+    return f"{most}, a retry's included" if backfill["state"] in {JobState.FAILED, JobState.CANCELLED} else most
 
 
 def _what_to_do(backfill: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what somebody has to do about it; the last line is an error's, if there is one."""
-    if backfill["state"] == JobState.PAUSED:
-        yield _paused_line(backfill)
-    elif _waits_for_approval(backfill):
-        yield _approval_line(backfill)
-    elif backfill["state"] in {JobState.FAILED, JobState.CANCELLED}:
-        yield f"what is published stays so; go on with 'refeed backfill retry {backfill['id']}'"
+    """Yield why somebody has to do something about it; the last line is an error's, if there is one."""
+    if reason := _reason(backfill):
+        yield reason
     if backfill.get("error"):
         yield f"{backfill['error']['code']}: {backfill['error']['message']}"
+
+
+def _reason(backfill: Mapping[str, Any]) -> str:
+    """Return why the backfill needs its next command; empty when that is plain from its state."""
+    if waits_for_approval(backfill):
+        approval = backfill["approval"]
+        return f"{approval['rows']:,} rows, more than {approval['above_rows']:,}, need an approval"
+    if backfill["state"] == JobState.PAUSED:
+        is_reached = (backfill.get("canary") or {}).get("state") == "reached"
+        return "paused after its canary" if is_reached else "paused"
+    if backfill["state"] in {JobState.FAILED, JobState.CANCELLED}:
+        return "what is published stays published"
+    return ""
+
+
+def _details(backfill: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what was asked for, by whom and when, and what was decided since, by name."""
+    if backfill.get("description"):
+        yield "why", backfill["description"]
+    if backfill.get("created_by"):
+        yield "who", backfill["created_by"]
+    for name in ("created", "started", "finished"):
+        if backfill.get(f"{name}_at"):
+            yield name, _whole_seconds(backfill[f"{name}_at"])
+    if backfill.get("labels"):
+        yield "labels", ", ".join(f"{key}={value}" for key, value in backfill["labels"].items())
+    if backfill.get("query"):
+        yield "query", backfill["query"]
+    for name, parameter in (backfill.get("parameters") or {}).items():
+        value = parameter["value"]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield "parameter", f"{name}:{parameter['type']}:{text}"
+    if backfill.get("window"):
+        yield "window", " to ".join(_whole_seconds(backfill["window"][end]) for end in ("from", "to"))
+    if backfill.get("plan_id"):
+        yield "plan", backfill["plan_id"]
+    yield "canary", _render_canary(backfill)
+    yield "approval", _render_approval(backfill)
+    yield "revert", _render_revert(backfill)
+
+
+def _render_canary(backfill: Mapping[str, Any]) -> str:
+    canary = backfill.get("canary")
+    if canary is None:
+        return "none"
+    return f"{canary['messages']:,} messages, {_CANARIES[canary['state']]}"
+
+
+def _render_approval(backfill: Mapping[str, Any]) -> str:
+    approval = backfill.get("approval")
+    if approval is None:
+        return "none needed here"
+    if approval.get("by"):
+        return f"by {approval['by']} at {_whole_seconds(approval['at'])}, for {approval['rows']:,} rows"
+    if waits_for_approval(backfill):
+        return f"awaited, from somebody other than {backfill.get('created_by')}"
+    return f"none needed up to {approval['above_rows']:,} rows"
+
+
+def _render_revert(backfill: Mapping[str, Any]) -> str:
+    if reverted := backfill.get("revert"):
+        at = _whole_seconds(reverted["at"])
+        return f"by {reverted['by']} at {at}, {reverted['rows']:,} rows deleted from staging"
+    verification = backfill.get("verification") or {}
+    if not JobState(backfill["state"]).is_final or verification.get("state", "pending") == "pending":
+        return "once it has ended and is verified"
+    if not verification.get("published") or verification.get("landed") == 0:
+        return "nothing to revert"
+    if verification.get("landed") is None:
+        return "not possible: no staging table of the topic is known"
+    if verification.get("merged"):
+        return f"not possible: {verification['merged']:,} rows are merged"
+    return f"refeed backfill revert {backfill['id']}"
 
 
 def _render_limits(backfill: Mapping[str, Any]) -> str:
@@ -150,22 +255,6 @@ def _render_limits(backfill: Mapping[str, Any]) -> str:
         name, age = backfill["yield_to"]["subscription"], backfill["yield_to"]["max_oldest_unacked_seconds"]
         parts.append(f"yields while {name} has messages older than {age:,g} s")
     return "" if JobState(backfill["state"]).is_final else ", ".join(parts)
-
-
-def _waits_for_approval(backfill: Mapping[str, Any]) -> bool:
-    approval = backfill.get("approval") or {}
-    return bool(approval.get("required")) and not approval.get("by") and not JobState(backfill["state"]).is_final
-
-
-def _approval_line(backfill: Mapping[str, Any]) -> str:
-    rows, above = backfill["approval"]["rows"], backfill["approval"]["above_rows"]
-    return f"{rows} rows, more than {above}: somebody else runs 'refeed backfill approve {backfill['id']}'"
-
-
-def _paused_line(backfill: Mapping[str, Any]) -> str:
-    if _waits_for_approval(backfill):
-        return _approval_line(backfill)
-    return f"paused: go on with 'refeed backfill resume {backfill['id']}'"
 
 
 def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:

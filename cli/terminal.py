@@ -40,8 +40,8 @@ class ExitCode(IntEnum):
 
 # What a command was asked for goes to stdout, what a person watches meanwhile to stderr: a pipe gets the first.
 # A pipe has no width of its own, and rich would take 80 characters for one.
-out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 _WRONG_USAGE: Final = (SettingsError, HomeUnwritableError, InputError, InvalidNameError, RequestInvalidError)

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from backfill.dead_letters import list_dead_letters
-from backfill.job import run_backfill
+from backfill.job import check_budget, run_backfill
+from backfill.selection import write_selection
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs import driver
 from jobs.folder import Control, JobFolder, Order, Outcome
-from jobs.progress import CheckpointFolder
+from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import (
     CheckpointCorruptError,
     MessagesFailedError,
@@ -382,6 +383,30 @@ def test_dead_letters_end_it_at_once_and_are_sent_again_with_what_is_left(
     backfill.change(only="all")
     assert backfill.run(3) == Outcome(3, JobState.SUCCEEDED)
     assert rows_in(receive(ROWS)) == Counter(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("unknown", "said"),
+    [
+        (0, "the other 60 were not sent"),
+        (30, "of the other 60, at most 30 may have gone out unconfirmed, and go out again with a retry"),
+        (1030, "of the other 60, at most 60 may have gone out unconfirmed, and go out again with a retry"),
+    ],
+)
+def test_too_many_failures_say_what_became_of_the_other_rows(
+    tmp_path: Path, rows: Callable[..., pa.RecordBatch], unknown: int, said: str
+) -> None:
+    selection = write_selection([rows(100)], JobFolder(tmp_path).selection)
+    reached = {
+        0: SliceCheckpoint(0, 1, 25, published=23, failed=2, newly_failed=2, repeated_at_most=unknown),
+        1: SliceCheckpoint(1, 1, 15, published=15),
+    }
+
+    with pytest.raises(MessagesFailedError) as stopped:
+        check_budget(1, selection, reached, 1)
+
+    assert stopped.value.message.startswith("2 messages could not be published, max_failed allows 1; ")
+    assert said in stopped.value.message
 
 
 def test_failures_within_the_budget_do_not_keep_the_rest_from_going_out(

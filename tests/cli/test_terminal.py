@@ -72,11 +72,13 @@ def test_json_is_one_line_that_reads_back(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_table_never_cuts_what_is_there_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(["id", "state"], [["bf_" + "X" * 300, "[red]"], ["b", "RUNNING"]])
+    print_table(["id", "state"], [["bf_" + "X" * 300, "[red]"], ["b", "RUNNING"], ["day:DATE:2026", "x"]])
     assert capsys.readouterr().out.splitlines() == [
         "ID" + " " * 303 + "STATE",
         "bf_" + "X" * 300 + "  [red]",
         "b" + " " * 304 + "RUNNING",
+        # No emoji of a calendar.
+        "day:DATE:2026" + " " * 292 + "x",
     ]
 
 

@@ -124,7 +124,7 @@ def test_a_resume_ends_the_canary(
     service: BackfillService, request_of: RequestOf, folder_of: FolderOf, wait_for: Wait
 ) -> None:
     made = service.create(request_of(canary_messages=5), principal=ANN)
-    assert made.canary_messages == 5
+    assert (made.canary_messages, made.canary) == (5, {"messages": 5, "state": "ahead"})
     service.start()
     wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
     folder = folder_of(made.id)
@@ -135,6 +135,7 @@ def test_a_resume_ends_the_canary(
     resumed = service.resume(made.id, principal=ANN)
 
     assert (resumed.state, resumed.canary_messages) == (JobState.RUNNING, None)
+    assert resumed.canary == {"messages": 5, "state": "over"}
     assert folder.read_control() == Control(1, Order.RUN)
     assert folder.read_pause(1) is None
 

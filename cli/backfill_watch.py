@@ -1,0 +1,168 @@
+"""Shows a backfill while somebody watches it: a bar in a terminal, elsewhere a line every few seconds."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cli.backfill_view import render_count, render_pace, render_pause, render_warning
+from cli.client import RefeedApi
+from cli.terminal import err
+from model.job import JobState
+
+_LINE_SECONDS: Final = 5.0
+# A line that says nothing new: whoever reads the log sees that the command lives.
+_SAME_LINE_SECONDS: Final = 60.0
+
+
+class _Display(Protocol):
+    """What shows how far a backfill is."""
+
+    def show(self, backfill: Mapping[str, Any]) -> None:
+        """Show the backfill as it is now."""
+        ...
+
+    def note(self, line: str) -> None:
+        """Print a line that stays."""
+        ...
+
+
+def watch_live(api: RefeedApi, backfill_id: str) -> dict[str, Any]:
+    """Return the backfill once it has ended, and show it on stderr meanwhile.
+
+    Ctrl-C ends the watching alone: it prints how to watch and how to cancel the backfill, which goes on.
+    """
+    found: dict[str, Any] = {}
+    try:
+        with _open_display() as display:
+            display.note(f"watching {backfill_id}; Ctrl-C leaves it as it is")
+            was_paused = False
+            warned: set[str] = set()
+            for found in api.watch_backfill(backfill_id):
+                for warning in found.get("warnings") or ():
+                    if warning["code"] not in warned:
+                        display.note(render_warning(warning))
+                    warned.add(warning["code"])
+                display.show(found)
+                is_paused = found["state"] == JobState.PAUSED
+                if is_paused and not was_paused:
+                    display.note(render_pause(found))
+                was_paused = is_paused
+    except KeyboardInterrupt:
+        if found and not JobState(found["state"]).is_final:
+            err.print(_leaving(found), markup=False)
+        raise
+    return found
+
+
+def _leaving(backfill: Mapping[str, Any]) -> str:
+    """Return what becomes of a backfill that nobody watches any more, and the commands that go on with it."""
+    backfill_id = backfill["id"]
+    if backfill["state"] == JobState.PAUSED:
+        return f"{backfill_id} stays PAUSED.\n{render_pause(backfill)}"
+    return (
+        f"{backfill_id} goes on without this command. To watch it again, or to stop it:\n"
+        f"  refeed backfill watch {backfill_id}\n"
+        f"  refeed backfill cancel {backfill_id}"
+    )
+
+
+@contextmanager
+def _open_display() -> Iterator[_Display]:
+    # A console of its own: the shared one never folds or cuts a line, which a bar needs.
+    console = Console(stderr=True, highlight=False, emoji=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        with _Bar(console) as bar:
+            yield bar
+    else:
+        with _Lines() as lines:
+            yield lines
+
+
+class _Bar:
+    """A bar on one line of the terminal, which goes when it ends."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[count]}"),
+            TextColumn("{task.fields[pace]}"),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, console=console, transient=True, expand=True)
+        self._task = self._progress.add_task("", total=None, count="", pace="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, backfill: Mapping[str, Any]) -> None:
+        """Move the bar."""
+        progress = backfill.get("progress") or {}
+        self._progress.update(
+            self._task,
+            description=str(backfill["state"]),
+            total=progress.get("selected"),
+            completed=progress.get("published") or 0,
+            count=render_count(backfill),
+            pace=render_pace(backfill, with_event_time=False),
+            refresh=True,
+        )
+
+    def note(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(line, markup=False, soft_wrap=True)
+
+
+class _Lines:
+    """Lines on stderr: at each new state at once, else every few seconds."""
+
+    def __init__(self) -> None:
+        self._latest = ""
+        self._state = ""
+        self._printed = ""
+        self._printed_at = time.monotonic()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch-lines", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def show(self, backfill: Mapping[str, Any]) -> None:
+        """Print the state if it is another one, and keep the figures for the next line."""
+        parts = (render_count(backfill), render_pace(backfill))
+        state = str(backfill["state"])
+        with self._lock:
+            self._latest = f"{state} {', '.join(part for part in parts if part)}".rstrip()
+            if state != self._state:
+                self._print()
+            self._state = state
+
+    def note(self, line: str) -> None:
+        """Print a line."""
+        err.print(line, markup=False)
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LINE_SECONDS):
+            with self._lock:
+                is_old = time.monotonic() - self._printed_at >= _SAME_LINE_SECONDS
+                if self._latest and (self._latest != self._printed or is_old):
+                    self._print()
+
+    def _print(self) -> None:
+        err.print(self._latest, markup=False)
+        self._printed, self._printed_at = self._latest, time.monotonic()

@@ -1,0 +1,220 @@
+"""What a person, or a log, sees of a backfill that is watched: golden text at 80 columns."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+import cli.backfill_watch
+from cli.backfill_watch import watch_live
+from cli.client import RefeedApi
+
+ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[34]\d")
+_ELAPSED = re.compile(r"\d:\d\d:\d\d$")
+
+# A refresh between two states draws the same line again.
+BAR = f"""\
+watching {ID}; Ctrl-C leaves it as it is
+PENDING ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━   0:00:00
+RUNNING ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 30,000/120,000 500/s, 3:00 left 0:00:00
+warning: No subscription takes it. (nobody_receives)
+PAUSED ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 30,000/120,000  0:00:00
+paused: go on with 'refeed backfill resume {ID}'
+SUCCEEDED ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 120,000/120,000  0:00:00
+"""
+LINES = f"""\
+watching {ID}; Ctrl-C leaves it as it is
+PENDING
+RUNNING 30,000/120,000, 500/s, 3:00 left, at 2026-01-01T06:10:00Z
+RUNNING 60,000/120,000, 500/s, 2:00 left, at 2026-01-01T12:20:00Z
+warning: No subscription takes it. (nobody_receives)
+PAUSED 60,000/120,000, at 2026-01-01T12:20:00Z
+paused: go on with 'refeed backfill resume {ID}'
+SUCCEEDED 120,000/120,000, at 2026-01-01T12:20:00Z
+"""
+
+
+def backfill(state: str, published: int | None = None, **fields: Any) -> dict[str, Any]:
+    progress: dict[str, Any] = {"selected": None, "published": 0}
+    if published is not None:
+        event_time = "2026-01-01T06:10:00.5Z" if published == 30_000 else "2026-01-01T12:20:00.5Z"
+        progress = {"selected": 120_000, "published": published, "event_time": event_time}
+        left = (120_000 - published) / 500
+        progress |= {"rate_messages_per_second": 500.0, "eta_seconds": left}
+    return {"id": ID, "state": state, "topic": "orders", "progress": progress, **fields}
+
+
+WARNED = {"warnings": [{"code": "nobody_receives", "message": "No subscription takes it."}]}
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, shown: Iterator[dict[str, Any]]) -> None:
+    monkeypatch.setattr(RefeedApi, "watch_backfill", lambda self, backfill_id: shown)
+    with RefeedApi("http://127.0.0.1:1") as api:
+        assert watch_live(api, ID)["state"] == "SUCCEEDED"
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
+    """Give the end of a terminal that a program writes to, and what returns all that came out of it."""
+    master, slave = os.openpty()
+    parts: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while part := os.read(master, 65536):
+                parts.append(part)
+        except OSError:
+            # The other end is closed.
+            return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    with os.fdopen(slave, "w", encoding="utf-8") as end:
+        yield end, lambda: b"".join(parts).decode()
+    reader.join(10)
+    os.close(master)
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_in_a_terminal_a_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (("COLUMNS", "80"), ("TERM", "xterm-256color"), ("NO_COLOR", no_color)):
+        monkeypatch.setenv(name, value)
+    shown = iter(
+        [
+            backfill("PENDING"),
+            backfill("RUNNING", 30_000),
+            backfill("PAUSED", 30_000, **WARNED),
+            backfill("SUCCEEDED", 120_000, **WARNED),
+        ]
+    )
+    with terminal() as (end, written):
+        monkeypatch.setattr(sys, "stderr", end)
+        watch(monkeypatch, shown)
+        monkeypatch.undo()
+
+    lines = [_ELAPSED.sub("0:00:00", line.rstrip()) for line in re.split(r"[\r\n]+", _ESCAPE.sub("", written()))]
+    seen = list(dict.fromkeys(line for line in lines if line and not line.startswith(" ")))
+    assert max(map(len, seen)) <= 80
+    assert bool(_COLOUR.search(written())) is (not no_color)
+    if no_color:
+        # What is left to do has no colour that would tell it apart, so it is not drawn.
+        assert [re.sub("[━╸╺ ]+", " ", line) for line in seen] == [
+            re.sub("[━ ]+", " ", line) for line in BAR.splitlines()
+        ]
+    else:
+        assert [re.sub("[╸╺]", "━", line) for line in seen] == BAR.splitlines()
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_without_a_terminal_a_line_comes_every_few_seconds(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(cli.backfill_watch, "_LINE_SECONDS", 0.02)
+    monkeypatch.setenv("NO_COLOR", no_color)
+
+    def states() -> Iterator[dict[str, Any]]:
+        yield backfill("PENDING")
+        yield backfill("RUNNING", 30_000)
+        yield backfill("RUNNING", 60_000)
+        wait_for(lambda: "60,000" in said.getvalue(), "the next line")
+        yield backfill("PAUSED", 60_000, **WARNED)
+        yield backfill("SUCCEEDED", 120_000, **WARNED)
+
+    watch(monkeypatch, states())
+
+    assert said.getvalue() == LINES
+    assert max(map(len, LINES.splitlines())) <= 80
+
+
+def test_a_line_that_says_nothing_new_comes_once_a_minute_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(cli.backfill_watch, "_LINE_SECONDS", 0.01)
+
+    def states(same_seconds: float, lines: int) -> Iterator[dict[str, Any]]:
+        monkeypatch.setattr(cli.backfill_watch, "_SAME_LINE_SECONDS", same_seconds)
+        yield backfill("RUNNING", 30_000)
+        wait_for(lambda: said.getvalue().count("RUNNING 30,000") >= lines, "the same line")
+        yield backfill("RUNNING", 60_000)
+        wait_for(lambda: "RUNNING 60,000" in said.getvalue(), "another line")
+        yield backfill("SUCCEEDED", 120_000)
+
+    watch(monkeypatch, states(60.0, 1))
+    assert said.getvalue().count("RUNNING 30,000") == 1
+    watch(monkeypatch, states(0.0, 4))
+    assert said.getvalue().count("RUNNING 30,000") >= 4
+
+
+def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.command} {self.path}")
+            body = json.dumps(backfill("RUNNING", 30_000)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "NO_COLOR"}},
+        "REFEED_API_URL": f"http://127.0.0.1:{server.server_address[1]}",
+        "TERM": "xterm",
+        "COLUMNS": "80",
+    }
+    command = [sys.executable, "-m", "cli.main", "backfill", "watch", ID]
+    try:
+        with terminal() as (end, written):
+            process = subprocess.Popen(command, env=environment, stdin=end, stdout=end, stderr=end)
+            try:
+                wait_for(lambda: "30,000/120,000" in written(), "the bar is drawn")
+                process.send_signal(signal.SIGINT)
+                assert process.wait(20) == 130
+            finally:
+                process.kill()
+                process.wait(20)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+    left = _ESCAPE.sub("", written()).replace("\r", "").splitlines()
+    assert left[-3:] == [
+        f"{ID} goes on without this command. To watch it again, or to stop it:",
+        f"  refeed backfill watch {ID}",
+        f"  refeed backfill cancel {ID}",
+    ]
+    assert {line.split()[0] for line in asked} == {"GET"}
+
+
+def wait_for(is_true: Callable[[], bool], why: str) -> None:
+    deadline = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.01)
