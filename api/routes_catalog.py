@@ -20,6 +20,7 @@ from model.errors import RequestInvalidError
 router: Final = APIRouter(tags=["topics"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
 _FULL: Final = "The disk is full."
+_NO_SUCH_TOPIC: Final = "Neither Pub/Sub nor the archive has this topic."
 _QUERY: Final = "A parameter is not valid, or counting took too much; `errors` has every violation."
 
 
@@ -39,7 +40,7 @@ def list_topics(service: Service, caller: Caller, slow: SlowCalls) -> Any:
     "/topics/{topic}/histogram",
     operation_id="getTopicHistogram",
     response_model=HistogramOut,
-    responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
+    responses=problems(s404=_NO_SUCH_TOPIC, s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def get_topic_histogram(
     topic: Annotated[str, Path(description="A topic's id.", examples=["orders"])],

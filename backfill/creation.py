@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any
 
 from backfill.deployment import Deployment
+from backfill.naming import did_you_mean
 from backfill.options import SelectionBounds
 from backfill.plan import PlanTarget, warn_of_target
 from backfill.request import BackfillRequest, ValidRequest
@@ -41,8 +41,6 @@ from model.moment import render_moment
 from model.principal import Principal
 from model.window import Window
 
-_MAX_CLOSE_NAMES: Final = 3
-
 
 def check_topic(pubsub: PubSub, request: BackfillRequest, principal: Principal) -> None:
     """Raise unless the target exists, or ``create_topic`` allows to create it; creates nothing itself.
@@ -56,11 +54,9 @@ def check_topic(pubsub: PubSub, request: BackfillRequest, principal: Principal) 
     if request.create_topic or pubsub.topic_exists(topic):
         return
     known = [name for name in pubsub.list_topics() if principal.may_publish_to(name)]
-    close = get_close_matches(topic, known, n=_MAX_CLOSE_NAMES)
-    meant = f" Did you mean {' or '.join(close)}?" if close else ""
     raise TopicNotFoundError(
-        f"There is no topic {topic} in project {pubsub.project}.{meant} To create it, give create_topic "
-        "(--create-topic).",
+        f"There is no topic {topic} in project {pubsub.project}.{did_you_mean(topic, known)} To create it, give "
+        "create_topic (--create-topic).",
         topic=topic,
         errors=[{"code": TopicNotFoundError.code, "message": f"There is no topic {topic}.", "pointer": "/topic"}],
     )

@@ -11,11 +11,12 @@ from backfill.condition import StatusProblem, StreamCondition, count_attached, j
 from backfill.deployment import Deployment
 from backfill.lake_counts import LakeCounts, LakePlace
 from backfill.messages import Archive, BigQueryMessages, LakeMessages, MessageBrowser, MessagePage, MessageRequest
+from backfill.naming import did_you_mean
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
-from model.errors import RefeedError, RequestInvalidError
+from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
 from model.window import Window
 
 _QUERY_SECONDS: Final = 60.0
@@ -54,12 +55,24 @@ class Overview:
         Raises:
             InvalidNameError: that is no topic's id.
             RequestInvalidError: the bounds are no window, or one with too many buckets.
+            TopicUnknownError: Pub/Sub has no such topic, and the archive has never heard of it.
         """
         last = datetime.now(UTC) if end is None else _utc(end, "to")
         first = _back(last, STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
         if last < first:
             raise _refusal("from lies behind to.", "from")
-        return self._catalog.histogram(topic, Window(first, last), step)
+        found = self._catalog.histogram(topic, Window(first, last), step)
+        if not found.messages:
+            self._check_known(topic)
+        return found
+
+    def _check_known(self, topic: str) -> None:
+        if self._pubsub.topic_exists(topic):
+            return
+        whole = Window(_EARLIEST, datetime.now(UTC) + timedelta(days=1))
+        if not any(self._counts.histogram(topic, whole, "day").values()):
+            meant = did_you_mean(topic, self._pubsub.list_topics())
+            raise TopicUnknownError(f"Neither Pub/Sub nor the archive has a topic {topic}.{meant}", topic=topic)
 
     def read_messages(self, request: MessageRequest) -> MessagePage:
         """Return a page of archived messages, newest first, by one query.

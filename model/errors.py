@@ -74,6 +74,12 @@ class TopicNotFoundError(PubSubError):
     code = "topic_not_found"
 
 
+class TopicUnknownError(RefeedError):
+    """Neither Pub/Sub nor the archive has the topic."""
+
+    code = "topic_unknown"
+
+
 class SnapshotNotFoundError(PubSubError):
     """The snapshot, or the subscription that it should be restored to, does not exist."""
 

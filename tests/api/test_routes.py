@@ -43,7 +43,8 @@ def api(start_api: Callable[..., Any]) -> Any:
     archive = LakeArchive(str(api.home / "lake"), "backup.messages")
     archive.create()
     lease = archive.take_lease("lease")
-    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+    parts = [("orders", "s", rows), ("bygone", "s", rows.slice(0, 1))]
+    archive.commit([archive.writer().write(parts)], Attempt("stream", 1, "lease", lease))
     return api
 
 
@@ -431,7 +432,21 @@ def test_a_histogram_tells_when_messages_came_in(client: httpx.Client) -> None:
     bounds = {"from": (now - timedelta(days=2)).isoformat(), "to": (now + timedelta(days=1)).isoformat()}
     days = client.get("/topics/orders/histogram", params={**bounds, "step": "day"}).json()
     assert sum(bucket["messages"] for bucket in days["buckets"]) == 30
-    assert client.get("/topics/unheard/histogram").json()["messages"] == 0
+    past = {"to": (now - timedelta(days=2)).isoformat()}
+    assert client.get("/topics/orders/histogram", params=past).json()["messages"] == 0
+
+
+def test_a_histogram_of_an_unknown_topic_is_no_row_of_zeros(api: Any, client: httpx.Client) -> None:
+    api.pubsub.create_topic("silent")
+    assert client.get("/topics/silent/histogram").json()["messages"] == 0
+
+    problem = assert_problem(client.get("/topics/silnt/histogram"), 404, "topic_unknown")
+
+    assert "Did you mean silent?" in problem["detail"]
+    # A topic that was deleted is known by the archive, also where its messages are older than the window.
+    bounds = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-02T00:00:00Z"}
+    archived = client.get("/topics/bygone/histogram", params=bounds)
+    assert (archived.status_code, archived.json()["messages"]) == (200, 0)
 
 
 @pytest.mark.parametrize(

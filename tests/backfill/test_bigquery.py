@@ -38,6 +38,7 @@ from model.errors import (
     QueryTooLargeError,
     RequestInvalidError,
     SelectionTooLargeError,
+    TopicUnknownError,
 )
 from model.principal import LOCAL
 from model.settings import read_settings
@@ -471,7 +472,9 @@ def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(service: Backfi
     found = service.histogram("orders", principal=LOCAL, step=step)
     assert (found.messages, sum(bucket["messages"] for bucket in found.buckets)) == (ROWS, ROWS)
     assert len(found.buckets) - {"minute": 60, "hour": 24, "day": 30}[step] in (0, 1)
-    assert service.histogram("nothing", principal=LOCAL, step=step).messages == 0
+    assert service.histogram("replay", principal=LOCAL, step=step).messages == 0
+    with pytest.raises(TopicUnknownError, match="Neither Pub/Sub nor the archive"):
+        service.histogram("nothing", principal=LOCAL, step=step)
     past = datetime(2024, 3, 1, tzinfo=UTC)
     assert service.histogram("orders", principal=LOCAL, step=step, end=past).messages == 0
 

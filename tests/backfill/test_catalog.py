@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -159,6 +162,40 @@ def test_a_stream_that_was_killed_or_stopped_does_not_report_after_fifteen_secon
     (stream,) = catalog.list_streams(None)
     assert (stream.state, stream.rates, stream.totals) == ("NOT_REPORTING", None, {"messages": 5})
     assert 16 <= stream.seconds_since_report < 60
+
+
+def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill.catalog._SILENT_SECONDS", 1.0)
+    path = tmp_path / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    writes = (
+        "import pathlib, sys, time\n"
+        "from jobs.stream.status import StatusFile\n"
+        "status = StatusFile(pathlib.Path(sys.argv[1]))\n"
+        "for number in range(10_000): status.write(state='running', totals={'messages': number}); time.sleep(0.05)"
+    )
+
+    def wait_for(state: str) -> None:
+        deadline = time.monotonic() + 20
+        while [stream.state for stream in catalog.list_streams(None)] != [state]:
+            assert time.monotonic() < deadline, f"it is not {state}"
+            time.sleep(0.02)
+
+    with subprocess.Popen([sys.executable, "-c", writes, str(path)]) as process:
+        try:
+            wait_for("RUNNING")
+            process.send_signal(signal.SIGSTOP)
+            wait_for("NOT_REPORTING")
+            (stopped,) = catalog.list_streams(None)
+            assert (stopped.rates, stopped.over_seconds) == (None, None)
+            assert stopped.seconds_since_report is not None
+            assert stopped.seconds_since_report > 1
+            process.send_signal(signal.SIGCONT)
+            wait_for("RUNNING")
+        finally:
+            process.kill()
 
 
 def test_a_stream_in_another_pod_runs_whatever_its_process_number_means_here(

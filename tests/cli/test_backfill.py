@@ -394,7 +394,6 @@ def test_some_dead_letters_are_retried_by_code_or_by_row(refeed: Refeed, acted: 
     ]
 
 
-
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 ASKED: dict[str, Any] = {
     "id": ID,

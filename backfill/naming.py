@@ -1,0 +1,18 @@
+"""Which names a misspelt one may mean."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Final
+
+_MAX_CLOSE_NAMES: Final = 3
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return a sentence, after a blank, with the known names that are close to ``name``; empty when none is.
+
+    Example:
+        >>> did_you_mean("ordres", ["orders", "members"])
+        ' Did you mean orders?'
+    """
+    close = get_close_matches(name, known, n=_MAX_CLOSE_NAMES)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
