@@ -16,6 +16,8 @@ from local.seqset import Seqs
 from local.wire import is_whole
 
 _READ_BYTES: Final = 4 * 1024 * 1024
+# To check one record alone takes as long as to read and check this many bytes of a request.
+_RECORD_CHECK_BYTES: Final = 16 * 1024
 
 
 class _Column:
@@ -195,29 +197,51 @@ class Segment:
 
     def read(self, start: int, end: int) -> tuple[bytes, list[int]]:
         """Return the records at places [start, end), and the places of those that are damaged."""
-        offsets = self.offsets.view()[start : end + 1].tolist()
-        size = offsets[-1] - offsets[0]
-        raw = b""
-        while len(raw) < size:
-            piece = os.pread(self.fd, size - len(raw), offsets[0] + len(raw))
-            # What was cut off while the server runs is as damaged as what was changed.
-            raw += piece or bytes(size - len(raw))
-        # Requests that are whole in here are checked together, records at the edges one by one.
-        ends = self._ends.view()
-        first, last = np.searchsorted(ends, start, side="left"), np.searchsorted(ends, end, side="right") - 1
-        inner_start, inner_end = int(ends[first]), int(ends[last])
-        if first >= last or not self._is_chained(int(first), int(last), raw, offsets[0]):
-            suspects: Iterable[int] = range(start, end)
+        ends, offsets = self._ends.view(), self.offsets.view()
+        first, last = self._checked_requests(start, end)
+        checked_start, checked_end = int(ends[first]), int(ends[last])
+        read_start, read_end = min(start, checked_start), max(end, checked_end)
+        raw = self._read_bytes(int(offsets[read_start]), int(offsets[read_end]))
+        places = (offsets[start : end + 1] - offsets[read_start]).tolist()
+        if first < last and self._is_chained(first, last, raw, int(offsets[read_start])):
+            suspects: Iterable[int] = (
+                *range(start, min(checked_start, end)),
+                *range(max(checked_end, start), end),
+            )
         else:
-            suspects = (*range(start, inner_start), *range(inner_end, end))
+            suspects = range(start, end)
         damaged = []
         for place in suspects:
-            at = place - start
-            record = raw[offsets[at] - offsets[0] : offsets[at + 1] - offsets[0]]
+            record = raw[places[place - start] : places[place - start + 1]]
             seq = self.first_seq + place
             if not is_whole(record, self._first_id + seq, self.publish_time(seq)):
                 damaged.append(place)
-        return raw, damaged
+        return raw[places[0] : places[-1]], damaged
+
+    def _checked_requests(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first request, and the one behind the last, that are checked as a whole for [start, end).
+
+        A request that reaches beyond is one of them where reading the rest of it costs less than checking its
+        records one by one; a reader that takes part of each request would else pay several times for it.
+        """
+        ends, offsets = self._ends.view(), self.offsets.view()
+        first, last = int(np.searchsorted(ends, start, "left")), int(np.searchsorted(ends, end, "right")) - 1
+        before, behind = int(np.searchsorted(ends, start, "right")) - 1, int(np.searchsorted(ends, end, "left"))
+        more_bytes = int(offsets[start]) - int(offsets[ends[before]])
+        if more_bytes <= (min(int(ends[first]), end) - start) * _RECORD_CHECK_BYTES:
+            first = before
+        more_bytes = int(offsets[ends[behind]]) - int(offsets[end])
+        if more_bytes <= (end - max(int(ends[last]), start)) * _RECORD_CHECK_BYTES:
+            last = behind
+        return first, last
+
+    def _read_bytes(self, start: int, end: int) -> bytes:
+        raw = b""
+        while len(raw) < end - start:
+            piece = os.pread(self.fd, end - start - len(raw), start + len(raw))
+            # What was cut off while the server runs is as damaged as what was changed.
+            raw += piece or bytes(end - start - len(raw))
+        return raw
 
     def _is_chained(self, first: int, last: int, raw: bytes, offset: int) -> bool:
         ends, chains, offsets = self._ends.view(), self._chains.view(), self.offsets.view()

@@ -1,4 +1,5 @@
 import errno
+import itertools
 import os
 import threading
 import time
@@ -104,6 +105,29 @@ def test_a_record_that_does_not_fit_its_checksum_is_missing_and_the_next_ones_ar
     acked = SeqSet(0)
     again.fill_missing(acked)
     assert acked.runs() == [(1, 2), (3, JUMP)]
+
+
+@pytest.mark.parametrize("check_bytes", [0, 16 * 1024])
+def test_any_part_of_any_request_is_read_whole_or_called_damaged(
+    tmp_path: Path, check_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With 0 no request is read beyond what was asked for.
+    monkeypatch.setattr("local.segment._RECORD_CHECK_BYTES", check_bytes)
+    log = MessageLog(tmp_path, FIRST_ID)
+    texts = [f"m{n}" for n in range(9)]
+    for start, end in ((0, 1), (1, 4), (4, 5), (5, 9)):
+        log.append([body(text) for text in texts[start:end]])
+    path = next(tmp_path.glob("*.log"))
+    whole = path.read_bytes()
+    for hurt in range(9):
+        path.write_bytes(whole.replace(texts[hurt].encode(), b"xx"))
+        for start, end in itertools.combinations(range(10), 2):
+            if start <= hurt < end:
+                with pytest.raises(DamagedError) as caught:
+                    read(log, *range(start, end))
+                assert caught.value.seqs.tolist() == [hurt]
+            else:
+                assert read(log, *range(start, end)) == texts[start:end]
 
 
 def test_a_closed_segment_that_is_last_has_lost_the_next_one(tmp_path: Path) -> None:
