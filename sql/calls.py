@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sql import literals
 from sql.arguments import ArgumentBinding
 from sql.constants import MAX_ARRAY, fold
-from sql.datatypes import INT64, STRING, UNKNOWN
+from sql.datatypes import INT64, NULL, STRING, UNKNOWN
 from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, OVER, Function
 from sql.names import Scope
@@ -80,6 +80,27 @@ _UNITS: Final[dict[str, frozenset[str]]] = {
         ("TIMESTAMP_ADD", "TIMESTAMP_SUB", "TIMESTAMP_DIFF", "GENERATE_TIMESTAMP_ARRAY"), _CLOCK | {"DAY"}
     ),
 }
+# The arguments that are JSON paths. Google's analyzer refuses one that is not constant: "JSONPath must be a string
+# literal or query parameter",
+# https://github.com/google/zetasql/blob/master/zetasql/common/builtin_function_internal_1.cc
+_PATHS: Final[dict[str, slice]] = {
+    **dict.fromkeys(
+        (
+            "JSON_EXTRACT",
+            "JSON_EXTRACT_ARRAY",
+            "JSON_EXTRACT_SCALAR",
+            "JSON_EXTRACT_STRING_ARRAY",
+            "JSON_QUERY",
+            "JSON_QUERY_ARRAY",
+            "JSON_STRIP_NULLS",
+            "JSON_VALUE",
+            "JSON_VALUE_ARRAY",
+        ),
+        slice(1, 2),
+    ),
+    "JSON_REMOVE": slice(1, None),
+    **dict.fromkeys(("JSON_ARRAY_APPEND", "JSON_ARRAY_INSERT", "JSON_SET"), slice(1, None, 2)),
+}
 
 
 class CallBinding:
@@ -114,6 +135,7 @@ class CallBinding:
         if args is None:
             return BROKEN
         self._check_units(function, args)
+        self._check_paths(function, args)
         if any(not arg.type.is_known for arg in args):
             return Value(function.result(args) if function.kind != "window" or args else UNKNOWN, "NULL")
         known = self._known(function, args)
@@ -214,6 +236,16 @@ class CallBinding:
                 unit = value.constant
             if unit is not None and unit.partition("(")[0] not in units:
                 self._fault("date_part", f"{function.name} does not take {unit} of {args[0].type}.")
+
+    def _check_paths(self, function: Function, args: list[Value]) -> None:
+        """Refuse a JSON path that is not constant."""
+        paths = [arg for arg in args if not arg.named][_PATHS.get(function.name, slice(0))]
+        if any(path.constant is NOT_CONSTANT and path.type.is_known and path.type != NULL for path in paths):
+            self._fault(
+                "function_arguments",
+                f"{function.name} takes a JSON path that is constant: a literal or a parameter. For a name or a "
+                "number of the message's own, use [ ] after a JSON value.",
+            )
 
     def _count_named(self) -> int:
         return sum(isinstance(argument, NamedArgument) for argument in self._node.arguments)

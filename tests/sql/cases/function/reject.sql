@@ -96,3 +96,15 @@ SELECT *, STRING(1) AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01
 --- a date cut in a time zone
 --: codes type_mismatch
 SELECT *, DATE_TRUNC(_PARTITIONDATE, DAY, 'UTC') AS n FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a JSON path of the message's own
+--: codes function_arguments
+SELECT *, JSON_VALUE(SAFE_CONVERT_BYTES_TO_STRING(data), CONCAT('$.', ordering_key)) AS v FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- a JSON path from a subquery, under SAFE
+--: codes function_arguments
+SELECT *, SAFE.JSON_QUERY_ARRAY(SAFE_CONVERT_BYTES_TO_STRING(data), (SELECT '$.a')) AS v FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- the second JSON path of JSON_SET
+--: codes function_arguments
+SELECT *, JSON_SET(PARSE_JSON(SAFE_CONVERT_BYTES_TO_STRING(data)), '$.a', 1, ordering_key, 2) AS v FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
+--- the last JSON path of JSON_REMOVE
+--: codes function_arguments
+SELECT *, JSON_REMOVE(PARSE_JSON(SAFE_CONVERT_BYTES_TO_STRING(data)), '$.a', topic) AS v FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'
