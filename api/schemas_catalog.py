@@ -79,6 +79,14 @@ class StreamError(BaseModel):
     message: str
 
 
+class StreamAlert(BaseModel):
+    """A source of a pipeline, or its registry, that has a fault; all others go on."""
+
+    about: str
+    code: str
+    message: str
+
+
 class StreamOut(BaseModel):
     """A stream of this home, as it last reported; null is unknown."""
 
@@ -100,6 +108,7 @@ class StreamOut(BaseModel):
     )
     backlog_messages: int | None
     lag_seconds: float | None
+    alerts: list[StreamAlert] | None = Field(description="Of a pipeline: its sources that have a fault.")
     error: StreamError | None
 
 

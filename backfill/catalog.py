@@ -126,7 +126,7 @@ class StreamInfo:
 
     ``rates`` are the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that
     of its worst subscription, and ``batch_seconds`` what its latest batch with messages took to be committed and
-    acknowledged. None is unknown.
+    acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. None is unknown.
     """
 
     name: str
@@ -141,6 +141,7 @@ class StreamInfo:
     batch_seconds: float | None
     backlog_messages: int | None
     lag_seconds: float | None
+    alerts: list[dict[str, str]] | None
     error: dict[str, str] | None
 
     def to_json(self) -> dict[str, Any]:
@@ -286,8 +287,16 @@ def _stream(name: str, status: Mapping[str, Any], stats: Mapping[str, Subscripti
         batch_seconds=_number(status.get("batch_seconds")),
         backlog_messages=sum(one.messages for one in own) if own else None,
         lag_seconds=max(one.oldest_unacked_seconds for one in own) if own else None,
+        alerts=_alerts(status.get("alerts")),
         error=status.get("error"),
     )
+
+
+def _alerts(found: Any) -> list[dict[str, str]] | None:
+    """Return what a pipeline's stream says is wrong with its sources, without the details."""
+    if not isinstance(found, list):
+        return None
+    return [{name: str(alert.get(name, "")) for name in ("about", "code", "message")} for alert in found]
 
 
 def _number(found: Any) -> float | None:

@@ -63,6 +63,10 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
     elif stream.error is not None:
         message = f"{stream.error['code']}: {stream.error['message']}"
         found.append(StatusProblem("stream_failing", stream.name, message))
+    if stream.state != "DRAINED":
+        for alert in stream.alerts or ():
+            message = f"{alert['about']}: {alert['code']}: {alert['message']}"
+            found.append(StatusProblem("source_alert", stream.name, message))
     if stream.lag_seconds is not None and stream.lag_seconds > LATE_SECONDS:
         message = f"Its oldest message has waited for {stream.lag_seconds:,.0f} s."
         found.append(StatusProblem("stream_behind", stream.name, message))

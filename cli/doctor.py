@@ -39,6 +39,7 @@ _STREAM_FIXES: Final = {
     "stream_not_reporting": "refeed up",
     "stream_failing": "",
     "stream_behind": "refeed topics",
+    "source_alert": "refeed registry check",
 }
 
 

@@ -315,7 +315,13 @@ class Group:
 
     def _report(self) -> None:
         alerts = list(self._alerts.values())
-        self._status.write(alerts=alerts, alerts_total=self._alerts_total, running=sorted(self._accepted))
+        self._status.write(
+            alerts=alerts,
+            alerts_total=self._alerts_total,
+            running=sorted(self._accepted),
+            # By them its lag and its backlog are found.
+            subscriptions=sorted(plan.source.subscription for plan in self._accepted.values()),
+        )
 
 
 def _check_apart(source: Source, accepted: Mapping[str, SourcePlan]) -> None:

@@ -208,6 +208,17 @@ def test_a_stream_in_another_pod_runs_whatever_its_process_number_means_here(
     assert [stream.state for stream in catalog.list_streams(None)] == ["RUNNING"]
 
 
+def test_a_pipeline_has_the_lag_of_its_own_subscriptions_and_its_alerts(tmp_path: Path, catalog: Catalog) -> None:
+    path = tmp_path / "streams" / "pipeline-a" / "status.json"
+    path.parent.mkdir(parents=True)
+    alert = {"about": "orders", "code": "registry_invalid", "message": "No.", "since": 1.0, "details": {"x": 1}}
+    StatusFile(path).write(state="running", subscriptions=["refeed-pipeline.orders", "gone"], alerts=[alert])
+    stats = {"refeed-pipeline.orders": SubscriptionStats(3, 2.0), "refeed-pipeline.b": SubscriptionStats(9, 9.0)}
+    (stream,) = catalog.list_streams(stats)
+    assert (stream.backlog_messages, stream.lag_seconds) == (3, 2.0)
+    assert stream.alerts == [{"about": "orders", "code": "registry_invalid", "message": "No."}]
+
+
 def test_a_stream_that_drained_stays_drained_however_long_ago(tmp_path: Path, catalog: Catalog) -> None:
     path = tmp_path / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)

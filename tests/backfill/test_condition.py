@@ -25,6 +25,8 @@ def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> Strea
         (stream("pipeline-a"), 1, ["backup_not_running"]),
         (stream(state="NOT_REPORTING", seconds_since_report=None), 1, ["stream_not_reporting"]),
         (stream(state="WAITING", error={"code": "x", "message": "y"}), 1, ["stream_failing"]),
+        (stream("pipeline-a", alerts=[{"about": "o", "code": "x", "message": "y"}]), 0, ["source_alert"]),
+        (stream("pipeline-a", "DRAINED", alerts=[{"about": "o", "code": "x", "message": "y"}]), 0, []),
         (stream(lag_seconds=299.0), 1, []),
         (stream(lag_seconds=301.0), 1, ["stream_behind"]),
     ],

@@ -75,6 +75,7 @@ class Deployment:
     def alerts(self) -> dict[str, str]:
         status = StatusFile.read(self.folder / "status.json")
         assert status is not None
+        assert len(status["subscriptions"]) == len(status["running"])
         return {alert["about"]: alert["code"] for alert in status["alerts"]}
 
 
