@@ -182,7 +182,7 @@ def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(
     bench.publish("d", "e", "f", "g", "h")
     subscription.notify()
     wait_until(lambda: len(got) == 8 and len(subscription._waiting) == 20, "three have them")
-    # Four bells, and who has taken its part and is back before the rest is taken looks again by itself: not all 20.
+    # Four bells, and who has taken its part and is back before the rest is taken looks again: not all 20.
     assert len(wakes) <= 3 + 4 + 3
     over.set()
     subscription.wake()
