@@ -194,13 +194,15 @@ class Group:
         own = self._tables.open(source.staging).writer(RowSchema(()))
         return SourcePlan(source, own, tuple(types), writers)
 
-    def _accept_inferred(self, source: Source, committer: Committer) -> SourcePlan:
+    def _accept_inferred(self, source: Source, before: SourcePlan | None, committer: Committer) -> SourcePlan:
         if self._repository is None:
             self._repository = SchemaRepository(self._tables, repository_table(self._dead_letters.name))
         types = self._repository.read(source.name)
         self._check_room(source, types)
-        refused = self._widen(source, types, committer)
-        return self._inferred_plan(source, [found for found in types if found not in refused])
+        refused = {found.name for found in self._widen(source, types, committer)}
+        # A type whose table can't be widened yet goes on as it was.
+        older = [] if before is None else [found for found in before.types if found.name in refused]
+        return self._inferred_plan(source, [*(found for found in types if found.name not in refused), *older])
 
     def _follow(self, committer: Committer) -> None:
         try:
@@ -263,7 +265,7 @@ class Group:
             _check_apart(source, accepted)
             self._attach(source)
             if source.is_inferred:
-                found = self._accept_inferred(source, committer)
+                found = self._accept_inferred(source, before, committer)
                 self._mend(source.name)
                 return found
             table = self._tables.open(source.staging)

@@ -18,7 +18,7 @@ from jobs.stream.hold import Hold
 from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
 from jobs.stream.status import StatusFile
 from local.server import PubSubServer
-from model.errors import WarehouseError
+from model.errors import EvolutionRefusedError, WarehouseError
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
@@ -88,6 +88,7 @@ class Stream:
             learn=group.learn,
         )
         self.stager.recover()
+        self.group = group
         group.follow(self.stager)
 
     def send(self, event: str, *bodies) -> None:
@@ -324,6 +325,33 @@ def test_a_crash_after_the_repository_and_before_the_table_is_mended_at_the_next
     assert stream.types("staging.hooks_a") == {"id": "STRING"}
     stream.drain(batches=1)
     assert sorted(row["id"] for row in stream.rows("staging.hooks_a")) == ["1", "text"]
+
+
+def test_a_type_whose_table_can_t_be_widened_yet_goes_on_as_it_was_and_is_noted_once(stream, monkeypatch):
+    stream.send("a", {"id": 1})
+    stream.drain(batches=2)
+
+    def refuse(*_):
+        raise EvolutionRefusedError("Rows are in the write buffer.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RowTable, "rewrite", refuse)
+        stream.send("a", {"id": "text"})
+        stream.batch()
+        noted = len(stream.rows("backup.schemas"))
+        for number in range(2, 5):
+            stream.group.follow(stream.stager)
+            stream.send("a", {"id": number})
+            stream.batch()
+            assert len(stream.backlog.waiting) == 1, "the one that does not fit"
+        assert len(stream.rows("backup.schemas")) == noted
+        stream.start()
+        stream.send("a", {"id": 5})
+        stream.batch()
+        assert sorted(row["id"] for row in stream.rows("staging.hooks_a")) == [1, 2, 3, 4, 5]
+    stream.drain(batches=2)
+    assert sorted(row["id"] for row in stream.rows("staging.hooks_a")) == ["1", "2", "3", "4", "5", "text"]
+    assert len(stream.rows("backup.schemas")) == noted
 
 
 def test_a_table_that_somebody_else_made_is_an_alert_and_its_messages_wait(stream):
