@@ -2,15 +2,19 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
 from typing import Any
 
+import pyarrow as pa
 import pytest
+
+from connectors.lake.archive import Attempt, LakeArchive
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 DAY = {"type": "DATE", "value": "2026-01-01"}
-BODY = {
+BODY: dict[str, Any] = {
     "query": "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day",
     "parameters": {"day": DAY},
     "topic": "replay",
@@ -55,3 +59,37 @@ def test_the_end_of_a_backfill_is_told_where_the_settings_say(
     assert (said["data"]["id"], said["data"]["created_by"]) == (made["id"], "local")
     assert said["data"]["error"]["code"] == "launch_failed"
     assert "query" not in json.dumps(said["data"])
+
+
+def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_lets_it_go(
+    start_api: Callable[..., Any], heard: tuple[str, "Queue[dict[str, Any]]"]
+) -> None:
+    url, calls = heard
+    api = start_api(REFEED_NOTIFY_URL=url, REFEED_NOTIFY_SECRET=SECRET, REFEED_APPROVAL_ROWS="1")
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    rows = pa.record_batch(
+        {
+            "data": pa.array([b"1", b"2"], pa.binary()),
+            "attributes": pa.array([[], []], pa.list_(entry)),
+            "message_id": ["m1", "m2"],
+            "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
+            "ordering_key": ["", ""],
+        }
+    )
+    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
+    archive.create()
+    lease = archive.take_lease("lease")
+    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+    query = BODY["query"].replace("= @day", ">= @day")
+    yesterday = (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
+    asked = {**BODY, "query": query, "parameters": {"day": {"type": "DATE", "value": yesterday}}}
+    with api.client() as client:
+        plan = client.post("/backfills:plan", json=asked).json()
+        made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"]}).json()
+        refused = client.post(f"/backfills/{made['id']}:resume")
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "approval_required")
+    assert "somebody other than local has to approve it" in refused.json()["detail"]
+    said = calls.get(timeout=30)
+    assert (said["type"], said["data"]["waits_for"]) == ("backfill.waiting", "approval")
+    assert (said["data"]["id"], said["data"]["state"]) == (made["id"], "PENDING")
