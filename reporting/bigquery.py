@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,6 +14,7 @@ from connectors.bigquery.audits import BigQueryAudits
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
 from connectors.bigquery.merge_jobs import MergeJobs, Run, Step
+from connectors.bigquery.row_schema import has_tags, tagged, to_bigquery
 from connectors.bigquery.row_table import BigQueryRowTable
 from connectors.bigquery.selection import QueryParameter
 from connectors.bigquery.tables import TableId
@@ -21,7 +22,7 @@ from model import failpoint
 from model.audit import Audit, check_audits
 from model.entity import DELETED, VIEW_SUFFIX, check_rules
 from model.errors import AuditFailedError
-from model.schema import RowSchema
+from model.schema import Field, RowSchema
 from model.settings import BigQuerySettings
 from reporting.merge import MergeReport, MergeSource, earlier, reporting_schema
 from sql.merge import MergeQueries, MergeTables, PartitionType
@@ -42,6 +43,8 @@ _PARTITION_TYPES: Final[Mapping[str, PartitionType]] = {
     "TIMESTAMP": "TIMESTAMP",
 }
 _NO_DAY: Final = "none"
+# What rows are compared by in sql/queries: the key's columns as one text.
+_KEY: Final = "_refeed_key"
 _COUNTS: Final = ("changed", "newer", "older", "replaced", "rows_before", "newest_staged_us")
 
 
@@ -177,6 +180,7 @@ class _Merge:
         kind = None if field is None else _PARTITION_TYPES.get(types.get(field, ""))
         columns = tuple(field.name for field in schema.fields if field.name != DELETED)
         self._queries = MergeQueries(tables, columns, source.rules, kind)
+        self._schema = schema
 
     def run(self, state: MergeState, since: datetime | None) -> MergeReport:
         """Merge all or nothing.
@@ -230,7 +234,8 @@ class _Merge:
         # One that a Refeed of old wrote may be of a clock that was ahead.
         merged = None if state.until is None else min(state.until, state.now)
         begin = merged if since is None else earlier(since, merged)
-        search = _Search(state, self._jobs(state), self._reporting, self._queries)
+        tags = PassingTags.of(self._schema, self._source.rules.key)
+        search = _Search(state, self._jobs(state), self._reporting, self._queries, tags=tags)
         search.run(begin)
         days, counts, changed_days = self._count(search)
         report = MergeReport(
@@ -281,8 +286,15 @@ class _Search:
     """
 
     def __init__(
-        self, state: MergeState, jobs: MergeJobs, reporting: BigQueryEntityTable, queries: MergeQueries
+        self,
+        state: MergeState,
+        jobs: MergeJobs,
+        reporting: BigQueryEntityTable,
+        queries: MergeQueries,
+        *,
+        tags: "PassingTags | None",
     ) -> None:
+        self._tags = tags
         self.jobs = jobs
         self.queries = queries
         self.passing: list[TableId] = []
@@ -336,20 +348,45 @@ class _Search:
             return self._reporting.beside(name.replace("-", "_"))
 
         def prepare(number: str) -> TableId:
-            return self._reporting.create_passing(table_of(number), None, datetime.now(UTC) + _KEEP)
+            columns = None if self._tags is None else self._tags.put_on(self.jobs.columns_of(step))
+            return self._reporting.create_passing(table_of(number), columns, datetime.now(UTC) + _KEEP)
 
         def is_usable(run: Run) -> bool:
             until = run.parameters.get("until", self.until)
             is_recent = self._state.now - until < _TAKEN_UP
             return is_recent and self._reporting.rows_of(table_of(run.number)) is not None
 
-        run = self.jobs.run(step, is_usable=is_usable, prepare=prepare)
+        run = self.jobs.run(step, is_usable=is_usable, prepare=prepare, is_shaped=self._tags is not None)
         self.jobs.wait(step, run)
         if step.moving:
             self.until = run.parameters["until"].astimezone(UTC)
         table = table_of(run.number)
         self.passing.append(table)
         return table, self._reporting.rows_of(table) or 0
+
+
+@dataclass(frozen=True, slots=True)
+class PassingTags:
+    """The policy tags of a source's columns, for the tables that a merge has on the way.
+
+    Rows lie there for the time of a merge, for a day where it dies: without the tags whoever may read the dataset
+    could read there what the tags keep from them.
+    """
+
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: RowSchema, key: Sequence[str]) -> "PassingTags | None":
+        """Return the tags of ``schema``, None when it has none."""
+        tags = {field.name: field.policy_tags for field in schema.fields}
+        # "A column can have only one policy tag": the key that rows are compared by has the first one of its own.
+        first = next((tags[name] for name in key if tags.get(name)), ())
+        return cls(schema.fields, first) if has_tags(schema.fields) else None
+
+    def put_on(self, columns: Sequence[Any]) -> list[Any]:
+        """Return the columns of a query with their tags."""
+        return tagged(columns, self.fields, {_KEY: self.key})
 
 
 def view_of(reporting: TableId) -> TableId:
@@ -366,7 +403,7 @@ def _tried(reporting: BigQueryEntityTable, staging: RowSchema) -> Iterator[tuple
         yield reporting.id, state
         return
     empty = reporting.beside(f"refeed_merge_{state.id}_empty".replace("-", "_"))
-    reporting.create_passing(empty, reporting_schema(staging), datetime.now(UTC) + _KEEP)
+    reporting.create_passing(empty, to_bigquery(reporting_schema(staging)), datetime.now(UTC) + _KEEP)
     try:
         yield empty, state
     finally:

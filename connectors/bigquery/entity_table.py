@@ -122,9 +122,9 @@ class BigQueryEntityTable:
         """Return the name of another table in the same dataset."""
         return TableId(self.id.project, self.id.dataset, name)
 
-    def create_passing(self, table: TableId, schema: RowSchema | None, expires: datetime) -> TableId:
-        """Make a table that a merge needs for a while, and return it; without a schema its query gives it one."""
-        made = bigquery.Table(str(table), schema=None if schema is None else to_bigquery(schema))
+    def create_passing(self, table: TableId, columns: Sequence[Any] | None, expires: datetime) -> TableId:
+        """Make a table that a merge needs for a while, and return it; without columns its query gives it some."""
+        made = bigquery.Table(str(table), schema=columns)
         made.expires = expires
         made.description = f"What a merge into {self.id.table} has on the way."
         self._create(made)

@@ -68,11 +68,12 @@ class MergeJobs:
         *,
         is_usable: Callable[[Run], bool] = lambda _: True,
         prepare: Callable[[str], TableId] | None = None,
+        is_shaped: bool = False,
     ) -> Run:
         """Return the run of ``step`` that is there and has not failed, or begin one.
 
         ``is_usable`` may turn down one that is there. ``prepare`` gets a new run's number and gives the table for
-        its rows.
+        its rows, which keeps its columns when it ``is_shaped``, and has those of the query when it is not.
 
         Raises:
             QueryError: BigQuery refuses it.
@@ -81,13 +82,33 @@ class MergeJobs:
         for number in map(str, range(1, _MAX_RUNS + 1)):
             job = self._get(self._job_id(step, number))
             if job is None:
-                return self._start(step, number, prepare)
+                return self._start(step, number, prepare, is_shaped=is_shaped)
             is_same = (job.labels or {}).get(FINGERPRINT) == _mark(step)
             if is_same and job.error_result is None and is_usable(found := _run(job, number)):
                 return found
-        return self._start(step, uuid.uuid4().hex, prepare)
+        return self._start(step, uuid.uuid4().hex, prepare, is_shaped=is_shaped)
 
-    def _start(self, step: Step, number: str, prepare: Callable[[str], TableId] | None) -> Run:
+    def columns_of(self, step: Step) -> list[Any]:
+        """Return the columns that a step's query gives, by a dry run, as Google's client has them.
+
+        Raises:
+            QueryError: BigQuery refuses it.
+            WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
+        """
+        config = bigquery.QueryJobConfig(
+            query_parameters=[parameter_of(name, given) for name, given in step.parameters.items()],
+            dry_run=True,
+            use_query_cache=False,
+        )
+
+        def call() -> list[Any]:
+            with query_errors(f"trying to merge {self._source} ({step.name})"):
+                job = self._clients.rest().query(step.sql, job_config=config, job_retry=None, **ONCE)
+                return list(job.schema)
+
+        return retry_passing(call, seconds=_RETRY_SECONDS)
+
+    def _start(self, step: Step, number: str, prepare: Callable[[str], TableId] | None, *, is_shaped: bool) -> Run:
         config = bigquery.QueryJobConfig(
             query_parameters=[parameter_of(name, given) for name, given in step.parameters.items()],
             use_query_cache=False,
@@ -100,7 +121,9 @@ class MergeJobs:
         )
         if prepare is not None:
             config.destination = str(prepare(number))
-            config.write_disposition = "WRITE_TRUNCATE"
+            # WRITE_TRUNCATE takes the table's policy tags away, WRITE_APPEND keeps them:
+            # https://github.com/GoogleCloudPlatform/cloud-foundation-fabric/issues/1532
+            config.write_disposition = "WRITE_APPEND" if is_shaped else "WRITE_TRUNCATE"
             config.create_disposition = "CREATE_NEVER"
         job_id = self._job_id(step, number)
 

@@ -29,6 +29,34 @@ def from_bigquery(table: Any) -> RowSchema:
     return RowSchema(tuple(_from_bigquery(field) for field in table.schema), table.description or "")
 
 
+def tagged(columns: Sequence[Any], like: Sequence[Field], others: Mapping[str, tuple[str, ...]]) -> list[Any]:
+    """Return a query's ``columns`` with the policy tags that the columns of these names have in ``like``.
+
+    ``others`` are the tags of columns that ``like`` does not have.
+    """
+    by_name = {field.name.lower(): field for field in like}
+    found = []
+    for column in columns:
+        source = by_name.get(column.name.lower())
+        tags = source.policy_tags if source is not None else others.get(column.name, ())
+        children = tagged(column.fields, source.fields if source is not None else (), {})
+        found.append(
+            bigquery.SchemaField(
+                column.name,
+                column.field_type,
+                mode=column.mode or "NULLABLE",
+                policy_tags=bigquery.PolicyTagList(names=tags) if tags else None,
+                fields=children,
+            )
+        )
+    return found
+
+
+def has_tags(fields: Sequence[Field]) -> bool:
+    """Whether any of ``fields``, or of their own fields, carries a policy tag."""
+    return any(field.policy_tags or has_tags(field.fields) for field in fields)
+
+
 def _to_bigquery(field: Field) -> Any:
     return bigquery.SchemaField(
         field.name,

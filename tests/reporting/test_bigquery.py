@@ -14,8 +14,9 @@ from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
 from model import failpoint
 from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
+from model.schema import Field, RowSchema
 from reporting.bigquery import BigQueryMerger
-from tests.reporting.shops import RULES, START, BigQueryShop, order, repaired
+from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, order, repaired
 from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin, wait_until
 
 __all__ = ["session_standin", "shared_standin"]
@@ -98,6 +99,49 @@ def test_a_merge_with_replays_takes_what_they_repair_away_wherever_it_dies(
     assert shop.reporting() == shop.oracle() == shop.view(START)
     tables = [table.table_id for table in shop.client.list_tables(shop.dataset)]
     assert [name for name in tables if "refeed_merge_" in name] == []
+
+
+TAG = "projects/shop/locations/us/taxonomies/1/policyTags/2"
+
+
+def test_what_a_merge_has_on_the_way_carries_the_policy_tags_of_its_columns(
+    shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tagged = {"shop", "note", "sku"}
+
+    def tag(field: Field) -> Field:
+        tags = (TAG,) if field.name in tagged else ()
+        return replace(field, policy_tags=tags, fields=tuple(map(tag, field.fields)))
+
+    schema = RowSchema(tuple(map(tag, SCHEMA.fields)), "orders")
+    shop = BigQueryShop(dataset=f"merges_{next(_DATASETS)}", standin=shared_standin, schema=schema)
+    seen: dict[str, tuple[set[str], int]] = {}
+
+    def look(name: str) -> None:
+        if name == "bigquery.merge.changes":
+            for table in shop.client.list_tables(shop.dataset):
+                if table.table_id.startswith("refeed_merge_"):
+                    found = shop.client.get_table(table.reference)
+                    seen[table.table_id.split("_")[-2]] = (set(tagged_columns(found.schema)), found.num_rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoint, "hit", look)
+        shop.stage([order(1)], START)
+        shop.merge(START + HOUR)
+    # The key that a merge compares by holds the shop in clear.
+    assert seen["changes"] == ({"shop", "note", "lines.sku", "_refeed_key"}, 1)
+    reporting = shop.client.get_table(shop.source.reporting)
+    assert set(tagged_columns(reporting.schema)) == {"shop", "note", "lines.sku"}
+    assert shop.reporting() == shop.oracle()
+    shop.warehouse.close()
+
+
+def tagged_columns(fields: Any, prefix: str = "") -> Iterator[str]:
+    for field in fields:
+        if field.policy_tags and field.policy_tags.names:
+            assert tuple(field.policy_tags.names) == (TAG,)
+            yield f"{prefix}{field.name}"
+        yield from tagged_columns(field.fields, f"{prefix}{field.name}.")
 
 
 def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(

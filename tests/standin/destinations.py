@@ -89,10 +89,18 @@ class Destinations:
         return self._catalog.find_table(key)
 
     def _reshaped(self, entry: TableEntry, fields: Sequence[Mapping[str, Any]]) -> TableEntry:
-        """Return the table with the columns of what replaces its rows, as WRITE_TRUNCATE does."""
-        if _shape(entry.fields) == _shape(fields):
+        """Return the table with the columns of what replaces its rows, as WRITE_TRUNCATE does.
+
+        It takes policy tags away too, which a query's result never has:
+        https://github.com/GoogleCloudPlatform/cloud-foundation-fabric/issues/1532
+        """
+        if _shape(entry.fields) == _shape(fields) and not _is_tagged(entry.fields):
             return entry
         return TableEntry(entry.id, entry.key, {**entry.body, "schema": {"fields": list(fields)}})
+
+
+def _is_tagged(fields: Sequence[Mapping[str, Any]]) -> bool:
+    return any((f.get("policyTags") or {}).get("names") or _is_tagged(f.get("fields") or ()) for f in fields)
 
 
 def _shape(fields: Sequence[Mapping[str, Any]]) -> list[Any]:
