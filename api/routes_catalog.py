@@ -78,7 +78,7 @@ def list_streams(service: Service, caller: Caller, slow: SlowCalls) -> Any:
     "/messages",
     operation_id="listMessages",
     response_model=MessagesOut,
-    responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
+    responses=problems(s404=_NO_SUCH_TOPIC, s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def list_messages(
     topic: Annotated[str, Query(description="A topic's id.", examples=["orders"])],

@@ -79,8 +79,12 @@ class Overview:
 
         Raises:
             InvalidNameError, RequestInvalidError: the topic, the window, the attributes or the token is wrong.
+            TopicUnknownError: Pub/Sub has no such topic, and the archive has never heard of it.
         """
-        return self._browser.read_page(request)
+        page = self._browser.read_page(request)
+        if not page.messages:
+            self._check_known(request.topic)
+        return page
 
     def list_streams(self) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name."""

@@ -100,6 +100,8 @@ def test_messages_are_found_by_attribute_and_id_and_shown_whole(api: Any, refeed
 
 def test_messages_that_are_asked_for_wrongly_are_refused(api: Any, refeed: Refeed) -> None:
     assert refeed("messages", "orders", "-a", "n")[0] == 2
+    code, _, said = refeed("messages", "ordres")
+    assert (code, "topic_unknown" in said) == (4, True)
     assert refeed("messages", "orders", "--from", "1h", "--to", "2h")[0] == 4
     with api.client() as client:
         for params in (
