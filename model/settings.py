@@ -27,7 +27,8 @@ class BigQuerySettings:
 
     ``host`` and ``storage_host`` are a stand-in's REST URL and gRPC ``host:port``; without them Google is meant.
     ``append_bytes`` is the largest append request, ``streams_per_hour`` what a backup may create of the quota,
-    ``merge_max_bytes_billed`` what each query of a merge may cost.
+    ``merge_max_bytes_billed`` what each query of a merge may cost. Each task of a backup appends over
+    ``streams_per_task`` streams at once, as many connections, where it has rows for them.
     """
 
     location: str
@@ -41,6 +42,7 @@ class BigQuerySettings:
     append_bytes: int
     streams_per_hour: int
     merge_max_bytes_billed: int = 10**12
+    streams_per_task: int = 1
 
     def check_hosts(self) -> None:
         """Say so when half of a stand-in is named: the other half would be Google's own.
@@ -235,6 +237,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
             labels=get("REFEED_BIGQUERY_LABELS", "", _labels),
             append_bytes=get("REFEED_BIGQUERY_APPEND_BYTES", "19000000", _whole(100_000, 19_500_000)),
             streams_per_hour=get("REFEED_BIGQUERY_STREAMS_PER_HOUR", "8000", _whole(60, 10_000_000)),
+            streams_per_task=get("REFEED_BIGQUERY_STREAMS_PER_TASK", "1", _whole(1, 16)),
             merge_max_bytes_billed=get(
                 "REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED", str(10**12), _whole(10 * 2**20, 10**18)
             ),

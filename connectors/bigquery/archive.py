@@ -78,7 +78,12 @@ class BigQueryArchive:
 
     def writer(self) -> BigQueryWriter:
         """Return what appends the parts that :meth:`commit` takes."""
-        return BigQueryWriter(self._clients.connection, str(self.table), self._settings.append_bytes)
+        return BigQueryWriter(
+            self._clients.connection,
+            str(self.table),
+            self._settings.append_bytes,
+            self._settings.streams_per_task,
+        )
 
     def parse_part(self, fields: Mapping[str, Any]) -> WrittenPart:
         """Return the part that its ``as_json`` described."""
@@ -157,9 +162,9 @@ class BigQueryArchive:
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:
         """Return how long batches have to be, that ``slots`` tasks stay within the quota of write streams.
 
-        Each task of a batch creates one stream, and one more where rows were refused.
+        Each task of a batch creates ``streams_per_task`` streams at most, and one more where rows were refused.
         """
-        least = slots * 3600 / self._settings.streams_per_hour
+        least = slots * self._settings.streams_per_task * 3600 / self._settings.streams_per_hour
         if least > wanted_seconds:
             _log.warning(
                 "batches_made_longer",

@@ -1,5 +1,6 @@
 """What a task does with its messages: append them where nobody sees them, and say what there is to commit."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -72,6 +73,7 @@ class BigQueryWriter:
     connection: Connection
     table: str
     append_bytes: int
+    streams: int = 1
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -79,12 +81,14 @@ class BigQueryWriter:
             "connection": self.connection.as_json(),
             "table": self.table,
             "append_bytes": self.append_bytes,
+            "streams": self.streams,
         }
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the writer that :meth:`as_json` described."""
-        return cls(Connection.from_json(fields["connection"]), fields["table"], fields["append_bytes"])
+        connection = Connection.from_json(fields["connection"])
+        return cls(connection, fields["table"], fields["append_bytes"], fields["streams"])
 
     @property
     def is_by_topic(self) -> bool:
@@ -106,7 +110,7 @@ class BigQueryWriter:
         now = datetime.now(UTC)
         clients = process_clients(self.connection)
         archive = TableId.parse(self.table, self.connection.project)
-        part = PartWriter(clients, archive, self.append_bytes)
+        part = PartWriter(clients, archive, self.append_bytes, self.streams)
         part.write(archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts)
         tables, refusals = part.finish()
         if refusals:
@@ -137,32 +141,41 @@ class BigQueryWriter:
 
 
 class PartWriter:
-    """One part for one table: a stream that takes rows while others still come, and a place for large rows."""
+    """One part for one table: streams that take rows while others still come, and a place for large rows.
 
-    def __init__(self, clients: Clients, table: TableId, append_bytes: int) -> None:
+    A stream has one connection ("only a single active connection on application-created streams",
+    https://cloud.google.com/bigquery/docs/write-api-best-practices), so that more than what goes over one takes
+    more ``streams``; each is created when there are rows for it.
+    """
+
+    def __init__(self, clients: Clients, table: TableId, append_bytes: int, streams: int = 1) -> None:
         self.rows = 0
         self.size_bytes = 0
         self._clients = clients
         self._table = table
         self._append_bytes = append_bytes
-        self._appender: StreamAppender | None = None
+        self._streams = streams
+        self._appenders: list[StreamAppender] = []
         self._large: list[pa.RecordBatch] = []
         self._schema: pa.Schema | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Append ``batches`` from a thread while this one waits for more of them."""
-        outbox = Outbox(_UNANSWERED_BYTES)
-        with ThreadPoolExecutor(1, thread_name_prefix="append") as pool:
-            sending = pool.submit(self._send, outbox)
+        """Append ``batches`` from a thread a stream while this one waits for more of them."""
+        outboxes = [Outbox(_UNANSWERED_BYTES // self._streams) for _ in range(self._streams)]
+        turns = itertools.cycle(outboxes)
+        with ThreadPoolExecutor(self._streams, thread_name_prefix="append") as pool:
+            sending = [pool.submit(self._send, outbox) for outbox in outboxes]
             try:
                 for group in self._groups(batches):
                     fitting, large = cut(group, self._append_bytes)
                     self._large += large
                     for rows in fitting:
-                        outbox.put(rows)
+                        next(turns).put(rows)
             finally:
-                outbox.close()
-            sending.result()
+                for outbox in outboxes:
+                    outbox.close()
+            for one in sending:
+                one.result()
 
     def _groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         waiting: list[pa.RecordBatch] = []
@@ -183,8 +196,9 @@ class PartWriter:
         try:
             if outbox.wait():
                 stream = create_stream(self._clients, self._table, PENDING)
-                self._appender = StreamAppender(self._clients, stream)
-                self._appender.drain(outbox)
+                appender = StreamAppender(self._clients, stream)
+                self._appenders.append(appender)
+                appender.drain(outbox)
         except WarehouseError as exc:
             failure = not_ready(self._clients, self._table, self._schema, exc) or exc
             outbox.fail(failure)
@@ -195,23 +209,26 @@ class PartWriter:
 
     def finish(self) -> tuple[list[TablePart], list[Refusal]]:
         """Let nothing more in; return what there is to commit, and the rows that BigQuery refused."""
-        stream, refusals = None, []
-        if self._appender is not None:
+        streams: list[str] = []
+        refusals: list[Refusal] = []
+        if self._appenders:
             failpoint.hit("bigquery.appended")
-            found = finalize_stream(self._clients, self._appender.stream)
-            if found != self._appender.offset:
+        for appender in self._appenders:
+            found = finalize_stream(self._clients, appender.stream)
+            if found != appender.offset:
                 raise WarehouseUnavailableError(
-                    f"{self._appender.stream} holds {found} rows, {self._appender.offset} were appended."
+                    f"{appender.stream} holds {found} rows, {appender.offset} were appended."
                 )
-            stream = self._appender.stream if found else None
-            refusals = self._appender.refusals
+            streams += [appender.stream] if found else []
+            refusals += appender.refusals
         staged = None
         if self._large:
             staged, refused = stage_rows(self._clients, self._table, self._large)
             refusals = [*refusals, *refused]
             failpoint.hit("bigquery.staged")
-        is_empty = stream is None and staged is None
-        return ([] if is_empty else [TablePart(str(self._table), stream, staged)]), refusals
+        table = str(self._table)
+        first = [TablePart(table, streams[0] if streams else None, staged)] if streams or staged else []
+        return [*first, *(TablePart(table, stream, None) for stream in streams[1:])], refusals
 
 
 def _log_refusals(refusals: Sequence[Refusal]) -> None:

@@ -12,6 +12,7 @@ from connectors.bigquery import attempts as attempts_module
 from connectors.bigquery.append import StreamAppender
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.rows import encode_rows
+from connectors.bigquery.writer import BigQueryWriter
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from tests.connectors.bigquery.conftest import NOW
@@ -331,6 +332,34 @@ def test_a_row_that_is_refused_goes_to_the_dead_letters_whole_and_its_batch_goes
     (row,) = pa.ipc.open_stream(dead["row"]).read_all().to_pylist()
     assert row["data"] == b"\x00\xff"
     assert row["attributes"] == [{"key": "n", "value": "2"}]
+
+
+def test_a_task_appends_over_as_many_streams_as_it_is_told_and_commits_them_together(world, monkeypatch):
+    monkeypatch.setattr("connectors.bigquery.writer._GROUP_BYTES", 1)
+    settings = replace(world.settings.bigquery, streams_per_task=3)
+    world.archive.close()
+    world.archive = BigQueryArchive("shop", world.settings.archive_table, settings)
+    world.epoch = world.archive.take_lease("l")
+    world.standin.clear_log()
+    writer = BigQueryWriter.from_json(json.loads(json.dumps(world.archive.writer().as_json())))
+    world.standin.fault("AppendRows", "row_errors", rows=[0], skip=1, message="no good", resource="messages/")
+    part = writer.write(("orders", "s", world.messages(b"x", first=number)) for number in range(1, 8))
+    assert (part.rows, part.dead_letters, len({table.stream for table in part.tables})) == (7, 1, 4)
+    assert world.standin.counts()["CreateWriteStream"] == 4
+    world.commit([part], 1, *map(str, range(1, 8)))
+    assert sum(world.ids().values()) == 6
+    assert world.ids() + world.ids("_dead_letters", "TRUE") == Counter(map(str, range(1, 8)))
+    # One request a table: all streams of it at once.
+    assert world.standin.counts()["BatchCommitWriteStreams"] == 2
+    assert world.archive.batch_seconds(1.0, slots=4) == 4 * 3 * 3600 / 8000
+
+
+def test_one_request_s_worth_of_rows_takes_one_stream_however_many_are_allowed(world):
+    writer = replace(world.archive.writer(), streams=8)
+    world.standin.clear_log()
+    part = writer.write([("orders", "s", world.messages(b"a", b"b"))])
+    assert len(part.tables) == 1
+    assert world.standin.counts()["CreateWriteStream"] == 1
 
 
 def test_batches_grow_when_there_would_be_too_many_streams(archive):
