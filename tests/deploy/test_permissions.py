@@ -126,13 +126,26 @@ class World:
         before = {job.job_id for job in client.list_jobs(all_users=True)}
         act()
         calls = [call for call in self.standin.calls() if call["method"] != "jobs.list"]
-        assert {call["method"] for call in calls} <= CALLS.keys()
+        methods = {call["method"] for call in calls}
+        assert methods <= CALLS.keys()
+        # docs/bigquery.md lists every call with its quota.
+        assert methods - documented_calls() == set()
         needed = set().union(*(needs_of_call(call["method"], call["resource"]) for call in calls))
         needed |= set().union(*(needs_of_call(method, "") for method in self.recorder.methods))
         for job in client.list_jobs(all_users=True):
             if job.job_id not in before:
                 needed |= needs_of_job(job)
         return needed
+
+
+def documented_calls() -> set[str]:
+    """The calls of docs/bigquery.md's table of calls and quotas."""
+    page = (ROOT / "docs" / "bigquery.md").read_text()
+    section = page.split("## Every call, its quota", 1)[1].split("\n## ", 1)[0]
+    cells = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
+    return {
+        name for cell in cells for name in re.findall(r"(?:[a-z]+\.)?[A-Za-z]+", re.sub(r"\([^)]*\)", "", cell))
+    }
 
 
 @pytest.fixture
@@ -484,6 +497,10 @@ def test_a_query_needs_what_the_page_says(world: World, monkeypatch: pytest.Monk
     world.prepare()
     query = "SELECT COUNT(*) AS n FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01'"
     check(world.needs(partial(refeed, world, monkeypatch, "query", query)), on_the_page("`refeed query`"))
+
+
+def test_every_call_of_bigquery_s_table_is_one_that_a_stand_in_knows() -> None:
+    assert documented_calls() - {"call"} <= CALLS.keys()
 
 
 def test_every_role_of_the_page_that_is_google_s_data_s_is_in_the_table() -> None:
