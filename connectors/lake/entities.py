@@ -38,6 +38,8 @@ _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta
 _FILE_BYTES: Final = 256 * 1024 * 1024
 # A row group is this large, of whichever comes first.
 _GROUP_ROWS: Final = 131_072
+# A dictionary of these only costs: for 2,500 rows a third of the time to read the file and a tenth of its bytes.
+_NEVER_REPEATED: Final = frozenset({"_message_id", "_publish_time"})
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _OVERTAKE_TRIES: Final = 5
 _REWRITE_ROWS: Final = 8_192
@@ -309,11 +311,16 @@ def write_partition(
     text = None if partition is None else partition.isoformat()
     written: list[NewFile] = []
     row_groups = _row_groups(batches, schema)
+    repeating = [
+        path for name in schema.names if name not in _NEVER_REPEATED for path in _leaves(schema.field(name))
+    ]
     with our_errors(f"writing partition {partition}"):
         for group in row_groups:
             name, rows, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0, 0
             path = f"{folder}/{name}"
-            with pq.ParquetWriter(path, schema, filesystem=filesystem, compression="zstd") as writer:
+            with pq.ParquetWriter(
+                path, schema, filesystem=filesystem, compression="zstd", use_dictionary=repeating
+            ) as writer:
                 for part in itertools.chain([group], row_groups):
                     writer.write_table(part, row_group_size=part.num_rows)
                     rows, size = rows + part.num_rows, size + part.nbytes
@@ -323,6 +330,18 @@ def write_partition(
                 sync_file(path)
             written.append(NewFile(name, text, rows, filesystem.get_file_info(path).size))
     return written
+
+
+def _leaves(field: pa.Field, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of a column in Parquet: one a value, of records and arrays those within."""
+    path = f"{prefix}{field.name}"
+    if pa.types.is_struct(field.type):
+        for inner in field.type:
+            yield from _leaves(inner, f"{path}.")
+    elif pa.types.is_list(field.type):
+        yield from _leaves(field.type.value_field.with_name("element"), f"{path}.list.")
+    else:
+        yield path
 
 
 def _add(file: NewFile) -> AddAction:

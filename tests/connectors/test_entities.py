@@ -43,6 +43,26 @@ def rows(table: EntityTable) -> dict[date | None, list[dict[str, Any]]]:
     return {file.partition: pq.ParquetFile(file.path).read().to_pylist() for file in table.snapshot().files}
 
 
+def test_columns_that_never_repeat_have_no_dictionary_and_all_others_do(tmp_path: Path) -> None:
+    fields = (
+        Field("status", "STRING"),
+        Field("tags", "STRING", "REPEATED"),
+        Field("lines", "RECORD", "REPEATED", fields=(Field("sku", "STRING"),)),
+        Field("_message_id", "STRING"),
+        Field("_publish_time", "TIMESTAMP"),
+    )
+    schema = arrow_schema(RowSchema(fields))
+    row = {"status": "new", "tags": ["a"], "lines": [{"sku": "b"}], "_message_id": "1", "_publish_time": 1}
+    (file,) = write_partition(str(tmp_path), None, schema, iter([pa.RecordBatch.from_pylist([row] * 9, schema)]))
+    group = pq.ParquetFile(tmp_path / file.name).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if not column.has_dictionary_page} == {
+        "_message_id",
+        "_publish_time",
+    }
+    assert len(columns) == len(fields)
+
+
 def test_types_become_wider_in_every_partition_and_what_merges_noted_stays(table: EntityTable) -> None:
     table.evolve(WIDE)
     assert rows(table) == {
