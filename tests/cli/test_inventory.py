@@ -1,12 +1,15 @@
 """What ``refeed topics``, ``topic`` and ``streams`` print of given answers; tests/api has them with the API."""
 
+import io
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from cli import inventory, terminal
 from cli.client import RefeedApi
 from cli.inventory import render_histogram
 from cli.moments import parse_moment
@@ -191,3 +194,23 @@ def test_figures_that_do_not_fit_leave_the_name_whole() -> None:
     name = "n" * 60
     lines = render_figures(["stream", "state", "lag"], [[name, "NOT_REPORTING", "unknown"]], left=2)
     assert lines == ["STREAM", "  STATE              LAG", name, "  NOT_REPORTING  unknown"]
+
+
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
+def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("m" * 70, lag_seconds=None)]})
+    answer(monkeypatch, "read_histogram", histogram("hour", timedelta(hours=1), 5, 0, 70))
+    answer(monkeypatch, "list_streams", {"streams": [stream("pipeline-default", "NOT_REPORTING", rates=None)]})
+    commands = (("topics",), ("topic", "orders"), ("streams",))
+    piped = "".join(refeed(*command).out for command in commands)
+    screen = io.StringIO()
+    options: dict[str, Any] = {"force_terminal": True, "width": COLUMNS, "soft_wrap": True, "highlight": False}
+    monkeypatch.setattr(inventory, "out", Console(file=screen, _environ=environment, **options))
+    monkeypatch.setattr(terminal, "out", inventory.out)
+    assert [refeed(*command).code for command in commands] == [0, 0, 0]
+    assert screen.getvalue() == piped
+    # A command to copy and a sentence are as long as they are; every table fits.
+    tables = [line for line in piped.splitlines() if not line.startswith(("Closer: ", "pipeline-default: "))]
+    assert max(map(len, tables)) <= COLUMNS
