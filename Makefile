@@ -8,9 +8,9 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 # Without its bytecode, each of the many processes that tests start would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests run in this many processes side by side, each file in one of them.
+# Tests run in this many processes side by side, each file in one of them; the files that take longest come first.
 JOBS   ?= 2
-PYTEST := $(BIN)/python -m pytest --dist loadfile --numprocesses $(JOBS)
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-bigquery up test test-kills test-cloud test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak lock clean
