@@ -305,6 +305,8 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         settings = replace(settings, query_tables=tuple(tables))
     if settings.launcher == "dataproc" and not faults:
         faults += _dataproc_faults(settings)
+    if not faults:
+        faults += _key_faults(settings.bigquery)
     # An audience is what keeps a token that was made for another service out of this one.
     if settings.oidc_issuer and not settings.oidc_audience:
         faults.append("REFEED_OIDC_AUDIENCE is missing: with REFEED_OIDC_ISSUER it says whom tokens are meant for")
@@ -313,6 +315,23 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
     if faults:
         raise SettingsError("Wrong settings: " + "; ".join(faults), faults=faults)
     return settings
+
+
+# "Create the key ring in a location that matches the location of your BigQuery dataset": us for US, europe for EU.
+# https://cloud.google.com/bigquery/docs/customer-managed-encryption
+_KEY_LOCATIONS: Final[Mapping[str, str]] = {"eu": "europe"}
+
+
+def _key_faults(settings: BigQuerySettings) -> list[str]:
+    """Return what BigQuery would say against the key at the first table."""
+    if settings.kms_key is None:
+        return []
+    found, location = settings.kms_key.split("/")[3], settings.location.lower()
+    wanted = _KEY_LOCATIONS.get(location, location)
+    if found == wanted:
+        return []
+    place = f"REFEED_BIGQUERY_LOCATION={settings.location}"
+    return [f"REFEED_BIGQUERY_KMS_KEY lies in {found}; with {place} BigQuery takes a key of {wanted}"]
 
 
 # "Serverless for Apache Spark runtime versions": the first one with Spark 4.

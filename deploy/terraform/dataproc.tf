@@ -2,6 +2,7 @@
 
 locals {
   dataproc = var.dataproc_region == "" ? toset([]) : toset(["batches"])
+  jobs_key = var.jobs_kms_key_name != "" ? var.jobs_kms_key_name : var.kms_key_name
   driver_project_roles = [
     "roles/artifactregistry.reader",
     "roles/bigquery.jobUser",
@@ -43,9 +44,17 @@ resource "google_storage_bucket" "jobs" {
   }
 
   dynamic "encryption" {
-    for_each = var.kms_key_name == "" ? [] : [var.kms_key_name]
+    for_each = local.jobs_key == "" ? [] : [local.jobs_key]
     content {
       default_kms_key_name = encryption.value
+    }
+  }
+
+  lifecycle {
+    # Cloud Storage takes a key of the bucket's own location only, and so does BigQuery of its datasets'.
+    precondition {
+      condition     = local.jobs_key == "" || try(split("/", local.jobs_key)[3], "") == var.dataproc_region
+      error_message = "The jobs' bucket lies in dataproc_region, so its key has to: set jobs_kms_key_name."
     }
   }
 

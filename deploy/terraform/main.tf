@@ -41,6 +41,14 @@ resource "google_bigquery_dataset" "backup" {
     }
   }
 
+  lifecycle {
+    # "Customer-managed Cloud KMS keys": a dataset in US takes a key of us, one in EU a key of europe.
+    precondition {
+      condition     = var.kms_key_name == "" || try(split("/", var.kms_key_name)[3], "") == local.key_location
+      error_message = "kms_key_name has to lie in the dataset's location: us for US, europe for EU, else the region."
+    }
+  }
+
   depends_on = [google_project_service.needed]
 }
 
@@ -64,7 +72,8 @@ resource "google_bigquery_dataset" "rows" {
 
 locals {
   # What 'refeed init' would create: the archive, dead letters of its appends and the record of its attempts.
-  tables = jsondecode(file("${path.module}/tables.json"))
+  tables       = jsondecode(file("${path.module}/tables.json"))
+  key_location = lower(var.location) == "eu" ? "europe" : lower(var.location)
   # 'refeed init' puts app=refeed on what it finds without it.
   labels = merge({ app = "refeed" }, var.labels)
 }

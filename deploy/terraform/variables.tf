@@ -63,7 +63,13 @@ variable "merge_at" {
 }
 
 variable "kms_key_name" {
-  description = "Cloud KMS key of the tables (CMEK); empty: Google's own."
+  description = "Cloud KMS key of datasets and tables (CMEK), in their location: us for US, europe for EU; empty: Google's own."
+  type        = string
+  default     = ""
+}
+
+variable "jobs_kms_key_name" {
+  description = "Cloud KMS key of the jobs' bucket, in dataproc_region; empty: kms_key_name, which then has to be of that region."
   type        = string
   default     = ""
 }

@@ -60,6 +60,14 @@ def test_its_settings_leave_init_nothing_to_change() -> None:
         assert f"var.{variable}" in printed[f"REFEED_BIGQUERY_{setting}"]
 
 
+def test_datasets_and_bucket_have_keys_of_their_own_places() -> None:
+    bucket = (FOLDER / "dataproc.tf").read_text()
+    dataset = (FOLDER / "main.tf").read_text()
+    assert "for_each = local.jobs_key ==" in bucket
+    assert re.search(r"condition +\= local\.jobs_key .*var\.dataproc_region", bucket)
+    assert re.search(r"condition +\= var\.kms_key_name .*local\.key_location", dataset)
+
+
 def test_every_setting_that_it_prints_exists() -> None:
     known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
     printed = set(re.findall(r"REFEED_\w+", (FOLDER / "outputs.tf").read_text()))

@@ -150,3 +150,27 @@ def test_a_history_server_goes_with_runtimes_before_3_0(tmp_path: Path, runtime:
 def test_where_jobs_run_and_lie_is_checked(name: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=name):
         read_settings({name: value}, home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("location", "key_location", "is_refused"),
+    [
+        ("US", "us", False),
+        ("EU", "europe", False),
+        ("europe-west1", "europe-west1", False),
+        ("EU", "eu", True),
+        ("EU", "europe-west1", True),
+        ("US", "us-east1", True),
+    ],
+)
+def test_a_key_has_to_lie_where_the_dataset_does(location: str, key_location: str, is_refused: bool) -> None:
+    environment = {
+        "HOME": "/somewhere",
+        "REFEED_BIGQUERY_LOCATION": location,
+        "REFEED_BIGQUERY_KMS_KEY": f"projects/p/locations/{key_location}/keyRings/r/cryptoKeys/k",
+    }
+    if not is_refused:
+        assert read_settings(environment).bigquery.kms_key == environment["REFEED_BIGQUERY_KMS_KEY"]
+        return
+    with pytest.raises(SettingsError, match=f"lies in {key_location}"):
+        read_settings(environment)
