@@ -59,7 +59,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ExitStack() as stack:
-            backfills = service or open_backfills(settings, staging_of=StagedTopics(settings))
+            staged = StagedTopics(settings)
+            backfills = service or open_backfills(settings, staging_of=staged, places=staged.place)
             merges = MergeService(
                 settings,
                 store=open_store(settings.job_store),

@@ -1,13 +1,14 @@
 """What there is to replay: topics, their past, and the streams that bring it."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 from pydantic import AwareDatetime
 
 from api.answers import Caller, Service, SlowCalls, problems
-from api.schemas_catalog import HistogramOut, MessagesOut, StreamsOut, TopicsOut
+from api.schemas_catalog import HistogramOut, LettersOut, MessagesOut, StreamsOut, TopicsOut
 from backfill.catalog import Step
 from backfill.messages import (
     DEFAULT_MAX_BYTES_BILLED,
@@ -72,6 +73,27 @@ def list_streams(service: Service, caller: Caller, slow: SlowCalls) -> Any:
     """List the streams of this home: state, lag and rates."""
     with slow:
         return {"streams": [stream.to_json() for stream in service.list_streams(principal=caller)]}
+
+
+@router.get(
+    "/dead-letters",
+    operation_id="countDeadLetters",
+    response_model=LettersOut,
+    responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
+)
+def count_dead_letters(
+    service: Service,
+    caller: Caller,
+    slow: SlowCalls,
+    *,
+    start: Annotated[
+        AwareDatetime | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")
+    ] = None,
+) -> Any:
+    """Count the pipeline's dead letters by source and reason, each with the backfill that sends them again."""
+    since = datetime.now(UTC) - timedelta(days=30) if start is None else start
+    with slow:
+        return {"reasons": [reason.to_json() for reason in service.count_letters(since, principal=caller)]}
 
 
 @router.get(

@@ -133,6 +133,32 @@ class MessageOut(BaseModel):
     is_cut: bool = Field(description="Whether `data` is only its first 4 KiB; `full` has all of it.")
 
 
+class LetterReasonOut(BaseModel):
+    """Messages that one source of the pipeline could make no row of, all with one code."""
+
+    source: str
+    topic: str = Field(description="The topic that they were first published to.")
+    code: str
+    messages: int = Field(description="Each counts once, by its latest dead letter.")
+    repaired: int | None = Field(
+        description="How many have become a row since; null unless REFEED_QUERY_TABLES names the staging table."
+    )
+    first_ingest_time: datetime | None
+    last_ingest_time: datetime | None
+    example_message_id: str
+    example_reason: str
+    request: dict[str, Any] = Field(
+        description="A backfill of those that are not known to be repaired, as `POST /backfills` and "
+        "`/backfills:plan` take it; empty `codes` or `message_ids` stand for all."
+    )
+
+
+class LettersOut(BaseModel):
+    """The pipeline's dead letters by source and code, the most frequent first."""
+
+    reasons: list[LetterReasonOut]
+
+
 class MessagesOut(BaseModel):
     """Messages of one topic that came in within the window, newest first."""
 

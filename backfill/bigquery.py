@@ -93,6 +93,10 @@ class BigQueryQueries:
         """Return the archive's table as BigQuery describes it, None when there is none."""
         return read_table(self._clients, self._place.dataset)
 
+    def has_table(self, name: str) -> bool:
+        """Return whether there is a table of this name, in the service's own project where it names none."""
+        return read_table(self._clients, TableId.parse(name, self._place.connection.project)) is not None
+
     def answer(
         self, query: ValidatedQuery, *, max_rows: int, seconds: float, behind: Collection[str] = ()
     ) -> tuple[pa.Table, bool]:

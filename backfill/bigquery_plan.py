@@ -36,6 +36,7 @@ from sql.validate import ValidatedQuery
 
 # Somebody waits for the answer.
 _EXACT_SECONDS: Final = 45.0
+_ANSWER_ROWS: Final = 10_000
 _COUNTED: Final = {"topic": "STRING", "publish_time": "TIMESTAMP"}
 _SAMPLED: Final = ("message_id", "publish_time", "topic", "attributes", "data")
 
@@ -55,6 +56,24 @@ class BigQueryPlanner:
     def close(self) -> None:
         """End the connections."""
         self._queries.close()
+
+    def has_table(self, name: str) -> bool:
+        """Return whether BigQuery has the table.
+
+        Raises:
+            WarehouseError: it does not say.
+        """
+        return self._queries.has_table(name)
+
+    def answer(self, query: ValidatedQuery) -> list[dict[str, Any]]:
+        """Return the rows of a query.
+
+        Raises:
+            QueryError: BigQuery refuses it, or it takes too long.
+        """
+        table, _ = self._queries.answer(query, max_rows=_ANSWER_ROWS, seconds=_EXACT_SECONDS)
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
 
     def plan(
         self,

@@ -28,6 +28,7 @@ class Deployment:
     max_window_days: int
     query_memory: str
     query_tables: tuple[str, ...] = ()
+    dead_letter_table: str = "backup.dead_letters"
     plan_seconds: int = 900
     price_usd_per_tib: float | None = None
     approval_rows: int = 0
@@ -49,6 +50,7 @@ class Deployment:
             max_window_days=settings.max_window_days,
             query_memory=settings.query_memory,
             query_tables=settings.query_tables,
+            dead_letter_table=settings.dead_letter_table,
             plan_seconds=settings.plan_seconds,
             price_usd_per_tib=settings.price_usd_per_tib,
             approval_rows=settings.approval_rows,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from backfill.deployment import Deployment
 from backfill.planner import Planner
+from backfill.redrive import LetterCounter, SourcePlace
 from backfill.service import BackfillService
 from backfill.supervisor import Supervisor, backfill_folders
 from backfill.verification import StagingTable, Verifier
@@ -25,10 +26,20 @@ def _no_staging(_topic: str) -> None:
     """Say that no staging table of a topic is known."""
 
 
-def open_backfills(settings: Settings, *, staging_of: StagingOf = _no_staging) -> BackfillService:
+def _no_place(_source: str) -> None:
+    """Say that no source is known."""
+
+
+def open_backfills(
+    settings: Settings,
+    *,
+    staging_of: StagingOf = _no_staging,
+    places: Callable[[str], SourcePlace | None] = _no_place,
+) -> BackfillService:
     """Return the service of a deployment; nothing runs before its ``start``.
 
-    ``staging_of`` knows the staging table that a topic's pipeline writes: then what landed is counted.
+    ``staging_of`` knows the staging table that a topic's pipeline writes: then what landed is counted. ``places``
+    knows where each of the pipeline's sources reads and writes.
 
     Raises:
         JavaNotFoundError: there is no Java for Spark.
@@ -45,6 +56,7 @@ def open_backfills(settings: Settings, *, staging_of: StagingOf = _no_staging) -
         max_running=settings.max_running,
         keep_job_days=settings.keep_job_days,
         staging_of=staging_of,
+        places=places,
     )
 
 
@@ -57,10 +69,12 @@ def assemble_backfills(
     max_running: int,
     keep_job_days: int = 30,
     staging_of: StagingOf = _no_staging,
+    places: Callable[[str], SourcePlace | None] = _no_place,
 ) -> BackfillService:
     """Return the service of its parts; ``staging_of`` knows the staging table that a topic's pipeline writes."""
     folders = backfill_folders(deployment.home, deployment.jobs_folder)
     verifier = Verifier(folders.of, staging_of)
+    planner = Planner(deployment, store, pubsub)
     return BackfillService(
         deployment,
         store=store,
@@ -75,8 +89,9 @@ def assemble_backfills(
             keep_job_days=keep_job_days,
             folders=folders,
         ),
-        planner=Planner(deployment, store, pubsub),
+        planner=planner,
         verifier=verifier,
+        letters=LetterCounter(deployment.dead_letter_table, planner.answer, deployment.query_tables, places),
     )
 
 

@@ -21,14 +21,15 @@ from backfill.deployment import Deployment
 from backfill.plan import Plan, PlanTarget, make_plan
 from backfill.policy import GatePolicy
 from backfill.request import BackfillRequest, ValidRequest, validate_request
-from connectors.lake.query import QueryLimits
-from connectors.lake.query_process import QueryProcesses
+from connectors.lake.query import QueryLimits, read_snapshot
+from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
 from model.job import new_job_id
 from model.message import replay_token
 from model.moment import render_moment
-from sql.validate import Policy
+from sql.dialect import render_lake_query
+from sql.validate import Policy, parse_parameters, validate_query
 from sql.worker import GATE
 
 if TYPE_CHECKING:
@@ -91,6 +92,35 @@ class Planner:
             WarehouseError: the lake does not answer.
         """
         return self._gate.make()
+
+    def answer(self, query: str, parameters: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows of a SELECT of our own over dead letters and tables that queries may read; it is billed.
+
+        There are none where the table of dead letters is not there.
+
+        Raises:
+            WarehouseError, QueryError: it fails.
+        """
+        policy = self._gate.make(replay=False)
+        if self._deployment.dead_letter_table in policy.missing_tables:
+            return []
+        if self._bigquery is not None and not self._bigquery.has_table(self._deployment.dead_letter_table):
+            return []
+        valid = validate_query(query, parse_parameters(parameters), policy)
+        if self._bigquery is not None:
+            return self._bigquery.answer(valid)
+        place, lake = self._deployment, render_lake_query(valid)
+        snapshot = read_snapshot(
+            place.lake,
+            place.archive_table,
+            place.archive_partitioning,
+            window=valid.window,
+            reads_archive=lake.reads_archive,
+            extra_reads=lake.extra_reads,
+        )
+        (table,) = self._processes.run(snapshot, [Statement(lake.sql, lake.parameters)], self._limits())
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
 
     def validate(self, request: BackfillRequest) -> ValidRequest:
         """Return what the request comes to, if it may run in this deployment.
@@ -161,14 +191,17 @@ class Planner:
     def _plan_lake(self, valid: ValidRequest, target: PlanTarget, overlapping: list[str]) -> Plan:
         place = self._deployment
         snapshot = read_lake_snapshot(valid, place)
-        limits = QueryLimits(
+        return make_plan(
+            valid, snapshot, target, self._processes, self._limits(), overlapping=overlapping, bounds=place.bounds
+        )
+
+    def _limits(self) -> QueryLimits:
+        place = self._deployment
+        return QueryLimits(
             place.query_memory,
             place.home / "run" / "spill",
             seconds=_QUERY_SECONDS,
             min_free_bytes=place.bounds.min_free_bytes,
-        )
-        return make_plan(
-            valid, snapshot, target, self._processes, limits, overlapping=overlapping, bounds=place.bounds
         )
 
 

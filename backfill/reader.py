@@ -19,6 +19,7 @@ from backfill.messages import MessagePage, MessageRequest
 from backfill.overview import Overview
 from backfill.pace import burst_of
 from backfill.publish import unconfirmed_bound
+from backfill.redrive import LetterCounter, LetterReason
 from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
@@ -81,11 +82,13 @@ class BackfillReader:
         folder_of: Callable[[str], JobFolder],
         verifier: Verifier,
         overview: Overview,
+        letters: LetterCounter,
     ) -> None:
         self._store = store
         self._folder_of = folder_of
         self._verifier = verifier
         self._overview = overview
+        self._letters = letters
 
     def get(self, backfill_id: str, *, principal: Principal) -> Backfill:
         """Return the backfill with its latest figures."""
@@ -224,6 +227,15 @@ class BackfillReader:
         principal.require(MESSAGES)
         principal.require_reading(request.topic)
         return self._overview.read_messages(request)
+
+    def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReason]:
+        """Return the pipeline's dead letters since ``start`` by source and reason.
+
+        Raises:
+            WarehouseError, QueryError: the table can't be read.
+        """
+        principal.require(READ)
+        return self._letters.count(start)
 
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
         """Return every stream of this home that has ever said how it is, by name.

@@ -24,6 +24,7 @@ from backfill.overview import Overview
 from backfill.plan import render_nothing_warning
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
+from backfill.redrive import LetterCounter
 from backfill.request import BackfillRequest, ValidRequest, validate_changes
 from backfill.resource import Backfill
 from backfill.steering import Steering
@@ -72,8 +73,11 @@ class BackfillService(BackfillReader):
         supervisor: Supervisor,
         planner: Planner,
         verifier: Verifier,
+        letters: LetterCounter,
     ) -> None:
-        super().__init__(store, supervisor.folder, verifier, Overview(deployment, pubsub, planner.processes))
+        super().__init__(
+            store, supervisor.folder, verifier, Overview(deployment, pubsub, planner.processes), letters
+        )
         self._deployment = deployment
         self._pubsub = pubsub
         self._launcher = launcher

@@ -154,7 +154,7 @@ def create(
     )
     with RefeedApi.from_environment() as api:
         backfill = api.create_backfill(request, idempotency_key=idempotency_key or str(uuid4()))
-        _finish(api, backfill, watch=watch, as_json=as_json)
+        finish(api, backfill, watch=watch, as_json=as_json)
 
 
 @app.command("list", epilog=EXIT_CODES)
@@ -418,10 +418,11 @@ def _act(
     as_json: bool,
 ) -> None:
     with RefeedApi.from_environment() as api:
-        _finish(api, api.act_on_backfill(backfill_id, verb, body), watch=watch, as_json=as_json)
+        finish(api, api.act_on_backfill(backfill_id, verb, body), watch=watch, as_json=as_json)
 
 
-def _finish(api: RefeedApi, backfill: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+def finish(api: RefeedApi, backfill: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+    """Print a backfill, with ``watch`` at its end; exit 1 if that is not SUCCEEDED."""
     found = watch_live(api, backfill["id"]) if watch else backfill
     print_backfill(found, as_json=as_json)
     if watch:

@@ -138,6 +138,10 @@ class RefeedApi:
         """Return what waits for a person."""
         return self._call("GET", "/inbox")
 
+    def count_dead_letters(self, start: str | None = None) -> dict[str, Any]:
+        """Return the pipeline's dead letters by source and reason, since ``start`` or for 30 days."""
+        return self._call("GET", "/dead-letters", params={"from": start} if start else {})
+
     def list_streams(self) -> dict[str, Any]:
         """Return every stream, with how it last was."""
         return self._call("GET", "/streams")

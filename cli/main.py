@@ -12,6 +12,7 @@ from cli import (
     attach,
     backfill,
     backup,
+    dead_letters,
     doctor,
     gate,
     init,
@@ -83,6 +84,7 @@ app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
 app.command("messages", epilog=inventory.EXIT_CODES)(messages.messages)
 app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
 app.add_typer(backfill.app, name="backfill")
+app.add_typer(dead_letters.app, name="dead-letters")
 app.command("pubsub")(services.pubsub)
 app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)

@@ -62,7 +62,8 @@ def api(
     server.check_admission(host, has_callers=_has_callers(settings), is_open=is_open)
     check_port_free(port, "--port")
     # Opened here, so that what is missing is said as every other error is and not as a server's traceback.
-    service = open_backfills(settings, staging_of=StagedTopics(settings))
+    staged = StagedTopics(settings)
+    service = open_backfills(settings, staging_of=staged, places=staged.place)
     app = import_module("api.app").create_app(settings, service=service, interrupt_at_exit=interrupt)
     server.serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
 

@@ -49,6 +49,21 @@ class StagedTopics:
         parts = [self._staging(source) for source in sources]
         return StagedSources(parts) if len(parts) > 1 else next(iter(parts), None)
 
+    def place(self, name: str) -> tuple[str, Sequence[str]] | None:
+        """Return the topic of a source and its staging tables, None where the registry has no such source.
+
+        An inferred source has none here: each type of event has a table of its own.
+        """
+        try:
+            with self._lock:
+                found = [source for sources in self._read().values() for source in sources if source.name == name]
+        except RegistryError as exc:
+            _LOG.warning("registry_unreadable", code=exc.code, error=exc.message)
+            return None
+        if not found:
+            return None
+        return found[0].topic, () if found[0].is_inferred else (found[0].staging,)
+
     def _staging(self, source: Source) -> "LakeStaging | BigQueryStaging":
         if self._settings.warehouse == "bigquery":
             return self._in_bigquery(source)

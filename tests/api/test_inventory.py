@@ -128,3 +128,10 @@ def test_reading_messages_needs_a_scope_of_its_own_and_the_topic(start_api: Call
         assert len(client.get("/messages", params=asked).json()["messages"]) == 1
         assert client.get("/messages", params={"topic": "members"}).status_code == 403
         assert client.get("/topics").status_code == 403
+
+
+def test_a_home_without_a_pipeline_has_no_dead_letters(api: Any, refeed: Refeed) -> None:
+    with api.client() as client:
+        answer = client.get("/dead-letters")
+    assert (answer.status_code, answer.json()) == (200, {"reasons": []})
+    assert refeed("dead-letters") == (0, "There are no dead letters of the pipeline in this time.\n", "")

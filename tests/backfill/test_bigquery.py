@@ -21,6 +21,7 @@ from backfill.job import select
 from backfill.messages import MessageRequest
 from backfill.opening import assemble_backfills
 from backfill.options import RunOptions, SelectionBounds
+from backfill.redrive import LetterCounter
 from backfill.request import BackfillRequest
 from backfill.selection import Selection, read_selection, read_slice
 from backfill.service import BackfillService
@@ -41,6 +42,7 @@ from model.errors import (
     TopicUnknownError,
 )
 from model.principal import LOCAL
+from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
 from pipeline.decode import Refusal
@@ -527,3 +529,45 @@ def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(
     assert run(folder).rows == 2
     assert sorted(row["data"] for row in rows_of(folder)) == [b"neither", b"nope"]
     assert {row["topic"] for row in rows_of(folder)} == {"orders"}
+
+
+def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
+    session_standin: StandIn, open_service: Callable[..., BackfillService], tmp_path: Path
+) -> None:
+    dataset = f"d{uuid.uuid4().hex[:12]}"
+    letters, staging = f"{dataset}.dead_letters", f"{dataset}.orders"
+    environment = {
+        **session_standin.environment,
+        "REFEED_WAREHOUSE": "bigquery",
+        "REFEED_PROJECT": "shop",
+        "REFEED_DEAD_LETTER_TABLE": letters,
+        "REFEED_QUERY_TABLES": staging,
+    }
+    settings = read_settings(environment, home=tmp_path)
+    service = open_service(query_tables=settings.query_tables, dead_letter_table=letters)
+    places = {"orders": ("replay", [staging])}
+    counter = LetterCounter(letters, service._planner.answer, settings.query_tables, places.get)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    assert counter.count(start) == []
+    pulled = pulled_messages(b"nope", b"neither")
+    refused = [Refusal(0, "not_json", "It is no JSON."), Refusal(1, "not_json", "Nor is it.")]
+    rows = dead_letter_rows(pulled, refused, topic="orders", token="", source="orders", version=None)
+    landed = rows.slice(0, 1).select(["topic", "message_id", "ingest_time"])
+    landed = landed.rename_columns(["_topic", "_message_id", "ingest_time"])
+    fields = (Field("_topic", "STRING"), Field("_message_id", "STRING"), Field("ingest_time", "TIMESTAMP"))
+    with closing(open_row_tables(settings, stream="s", lease="l")) as tables:
+        tables.create()
+        tables.open(letters).evolve(DEAD_LETTER_SCHEMA)
+        tables.open(staging).evolve(RowSchema(fields))
+        tables.leases().take_lease("l")
+        tables.append(letters, rows)
+        tables.append(staging, landed)
+
+    (found,) = counter.count(start)
+
+    assert (found.source, found.code, found.messages, found.repaired) == ("orders", "not_json", 2, 1)
+    backfill = service.create(BackfillRequest(**found.request), principal=LOCAL)
+    folder = JobFolder(tmp_path / "backfills" / backfill.id)
+    folder.write_control(Control(1, Order.RUN))
+    assert run(folder).rows == 1
+    assert [row["data"] for row in rows_of(folder)] == [b"neither"]

@@ -1,0 +1,130 @@
+"""``refeed dead-letters``: messages that the pipeline could make no row of, counted and sent again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from cli.backfill import finish
+from cli.backfill_view import print_plan
+from cli.client import RefeedApi
+from cli.invocation import HomeGroup
+from cli.jobs import EXIT_CODES, JsonOption, WatchOption
+from cli.moments import FromOption, parse_moment, render_count, render_minute
+from cli.terminal import COLUMNS, out, print_json, render_figures
+from model.errors import InputError
+
+app = typer.Typer(
+    cls=HomeGroup,
+    help="The pipeline's dead letters: count them by reason, and send them again.",
+    epilog=EXIT_CODES,
+    invoke_without_command=True,
+)
+
+SourceOption = Annotated[
+    str, typer.Option(help="The source whose rows they should have been.", show_default=False)
+]
+CodeOption = Annotated[
+    list[str] | None, typer.Option(help="Those of this code alone; again for another one.", show_default=False)
+]
+IdOption = Annotated[
+    list[str] | None, typer.Option("--id", metavar="ID", help="This message alone; again for another one.")
+]
+
+
+@app.callback()
+def count(context: typer.Context, *, start: FromOption = None, as_json: JsonOption = False) -> None:
+    """Count the pipeline's dead letters by source and reason, and send them again; without --from of 30 days.
+
+    A message counts once. 'repaired' are those that have become a row since, however that came about.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with RefeedApi.from_environment() as api:
+        found = api.count_dead_letters(parse_moment(start, "--from"))
+    if as_json:
+        print_json(found)
+        return
+    for line in _lines(found["reasons"]):
+        out.print(line, markup=False)
+
+
+@app.command("plan", epilog=EXIT_CODES)
+def plan(
+    *,
+    source: SourceOption,
+    code: CodeOption = None,
+    message_id: IdOption = None,
+    start: FromOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a redrive would send; nothing is published."""
+    with RefeedApi.from_environment() as api:
+        print_plan(api.plan_backfill(_request(api, source, code, message_id, start)), as_json=as_json)
+
+
+@app.command("redrive", epilog=EXIT_CODES)
+def redrive(
+    *,
+    source: SourceOption,
+    code: CodeOption = None,
+    message_id: IdOption = None,
+    start: FromOption = None,
+    canary: Annotated[int | None, typer.Option(help="Publish N messages, then wait for a resume.")] = None,
+    rate_limit: Annotated[float | None, typer.Option(help="Messages a second, at most.")] = None,
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters to their source's topic again, as a backfill: all of the source, some, or one."""
+    options = {"canary_messages": canary, "rate_limit_messages_per_second": rate_limit}
+    with RefeedApi.from_environment() as api:
+        request = _request(api, source, code, message_id, start)
+        request |= {name: value for name, value in options.items() if value is not None}
+        request["description"] = f"Dead letters of {source}."
+        finish(api, api.create_backfill(request, idempotency_key=str(uuid4())), watch=watch, as_json=as_json)
+
+
+def _request(
+    api: RefeedApi, source: str, codes: list[str] | None, ids: list[str] | None, start: str | None
+) -> dict[str, Any]:
+    """Return the backfill of the chosen dead letters.
+
+    Raises:
+        InputError: there are none of this source with these codes.
+    """
+    reasons = api.count_dead_letters(parse_moment(start, "--from"))["reasons"]
+    chosen = [one for one in reasons if one["source"] == source and (not codes or one["code"] in codes)]
+    if not chosen:
+        raise InputError(f"There are no such dead letters of {source}: 'refeed dead-letters' shows what there is.")
+    request: dict[str, Any] = chosen[0]["request"]
+    lists = {"codes": codes or [], "message_ids": ids or []}
+    given = {name: {"type": "ARRAY<STRING>", "value": values} for name, values in lists.items()}
+    return {**request, "parameters": {**request["parameters"], **given}}
+
+
+def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not reasons:
+        yield "There are no dead letters of the pipeline in this time."
+        return
+    names = ["source", "code", "messages", "repaired", "last", "example"]
+    rows = [
+        [
+            one["source"],
+            one["code"],
+            render_count(one["messages"]),
+            render_count(one["repaired"]),
+            render_minute(one["last_ingest_time"]),
+            one["example_message_id"],
+        ]
+        for one in reasons
+    ]
+    yield from render_figures(names, rows, left=2)
+    yield ""
+    for one in reasons:
+        said = f"{one['source']} {one['code']}: {one['example_reason']}".replace("\n", " ")
+        yield said if len(said) <= COLUMNS else f"{said[: COLUMNS - 1]}…"
+    if any(one["repaired"] is None for one in reasons):
+        yield "\nWhich are repaired is unknown: name the staging tables in the API's"
+        yield "REFEED_QUERY_TABLES."
+    yield f"\nSend them again: refeed dead-letters plan --source {reasons[0]['source']}, then redrive"

@@ -1,0 +1,97 @@
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from cli.client import RefeedApi
+
+Refeed = Callable[..., Any]
+
+
+def reason(code: str, messages: int, repaired: int | None, source: str = "orders") -> dict[str, Any]:
+    lists = {
+        "codes": {"type": "ARRAY<STRING>", "value": [code]},
+        "message_ids": {"type": "ARRAY<STRING>", "value": []},
+    }
+    return {
+        "source": source,
+        "topic": source,
+        "code": code,
+        "messages": messages,
+        "repaired": repaired,
+        "first_ingest_time": "2026-01-10T01:00:00.000000Z",
+        "last_ingest_time": "2026-01-10T02:30:00.000000Z",
+        "example_message_id": "81234",
+        "example_reason": f"amount: {code}",
+        "request": {"topic": source, "query": "SELECT ...", "parameters": {"source": source, **lists}},
+    }
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was asked of an API that has dead letters of two codes."""
+    calls: list[Any] = []
+
+    def count(self: RefeedApi, start: str | None = None) -> dict[str, Any]:
+        calls.append(start)
+        return {"reasons": [reason("wrong_type", 12, 3), reason("not_json", 1, None)]}
+
+    def plan(self: RefeedApi, request: Mapping[str, Any], *, exact: bool = False) -> dict[str, Any]:
+        calls.append(request)
+        raise KeyboardInterrupt
+
+    def create(
+        self: RefeedApi, request: Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> dict[str, Any]:
+        assert idempotency_key
+        calls.append(request)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RefeedApi, "count_dead_letters", count)
+    monkeypatch.setattr(RefeedApi, "plan_backfill", plan)
+    monkeypatch.setattr(RefeedApi, "create_backfill", create)
+    return calls
+
+
+def lists_of(request: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {name: request["parameters"][name]["value"] for name in ("codes", "message_ids")}
+
+
+def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, asked: list[Any]) -> None:
+    lines = refeed("dead-letters", "--from", "2026-01-10").out.splitlines()
+
+    assert asked == ["2026-01-10T00:00:00Z"]
+    assert all(len(line) <= 80 for line in lines)
+    words = [line.split() for line in lines]
+    assert words[0] == ["SOURCE", "CODE", "MESSAGES", "REPAIRED", "LAST", "EXAMPLE"]
+    assert words[1] == ["orders", "wrong_type", "12", "3", "2026-01-10", "02:30", "81234"]
+    assert words[2] == ["orders", "not_json", "1", "unknown", "2026-01-10", "02:30", "81234"]
+    assert "orders wrong_type: amount: wrong_type" in lines
+    assert any("REFEED_QUERY_TABLES" in line for line in lines)
+    assert "refeed dead-letters plan --source orders" in lines[-1]
+    assert len(json.loads(refeed("dead-letters", "--json").out)["reasons"]) == 2
+
+
+def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed: Refeed, asked: list[Any]) -> None:
+    assert refeed("dead-letters", "plan", "--source", "orders").code == 130
+    assert lists_of(asked[-1]) == {"codes": [], "message_ids": []}
+    assert (asked[-1]["topic"], asked[-1]["query"]) == ("orders", "SELECT ...")
+    refeed("dead-letters", "plan", "--source", "orders", "--code", "wrong_type")
+    assert lists_of(asked[-1]) == {"codes": ["wrong_type"], "message_ids": []}
+    refeed("dead-letters", "redrive", "--source", "orders", "--id", "8", "--id", "9", "--canary", "1")
+    assert lists_of(asked[-1]) == {"codes": [], "message_ids": ["8", "9"]}
+    assert asked[-1]["canary_messages"] == 1
+
+
+def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None:
+    for arguments in (("--source", "billing"), ("--source", "orders", "--code", "too_large")):
+        result = refeed("dead-letters", "redrive", *arguments)
+        assert result.code == 2
+        assert "refeed dead-letters" in result.err
+    assert asked == [None, None]
+
+
+def test_where_there_are_none_it_says_so(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RefeedApi, "count_dead_letters", lambda self, start=None: {"reasons": []})
+    assert refeed("dead-letters").out == "There are no dead letters of the pipeline in this time.\n"
