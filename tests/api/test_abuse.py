@@ -58,9 +58,17 @@ def status_of(answer: bytes) -> int:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
-@pytest.mark.parametrize("path", ["/backfills", f"{JOB}:cancel", "/audit", "/nothing", "/", "/backfills:plan"])
+@pytest.mark.parametrize(
+    "path", ["/backfills", f"{JOB}:cancel", "/audit", "/nothing", "/messages", "/backfills:plan"]
+)
 def test_no_method_and_no_path_gets_by_without_a_key(api: Any, method: str, path: str) -> None:
     assert status_of(raw(api, method=method, path=path)) == 401
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
+def test_the_first_page_needs_no_key_and_is_there_to_read_alone(api: Any, method: str) -> None:
+    assert status_of(raw(api, path="/")) == 200
+    assert status_of(raw(api, method=method, path="/")) == 405
 
 
 @pytest.mark.parametrize(
