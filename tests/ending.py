@@ -1,6 +1,7 @@
 """Ends a test run's process, which a thread that hangs would keep for ever, and CI without a verdict."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -15,6 +16,9 @@ _SESSION = pytest.StashKey[pytest.Session]()
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[_SESSION] = session
+    # Ignored where a shell runs it in the background; then CI's time limit could only kill, without a verdict.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
