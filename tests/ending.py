@@ -24,7 +24,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Begin to wait for the process's end; all fixtures are torn down and the verdict is printed."""
     session = config.stash.get(_SESSION, None)
-    if session is None:
+    # A worker of pytest-xdist waits for the others, and whoever started it ends it.
+    if session is None or hasattr(config, "workerinput"):
         return
     # Real stderr, not what pytest still captures.
     capture = config.pluginmanager.getplugin("capturemanager")

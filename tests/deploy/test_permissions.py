@@ -32,7 +32,7 @@ from connectors.pubsub import channel as pubsub_channel
 from connectors.pubsub.backlog import MonitoredBacklog
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Message, Publisher
-from connectors.pubsub.source import PullOptions, TaskResult
+from connectors.pubsub.source import PullOptions, TaskResult, _process_puller
 from jobs.folder import Control, JobFolder, Order
 from jobs.store import JobStore
 from jobs.stream.hold import Hold
@@ -238,6 +238,11 @@ def pull(reader: Any) -> list[Any]:
     return [TaskResult(*row) for part in reader.partitions(start, end) for row in reader.read(part)]
 
 
+def settle(world: World) -> None:
+    """Give back now what Pulls in flight brought, not two seconds later, when another component is looked at."""
+    _process_puller(world.server.emulator_host).give_back()
+
+
 def pull_options(world: World, prefix: str, plan_file: Path | None = None) -> PullOptions:
     return PullOptions(
         project=world.project,
@@ -280,6 +285,7 @@ def run_backup(world: World) -> None:
                 archiver.archive_batch(batch)
             assert batch.ids().num_rows
             reader.stop()
+            settle(world)
 
 
 def run_pipeline(world: World) -> None:
@@ -320,6 +326,7 @@ def run_pipeline(world: World) -> None:
                 rows = pull(reader)
                 stager.stage_batch(frame([row.result for row in rows], errors=[row.error for row in rows]), 1)
                 reader.stop()
+            settle(world)
 
 
 def deployment_of(world: World) -> Deployment:
