@@ -193,14 +193,37 @@ def logs(
 
 def _finish(api: RefeedApi, found: dict[str, Any], watch: bool, as_json: bool) -> None:
     if watch:
-        with err.status(f"{found['id']} {found['state']}") as line:
-            for seen in api.watch_merge(found["id"]):
-                found = seen
-                counts = f"{seen['progress']['merged']} of {seen['progress']['sources']} sources"
-                line.update(f"{seen['id']} {seen['state']}, {counts}")
+        found = _watch(api, found)
     _print_merge(found, as_json=as_json)
     if watch and found["state"] != JobState.SUCCEEDED:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _watch(api: RefeedApi, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the merge once it has ended, and show it on stderr meanwhile; Ctrl-C ends the watching alone."""
+    merge_id = found["id"]
+    err.print(f"watching {merge_id}; Ctrl-C leaves it as it is", markup=False)
+    said = ""
+    try:
+        # Elsewhere than in a terminal a status shows nothing.
+        with err.status("") as line:
+            for seen in api.watch_merge(merge_id):
+                found = seen
+                text = f"{seen['state']} {seen['progress']['merged']} of {seen['progress']['sources']} sources"
+                line.update(f"{merge_id} {text}")
+                if text != said and not err.is_terminal:
+                    err.print(text, markup=False)
+                said = text
+    except KeyboardInterrupt:
+        if not JobState(found["state"]).is_final:
+            err.print(
+                f"{merge_id} goes on without this command. To watch it again, or to stop it:\n"
+                f"  refeed merge watch {merge_id}\n"
+                f"  refeed merge cancel {merge_id}",
+                markup=False,
+            )
+        raise
+    return found
 
 
 def _print_merge(found: Mapping[str, Any], *, as_json: bool) -> None:

@@ -115,6 +115,26 @@ def test_the_service_is_asked_for_a_merge_with_what_was_given_alone(
     assert calls[1] == ("POST", "/merges", {})
 
 
+def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(
+    refeed: Callable[..., Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: RefeedApi, __: str) -> Iterator[dict[str, Any]]:
+        yield MERGE | {"state": "RUNNING", "progress": {"merged": 1, "sources": 2}}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RefeedApi, "watch_merge", interrupted)
+    left = refeed("merge", "watch", MERGE["id"])
+    assert left.code == 130
+    assert left.err.splitlines() == [
+        f"watching {MERGE['id']}; Ctrl-C leaves it as it is",
+        "RUNNING 1 of 2 sources",
+        f"{MERGE['id']} goes on without this command. To watch it again, or to stop it:",
+        f"  refeed merge watch {MERGE['id']}",
+        f"  refeed merge cancel {MERGE['id']}",
+    ]
+    assert [method for method, _, _ in calls] == ["GET"]
+
+
 def test_whoever_watches_a_merge_learns_of_its_end_by_the_exit_code(
     refeed: Callable[..., Any], calls: list[Any]
 ) -> None:
