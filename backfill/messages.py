@@ -124,7 +124,7 @@ class MessageBrowser:
 
 
 class LakeMessages:
-    """An archive in a lake; a query runs in a process of its own and reads the files of its window."""
+    """An archive in a lake; each query runs in a separate process and reads only the files of its window."""
 
     def __init__(self, place: LakePlace, processes: QueryProcesses, limits: QueryLimits) -> None:
         self._place = place

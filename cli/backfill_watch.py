@@ -15,7 +15,7 @@ from cli.terminal import err
 from model.job import JobState
 
 _LINE_SECONDS: Final = 5.0
-# A line that says nothing new: whoever reads the log sees that the command lives.
+# Repeat an unchanged line this often, so that a reader of the log sees that the command is still running.
 _SAME_LINE_SECONDS: Final = 60.0
 
 
