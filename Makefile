@@ -13,7 +13,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak census lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ chaos: $(STAMPS)/dev  ## Kill, stop and starve the whole system under load, then
 
 soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its memory (MINUTES=30)
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30)
+
+census: $(STAMPS)/dev  ## Count code, tests, commands and HTTP operations beside earlier counts (ARGS="--json")
+	@$(BIN)/python -m tests.guards.census --against tests/guards/before.json $(ARGS)
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
