@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import structlog
 
 from backup.source import PulledPart
-from backup.warehouse import Archive, Part
 from connectors.pubsub.source import TaskResult
 from jobs.stream.hold import Hold, raise_reported, read_faults
 from jobs.stream.journal import IDS_SCHEMA, Entry, EntryState, Journal, concat_ids, is_among
@@ -21,6 +20,7 @@ from jobs.stream.status import StatusFile
 from model import failpoint
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, RefeedError
+from warehouse.archive import Archive, ArchivePart
 
 _log = structlog.get_logger(__name__)
 
@@ -185,7 +185,7 @@ class Archiver:
             self._totals["commits"] += 1
             self._compact_aside()
 
-    def _without_known(self, pulled: list[Pulled]) -> tuple[list[Part], list[pa.Table], list[pa.Table]]:
+    def _without_known(self, pulled: list[Pulled]) -> tuple[list[ArchivePart], list[pa.Table], list[pa.Table]]:
         """Return the parts to commit, the ids that they hold, and those of messages that have to come again.
 
         Rows whose ids are known were delivered twice and are left out. An archive that takes a part whole or
@@ -195,7 +195,7 @@ class Archiver:
         if not written:
             return [], [], []
         is_known = self._journal.find_known(pa.concat_tables([one.ids for one in written]).unify_dictionaries())
-        parts: list[Part] = []
+        parts: list[ArchivePart] = []
         fresh: list[pa.Table] = []
         returned: list[pa.Table] = []
         at = 0
@@ -224,7 +224,7 @@ class Archiver:
                 one.ids = one.ids.filter(pc.invert(is_again))
         return parts, fresh, returned
 
-    def _commit(self, entry: Entry, parts: list[Part], ids: pa.Table) -> None:
+    def _commit(self, entry: Entry, parts: list[ArchivePart], ids: pa.Table) -> None:
         try:
             self.archive.commit(parts, self._attempt(entry.attempt), ids)
         except CommitOutcomeUnknownError:
@@ -268,7 +268,7 @@ class Archiver:
         self._compactor = threading.Thread(target=compact, name="compact", daemon=True)
         self._compactor.start()
 
-    def _drop(self, part: Part | None) -> None:
+    def _drop(self, part: ArchivePart | None) -> None:
         try:
             if part is not None:
                 self.archive.drop(part)

@@ -12,7 +12,6 @@ from backup.archiver import Archiver
 from backup.handover import Handover
 from backup.labelled import LabelledTopics
 from backup.source import BackupSource
-from backup.warehouse import open_archive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
@@ -22,6 +21,7 @@ from jobs.stream.run import run_until_stopped
 from jobs.stream.status import StatusFile
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
+from warehouse.open import open_warehouse
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ def run_backup(settings: Settings) -> int:
     """
     home = settings.home / "streams" / "backup"
     with lock_home(home) as stream:
-        archive = open_archive(settings)
+        archive = open_warehouse(settings).open_archive()
         archive.check()
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds)
         lease = f"backup-{settings.project}"
@@ -95,7 +95,7 @@ def _start_spark(settings: Settings, home: Path) -> Any:
 
 def _start_query(spark: Any, settings: Settings, handover: Handover, checkpoint: Path, stop_file: Path) -> Any:
     archive = handover.archiver.archive
-    task = {"warehouse": settings.warehouse, "writer": archive.writer().as_json()}
+    task = archive.writer().as_json()
     linger_seconds = archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots)
     options = PullOptions(
         project=settings.project,

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
-from backup.warehouse import Writer, open_writer
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.replays import find_replays
 from connectors.pubsub.source import PullSource
 from jobs.stream.journal import IDS_SCHEMA
 from model import failpoint
 from model.message import replay_token
+from warehouse.archive import ArchiveWriter
+from warehouse.open import open_archive_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class PulledPart:
 class ArchiveTask:
     """Writes what a task pulls to one part of the archive, replays left out."""
 
-    writer: Writer
+    writer: ArchiveWriter
     secret: str
 
     def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
@@ -106,8 +107,8 @@ class BackupSource(PullSource):
 
     def open_task(self) -> ArchiveTask:
         """Return what a task does with the messages."""
-        options: dict[str, Any] = json.loads(self.options["task"])
-        return ArchiveTask(open_writer(options["warehouse"], options["writer"]), self.options["secret"])
+        writer = open_archive_writer(json.loads(self.options["task"]))
+        return ArchiveTask(writer, self.options["secret"])
 
 
 def _ids(topic: str, subscription: str, rows: pa.RecordBatch) -> pa.Table:

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 from google.cloud.bigquery_storage_v1 import types
 
-from backup.warehouse import open_archive
 from bench.yard import IN_FLIGHT, LIMIT_COMMIT_BYTES, attach, publish, start_server
 from cli.processes import Child, Children
 from connectors.bigquery.rows import ARCHIVE_SCHEMA, archive_batch
@@ -27,6 +26,7 @@ from connectors.pubsub.pull import decode_pull_response
 from connectors.wire import bytes_field
 from model.settings import Settings, read_settings
 from tests.standin.fixture import StandIn, run_standin
+from warehouse.open import open_warehouse
 
 MESSAGES = 600_000
 ROUNDS = 3
@@ -75,7 +75,7 @@ def _measure(messages: int, *, drain: Callable[[Yard], None]) -> float:
         _, environment, _ = start_server(Path(name), children)
         environment |= {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}
         settings = read_settings(environment)
-        archive = open_archive(settings)
+        archive = open_warehouse(settings).open_archive()
         archive.create()
         archive.close()
         attach(settings)

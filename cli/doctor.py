@@ -186,10 +186,10 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
 
 
 def _examine_bigquery(settings: Settings) -> Finding:
-    from backup.warehouse import open_archive
+    from warehouse.open import open_warehouse
 
     try:
-        archive = open_archive(settings)
+        archive = open_warehouse(settings).open_archive()
         try:
             archive.check()
         finally:

@@ -28,12 +28,12 @@ def init(
     What exists is compared: new columns, descriptions, labels, clustering, expiration and keys are changed in
     place; a difference that can't be is shown, and then nothing is changed at all. Running it again is fine.
     """
-    from backup.warehouse import open_archive
+    from warehouse.open import open_warehouse
 
     settings = _choose(command_settings(), project, dataset, location)
     if settings.warehouse == "lake" and not dry_run:
         make_home(settings.home)
-    archive = open_archive(settings)
+    archive = open_warehouse(settings).open_archive()
     try:
         changes = archive.differences()
         if not as_json:

@@ -25,7 +25,7 @@ from pipeline.inferred import MAX_TYPES, EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry, Snapshot, Source
 from pipeline.repository import SchemaRepository, repository_table
-from pipeline.warehouse import RowTables
+from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)
 

@@ -24,7 +24,7 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.stager import Stager
-from pipeline.warehouse import open_row_tables
+from warehouse.open import open_warehouse
 
 _log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ def run_pipeline(settings: Settings, group: str) -> int:
         # Before any channel: PySpark forks to start its JVM, and a fork beside gRPC's threads may end in SIGABRT.
         spark = _start_spark(settings, home, group)
         status = StatusFile(home / "status.json")
-        tables = open_row_tables(settings, stream=stream, lease=lease)
+        tables = open_warehouse(settings).open_row_tables(stream=stream, lease=lease)
         with closing(tables), PubSub(settings.project, settings.pubsub_address) as pubsub:
             sources = Group(
                 group,

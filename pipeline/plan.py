@@ -17,7 +17,8 @@ from pipeline.descriptors import DescriptorSet
 from pipeline.inferred import EventType, InferredDecoder
 from pipeline.mapping import map_message
 from pipeline.registry import Source
-from pipeline.warehouse import RowWriter, open_row_writer
+from warehouse.open import open_row_writer
+from warehouse.rows import RowWriter
 
 
 @dataclass(frozen=True, slots=True)

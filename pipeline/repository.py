@@ -14,7 +14,7 @@ from model.errors import WarehouseError
 from model.schema import Field, RowSchema
 from pipeline.inferred import MAX_VARIATIONS, EventType, Variation
 from pipeline.shapes import Shape
-from pipeline.warehouse import RowTables
+from warehouse.rows import RowTables
 
 _log = get_logger(__name__)
 

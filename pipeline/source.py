@@ -24,7 +24,7 @@ from pipeline.inferred import InferredDecoder, Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
-from pipeline.warehouse import Part, RowWriter
+from warehouse.rows import RowPart, RowWriter
 
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class TablePart:
     """A part that waits for its commit, and the table it belongs to."""
 
     table: str
-    part: Part
+    part: RowPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class StagedParts:
         return bytes(sink.getvalue())
 
     @classmethod
-    def decode(cls, encoded: bytes, parse_part: Callable[[Mapping[str, Any]], Part]) -> Self:
+    def decode(cls, encoded: bytes, parse_part: Callable[[Mapping[str, Any]], RowPart]) -> Self:
         """Return what :meth:`encode` made bytes of; ``parse_part`` is the tables'."""
         reader = pa.BufferReader(encoded)
         ids, unfit = (pa.ipc.open_stream(reader).read_all() for _ in range(2))
@@ -187,7 +187,7 @@ class PlannedStaging:
                 ids.extend(self._tables[letters].ids)
         return parts, ids
 
-    def _write_rows(self, name: str) -> Part | None:
+    def _write_rows(self, name: str) -> RowPart | None:
         """Write a table's part; None when it is too new: its messages come again when their leases run out."""
         rows = self._tables[name]
         try:

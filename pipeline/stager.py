@@ -27,7 +27,7 @@ from pipeline.group import Committer
 from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.source import FORGED_REPLAY, StagedParts
-from pipeline.warehouse import Part, RowTables
+from warehouse.rows import RowPart, RowTables
 
 _log = structlog.get_logger(__name__)
 
@@ -216,7 +216,7 @@ class Stager:
         self,
         entry: Entry,
         held: pa.Table,
-        parts: dict[str, list[Part]],
+        parts: dict[str, list[RowPart]],
         committed: frozenset[str],
         failure: RefeedError,
     ) -> None:
@@ -243,7 +243,7 @@ class Stager:
         else:
             self._journal.finish(kept, failed)
 
-    def _without_known(self, staged: Sequence[StagedParts]) -> tuple[dict[str, list[Part]], pa.Table, pa.Table]:
+    def _without_known(self, staged: Sequence[StagedParts]) -> tuple[dict[str, list[RowPart]], pa.Table, pa.Table]:
         """Return the parts to commit, by table, the ids that are done with them, and ids that have to come again.
 
         Rows whose ids are known were delivered twice and are left out. A warehouse that takes a part whole or
@@ -251,14 +251,14 @@ class Stager:
         """
         ids = concat_ids([part.ids for part in staged])
         is_known = self._journal.find_known(ids)
-        parts: dict[str, list[Part]] = {}
+        parts: dict[str, list[RowPart]] = {}
         held: list[pa.Table] = []
         returned: list[pa.Table] = []
         at = 0
         for one in (one for part in staged for one in part.parts):
             flags, own = is_known.slice(at, one.part.rows), ids.slice(at, one.part.rows)
             at += one.part.rows
-            found: Part | None = one.part
+            found: RowPart | None = one.part
             if repeated := pc.sum(flags).as_py():
                 found = self._tables.without(one.table, one.part, flags)
                 self._totals["redelivered"] += repeated
@@ -274,7 +274,7 @@ class Stager:
         is_again = is_among(done, again)
         return parts, done.filter(pc.invert(is_again)), concat_ids([again, done.filter(is_again)])
 
-    def _commit(self, parts: dict[str, list[Part]], ids: pa.Table) -> tuple[frozenset[str], RefeedError | None]:
+    def _commit(self, parts: dict[str, list[RowPart]], ids: pa.Table) -> tuple[frozenset[str], RefeedError | None]:
         """Commit each table's parts; return the tables that have theirs, and what kept another."""
         for name in parts:
             self.take(name)
@@ -289,7 +289,7 @@ class Stager:
         self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
         return failed
 
-    def _drop(self, parts: dict[str, list[Part]]) -> None:
+    def _drop(self, parts: dict[str, list[RowPart]]) -> None:
         for name, found in parts.items():
             for part in found:
                 try:
@@ -297,7 +297,7 @@ class Stager:
                 except RefeedError as exc:
                     _log.warning("part_not_dropped", table=name, error=exc.message)
 
-    def _count(self, staged: Sequence[StagedParts], parts: dict[str, list[Part]]) -> None:
+    def _count(self, staged: Sequence[StagedParts], parts: dict[str, list[RowPart]]) -> None:
         rows = sum(part.rows for found in parts.values() for part in found)
         self._totals["messages"] += rows
         self._totals["commits"] += len(parts)
@@ -341,8 +341,8 @@ def _add(source: str, kind: str, found: Counter[str], counts: dict[str, int]) ->
         found[counted] += count
 
 
-def _by_table(staged: Sequence[StagedParts]) -> dict[str, list[Part]]:
-    found: dict[str, list[Part]] = {}
+def _by_table(staged: Sequence[StagedParts]) -> dict[str, list[RowPart]]:
+    found: dict[str, list[RowPart]] = {}
     for one in (one for part in staged for one in part.parts):
         found.setdefault(one.table, []).append(one.part)
     return found

@@ -14,7 +14,20 @@ from cli.main import app
 from model.settings import read_settings
 
 ROOT = Path(__file__).parents[1]
-CODE = ("api", "backfill", "backup", "cli", "connectors", "jobs", "local", "model", "pipeline", "reporting", "sql")
+CODE = (
+    "api",
+    "backfill",
+    "backup",
+    "cli",
+    "connectors",
+    "jobs",
+    "local",
+    "model",
+    "pipeline",
+    "reporting",
+    "sql",
+    "warehouse",
+)
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 # What Refeed reads and no person sets: tests arm failpoints; the others belong to the shell, Google or Spark.
 NOT_SETTINGS = {

@@ -11,28 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final
 
 import structlog
 
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
+from warehouse.leases import LeaseStore
 
 LEASE_SECONDS: Final = 30
 
 _log = structlog.get_logger(__name__)
-
-
-class LeaseStore(Protocol):
-    """Where leases are kept: with the tables, so that streams of other homes and machines see them."""
-
-    def read_lease(self, name: str) -> bytes | None:
-        """Return what the holder of the highest epoch wrote last, None when nobody did."""
-
-    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
-        """Replace what the holder of ``epoch`` wrote; LeaseLostError says that it is not the highest any more."""
-
-    def take_lease(self, name: str) -> int:
-        """Return a new epoch; commits under an older one are refused from now on."""
 
 
 @dataclass(frozen=True, slots=True)

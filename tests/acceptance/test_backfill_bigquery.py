@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backup.warehouse import open_archive
 from cli.processes import Children
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
 from model.message import replay_token
 from tests.acceptance.test_backfill import House
 from tests.standin.fixture import StandIn, standin
+from warehouse.open import open_warehouse
 
 __all__ = ["standin"]
 
@@ -33,7 +33,7 @@ class BigQueryHouse(House):
     """A house whose archive is in the stand-in."""
 
     def write_archive(self) -> None:
-        archive = open_archive(self.settings)
+        archive = open_warehouse(self.settings).open_archive()
         archive.create()
         lease = archive.take_lease("lease")
         found = [("orders", "backup", _messages(ROWS)), ("members", "backup", _messages(OTHERS))]

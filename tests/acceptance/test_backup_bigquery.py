@@ -2,7 +2,6 @@
 
 import pytest
 
-from backup.warehouse import open_archive
 from cli.processes import Children
 from connectors.pubsub.publish import Publisher
 from jobs.stream.status import StatusFile
@@ -10,6 +9,7 @@ from model.failpoint import FAILPOINTS
 from model.message import Message
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.standin.fixture import standin
+from warehouse.open import open_warehouse
 
 __all__ = ["standin"]
 
@@ -33,7 +33,7 @@ class BigQueryBackyard(Backyard):
             REFEED_BIGQUERY_APPEND_BYTES="100000",
         )
         self.standin = standin
-        archive = open_archive(self.settings)
+        archive = open_warehouse(self.settings).open_archive()
         archive.create()
         archive.close()
 

@@ -21,9 +21,9 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
-from pipeline.warehouse import open_row_tables
 from tests.acceptance.test_backfill import House
 from tests.pipeline.conftest import compile_protos, frame
+from warehouse.open import open_warehouse
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(600)]
 
@@ -60,7 +60,7 @@ class StagedHouse(House):
         Registry(self.settings.registry).publish({"shop.desc": descriptors, "sources.yaml": SOURCES})
 
     def start_pipeline(self) -> None:
-        tables = open_row_tables(self.settings, stream="s", lease="l")
+        tables = open_warehouse(self.settings).open_row_tables(stream="s", lease="l")
         status = StatusFile(self.home / "status.json")
         self.plan_file = PlanFile(self.home / "plan.json")
         group = Group(

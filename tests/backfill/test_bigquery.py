@@ -46,9 +46,9 @@ from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
 from pipeline.decode import Refusal
-from pipeline.warehouse import open_row_tables
 from tests.pipeline.conftest import messages as pulled_messages
 from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.open import open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -510,7 +510,7 @@ def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(
     settings = read_settings(environment, home=tmp_path)
     pulled = pulled_messages(b"nope", b"neither")
     refused = [Refusal(0, "not_json", "It is no JSON."), Refusal(1, "not_json", "Nor is it.")]
-    with closing(open_row_tables(settings, stream="s", lease="l")) as tables:
+    with closing(open_warehouse(settings).open_row_tables(stream="s", lease="l")) as tables:
         tables.create()
         tables.open(letters).evolve(DEAD_LETTER_SCHEMA)
         tables.leases().take_lease("l")
@@ -555,7 +555,7 @@ def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
     landed = rows.slice(0, 1).select(["topic", "message_id", "ingest_time"])
     landed = landed.rename_columns(["_topic", "_message_id", "ingest_time"])
     fields = (Field("_topic", "STRING"), Field("_message_id", "STRING"), Field("ingest_time", "TIMESTAMP"))
-    with closing(open_row_tables(settings, stream="s", lease="l")) as tables:
+    with closing(open_warehouse(settings).open_row_tables(stream="s", lease="l")) as tables:
         tables.create()
         tables.open(letters).evolve(DEAD_LETTER_SCHEMA)
         tables.open(staging).evolve(RowSchema(fields))

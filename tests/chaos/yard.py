@@ -14,7 +14,6 @@ import httpx
 from deltalake import DeltaTable
 from google.api_core.exceptions import NotFound
 
-from backup.warehouse import open_archive
 from cli.processes import Children, free_port, is_listening
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
@@ -29,6 +28,7 @@ from tests.chaos.processes import Part
 from tests.chaos.schedule import parts_of
 from tests.pipeline.conftest import compile_protos
 from tests.standin.fixture import StandIn
+from warehouse.open import open_warehouse
 
 _ACK_SECONDS: Final = 10
 # Longer than a stream that was killed keeps the leases of what it had in hand, short enough to outlast.
@@ -196,7 +196,7 @@ class ChaosYard:
             self.ear.open(topic)
             self.pubsub.attach_backup(topic, token=self.token(topic), ack_deadline_seconds=_ACK_SECONDS)
         if self.standin is not None:
-            archive = open_archive(self.settings)
+            archive = open_warehouse(self.settings).open_archive()
             archive.create()
             archive.close()
         if self.has_pipeline:

@@ -16,8 +16,8 @@ from model.settings import read_settings
 from pipeline.inferred import EventType, Variation
 from pipeline.repository import SchemaRepository
 from pipeline.shapes import Shape
-from pipeline.warehouse import open_row_tables, open_row_writer
 from tests.standin.fixture import session_standin, shared_standin
+from warehouse.open import open_row_writer, open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -54,7 +54,7 @@ class World:
 
     def start(self, stream: str = "s"):
         """Return the tables of a stream that holds the lease; an older one has lost it."""
-        tables = open_row_tables(self.settings, stream=stream, lease="l")
+        tables = open_warehouse(self.settings).open_row_tables(stream=stream, lease="l")
         self._opened.append(tables)
         tables.create()
         tables.open(self.settings.dead_letter_table).evolve(RowSchema((INGEST_TIME,)))

@@ -21,7 +21,6 @@ from backfill.overview import Overview
 from backfill.request import BackfillRequest
 from backup.archiver import Archiver
 from backup.source import BackupSource
-from backup.warehouse import open_archive
 from cli.main import main
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.entity_table import BigQueryEntityTable
@@ -49,7 +48,6 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.stager import Stager
-from pipeline.warehouse import open_row_tables
 from reporting.bigquery import BigQueryMerger
 from reporting.merge import MergeSource, merge_source
 from sql.staged import render_landed, render_merged, render_revert
@@ -57,6 +55,7 @@ from tests.deploy.permissions import CALLS, KINDS, ROLES, Need, granted, needs_o
 from tests.pipeline.conftest import frame
 from tests.reporting.shops import RULES, SCHEMA, START, order
 from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.open import open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -106,7 +105,7 @@ class World:
         client = self.standin.client(self.project)
         for name in KINDS:
             client.create_dataset(bigquery.Dataset(f"{self.project}.{name}"), exists_ok=True)
-        with closing(open_archive(self.settings)) as archive:
+        with closing(open_warehouse(self.settings).open_archive()) as archive:
             archive.create()
         with PubSub(self.project, self.server.emulator_host) as pubsub:
             pubsub.create_topic("orders")
@@ -260,7 +259,7 @@ def pull_options(world: World, prefix: str, plan_file: Path | None = None) -> Pu
 
 def run_backup(world: World) -> None:
     """Do what the backup stream does, Spark aside: one batch from the subscription to the acknowledgement."""
-    with closing(open_archive(world.settings)) as archive:
+    with closing(open_warehouse(world.settings).open_archive()) as archive:
         archive.check()
         leases = archive.leases()
         refuse_held(leases, "backup", "s")
@@ -291,7 +290,7 @@ def run_backup(world: World) -> None:
 def run_pipeline(world: World) -> None:
     """Do what a group's stream does, Spark aside: its subscription, a batch that makes its table, one of rows."""
     plan_file = world.folder / "plan.json"
-    tables = open_row_tables(world.settings, stream="s", lease="l")
+    tables = open_warehouse(world.settings).open_row_tables(stream="s", lease="l")
     status = StatusFile(world.folder / "status.json")
     with closing(tables), PubSub(world.project, world.server.emulator_host) as pubsub:
         group = Group(
@@ -421,7 +420,7 @@ def revert(world: World, source: MergeSource) -> None:
 def stage(world: World) -> MergeSource:
     """Stage one order, and return its source."""
     source = MergeSource("orders", "staging.orders", "reporting.orders", RULES)
-    with closing(open_row_tables(world.settings, stream="s", lease="l")) as tables:
+    with closing(open_warehouse(world.settings).open_row_tables(stream="s", lease="l")) as tables:
         staging = tables.open(source.staging)
         staging.evolve(SCHEMA)
     row = {"ingest_time": START, **order(1)}

@@ -18,9 +18,9 @@ from model.errors import (
 )
 from model.schema import Field, RowSchema
 from model.settings import read_settings
-from pipeline.warehouse import open_row_tables
 from tests.pipeline.test_stager import TABLES, Stream, pulled
 from tests.standin.fixture import session_standin, shared_standin
+from warehouse.open import open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -56,7 +56,7 @@ class BigQueryStream(Stream):
         super().__init__(folder)
 
     def open_tables(self):
-        self.opened.append(open_row_tables(self.settings, stream=self.home, lease="l"))
+        self.opened.append(open_warehouse(self.settings).open_row_tables(stream=self.home, lease="l"))
         return self.opened[-1]
 
     def rows(self, name: str) -> list[dict]:

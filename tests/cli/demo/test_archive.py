@@ -4,12 +4,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from backup.warehouse import open_archive
 from cli.demo.archive import open_reader
 from cli.demo.verdict import ArchivedMessage
 from model.archive import Attempt
 from model.settings import read_settings
 from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.open import open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -28,7 +28,7 @@ def test_it_reads_what_lies_in_the_archive(tmp_path: Path, shared_standin: Stand
     reader.create()
     assert (reader.count_rows(), list(reader.read()), reader.read_ids()) == (0, [], set())
 
-    archive = open_archive(settings)
+    archive = open_warehouse(settings).open_archive()
     rows = pa.record_batch(
         {
             "data": pa.array([b"\x00\xff"], pa.binary()),

@@ -1,17 +1,16 @@
-"""What the pipeline needs of the tables that it writes, and the tables that the settings choose."""
+"""The tables of rows of a warehouse, staging above all: what one stream writes under one lease."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from jobs.stream.lease import LeaseStore
 from model.errors import RefeedError
 from model.schema import Evolution, RowSchema
-from model.settings import Settings
+from warehouse.leases import LeaseStore
 
 
-class Part(Protocol):
+class RowPart(Protocol):
     """Rows for one table that one task wrote and nobody sees yet; small, and JSON-ready."""
 
     @property
@@ -30,9 +29,9 @@ class RowWriter(Protocol):
     """What a task writes one table's rows with; picklable."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :func:`open_row_writer` takes."""
+        """Return what :func:`warehouse.open.open_row_writer` takes."""
 
-    def write_rows(self, batches: Sequence[pa.RecordBatch]) -> Part:
+    def write_rows(self, batches: Sequence[pa.RecordBatch]) -> RowPart:
         """Write the rows of ``batches``, which have one schema and an ``ingest_time``, durably and unseen.
 
         ``ingest_time`` becomes now, the same for every row.
@@ -112,10 +111,10 @@ class RowTables(Protocol):
     def append(self, name: str, batch: pa.RecordBatch) -> None:
         """Append rows of the driver's own to a table that no task writes, once."""
 
-    def parse_part(self, fields: Mapping[str, Any]) -> Part:
+    def parse_part(self, fields: Mapping[str, Any]) -> RowPart:
         """Return the part that its ``as_json`` described."""
 
-    def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Part | None:
+    def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> RowPart | None:
         """Return the part without the rows where ``is_unwanted`` holds, the old one dropped.
 
         None says that nothing is left of it, or that a part is taken whole here or not at all.
@@ -129,28 +128,3 @@ class RowTables(Protocol):
 
     def close(self) -> None:
         """End the connections."""
-
-
-def open_row_tables(settings: Settings, *, stream: str, lease: str) -> RowTables:
-    """Return the tables of REFEED_WAREHOUSE for ``stream``; nothing is created or read yet."""
-    anchor, partitioning = settings.dead_letter_table, settings.archive_partitioning
-    if settings.warehouse == "bigquery":
-        from connectors.bigquery.row_tables import BigQueryRowTables
-
-        bigquery = settings.bigquery
-        bigquery.check_hosts()
-        return BigQueryRowTables(settings.project, anchor, bigquery, partitioning, stream=stream, lease=lease)
-    from connectors.lake.row_tables import LakeRowTables
-
-    return LakeRowTables(settings.lake, anchor, partitioning, stream=stream, lease=lease)
-
-
-def open_row_writer(fields: Mapping[str, Any]) -> RowWriter:
-    """Return the writer that its ``as_json`` described, in a task; a lake's names its folder."""
-    if "connection" in fields:
-        from connectors.bigquery.row_writer import BigQueryRowWriter
-
-        return BigQueryRowWriter.from_json(fields)
-    from connectors.lake.rows import RowWriter as LakeRowWriter
-
-    return LakeRowWriter.from_json(fields)

@@ -1,16 +1,15 @@
-"""What a backup needs of an archive, and the archive that the settings choose."""
+"""The archive of a warehouse: every raw message, committed once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from jobs.stream.lease import LeaseStore
 from model.archive import Attempt, Change
-from model.settings import Settings
+from warehouse.leases import LeaseStore
 
 
-class Part(Protocol):
+class ArchivePart(Protocol):
     """What one task wrote and nobody sees yet; small, and JSON-ready. ``dead_letters`` are among its ``rows``."""
 
     @property
@@ -29,7 +28,7 @@ class Part(Protocol):
         """Return what the archive's ``parse_part`` takes."""
 
 
-class Writer(Protocol):
+class ArchiveWriter(Protocol):
     """What a task writes with; picklable."""
 
     @property
@@ -37,9 +36,9 @@ class Writer(Protocol):
         """Whether a part holds its rows by topic and subscription, and not in the order in which they came."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :func:`open_writer` takes."""
+        """Return what :func:`warehouse.open.open_archive_writer` takes."""
 
-    def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> Part:
+    def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> ArchivePart:
         """Write (topic, subscription, rows) durably and invisibly, while they come where that is possible.
 
         Raises:
@@ -69,7 +68,7 @@ class Archive(Protocol):
     def check(self) -> None:
         """Say what keeps a stream from beginning."""
 
-    def writer(self) -> Writer:
+    def writer(self) -> ArchiveWriter:
         """Return what tasks write with."""
 
     def parse_part(self, fields: Mapping[str, Any]) -> Any:
@@ -113,27 +112,3 @@ class Archive(Protocol):
 
     def close(self) -> None:
         """End its connections."""
-
-
-def open_archive(settings: Settings) -> Archive:
-    """Return the archive of REFEED_WAREHOUSE; nothing is created or read yet."""
-    if settings.warehouse == "bigquery":
-        from connectors.bigquery.archive import BigQueryArchive
-
-        bigquery = settings.bigquery
-        bigquery.check_hosts()
-        return BigQueryArchive(settings.project, settings.archive_table, bigquery, settings.archive_partitioning)
-    from connectors.lake.archive import LakeArchive
-
-    return LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
-
-
-def open_writer(warehouse: str, fields: Mapping[str, Any]) -> Writer:
-    """Return the writer that its ``as_json`` described, in a task."""
-    if warehouse == "bigquery":
-        from connectors.bigquery.writer import BigQueryWriter
-
-        return BigQueryWriter.from_json(fields)
-    from connectors.lake.files import ArchiveWriter
-
-    return ArchiveWriter.from_json(fields)

@@ -1,0 +1,1 @@
+"""Where tables live: one port, and what stands behind it."""

@@ -1,0 +1,67 @@
+"""BigQuery behind the port."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+from connectors.bigquery.archive import BigQueryArchive
+from connectors.bigquery.row_tables import BigQueryRowTables
+from model.settings import BigQuerySettings, Settings
+from model.table import Partitioning
+
+NAME: Final = "bigquery"
+
+
+@dataclass(frozen=True, slots=True)
+class BigQueryWarehouse:
+    """Tables in BigQuery; a name without a project is in ``project``."""
+
+    project: str
+    settings: BigQuerySettings
+    archive_table: str
+    dead_letter_table: str
+    partitioning: Partitioning
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the BigQuery that ``settings`` name.
+
+        Raises:
+            SettingsError: they name half of a stand-in.
+        """
+        settings.bigquery.check_hosts()
+        return cls(
+            settings.project,
+            settings.bigquery,
+            settings.archive_table,
+            settings.dead_letter_table,
+            settings.archive_partitioning,
+        )
+
+    @property
+    def name(self) -> str:
+        """``bigquery``."""
+        return NAME
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return {"warehouse": NAME, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the warehouse that :meth:`to_json` described."""
+        given = fields["settings"]
+        labels = tuple((key, value) for key, value in given["labels"])
+        settings = BigQuerySettings(**{**given, "labels": labels})
+        rest = {name: value for name, value in fields.items() if name not in {"warehouse", "settings"}}
+        return cls(settings=settings, **rest)
+
+    def open_archive(self) -> BigQueryArchive:
+        """Return the archive."""
+        return BigQueryArchive(self.project, self.archive_table, self.settings, self.partitioning)
+
+    def open_row_tables(self, *, stream: str, lease: str) -> BigQueryRowTables:
+        """Return the tables of rows; their leases lie beside the dead letters."""
+        return BigQueryRowTables(
+            self.project, self.dead_letter_table, self.settings, self.partitioning, stream=stream, lease=lease
+        )

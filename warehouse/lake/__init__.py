@@ -1,0 +1,1 @@
+"""Tables as Delta Lake folders, on a disk or in an object store."""

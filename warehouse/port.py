@@ -1,0 +1,27 @@
+"""The port: all that the use cases ask of where tables live, whichever warehouse it is."""
+
+from typing import Any, Protocol
+
+from warehouse.archive import Archive
+from warehouse.rows import RowTables
+
+
+class Warehouse(Protocol):
+    """One warehouse of one deployment; cheap to make, and nothing is opened before it is asked for.
+
+    :func:`warehouse.open.open_warehouse` gives the one that the settings choose, and
+    :func:`warehouse.open.warehouse_from_json` gives it to a driver or a task on another machine.
+    """
+
+    @property
+    def name(self) -> str:
+        """The word for it in REFEED_WAREHOUSE, to be shown; nothing is decided by it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :func:`warehouse.open.warehouse_from_json` takes; it holds no secret."""
+
+    def open_archive(self) -> Archive:
+        """Return the archive of raw messages; nothing is created or read yet."""
+
+    def open_row_tables(self, *, stream: str, lease: str) -> RowTables:
+        """Return the tables of rows that ``stream`` commits to under ``lease``; nothing is read yet."""
