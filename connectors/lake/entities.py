@@ -300,11 +300,17 @@ class EntityTable:
 
 
 def write_partition(
-    table_uri: str, partition: date | None, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+    table_uri: str,
+    partition: date | None,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    keys: Sequence[str] = (),
 ) -> list[NewFile]:
     """Write a partition's rows as files that nobody sees before they are committed; none for no rows.
 
-    The files are durable; that the folder has them is seen to by the commit.
+    The files are durable; that the folder has them is seen to by the commit. Of texts, the columns ``keys`` alone
+    get statistics: others take half of the time to write, and a query rarely leaves out a row group by them.
     """
     uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
     filesystem, folder = pafs.FileSystem.from_uri(uri)
@@ -314,12 +320,18 @@ def write_partition(
     repeating = [
         path for name in schema.names if name not in _NEVER_REPEATED for path in _leaves(schema.field(name))
     ]
+    measured = [name for name in schema.names if name in keys or not _is_text(schema.field(name).type)]
     with our_errors(f"writing partition {partition}"):
         for group in row_groups:
             name, rows, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0, 0
             path = f"{folder}/{name}"
             with pq.ParquetWriter(
-                path, schema, filesystem=filesystem, compression="zstd", use_dictionary=repeating
+                path,
+                schema,
+                filesystem=filesystem,
+                compression="zstd",
+                use_dictionary=repeating,
+                write_statistics=measured,
             ) as writer:
                 for part in itertools.chain([group], row_groups):
                     writer.write_table(part, row_group_size=part.num_rows)
@@ -330,6 +342,10 @@ def write_partition(
                 sync_file(path)
             written.append(NewFile(name, text, rows, filesystem.get_file_info(path).size))
     return written
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _leaves(field: pa.Field, prefix: str = "") -> Iterator[str]:

@@ -61,11 +61,11 @@ def rewrite_partition(
             for places, batch in _read(path, statements, schema, limits):
                 counts["before"] += batch.num_rows
                 yield batch.filter(pa.array(~np.isin(places, gone))) if len(gone) else batch
-        for batch in read_batches(dealt.winners, dealt.batches.get(partition, ())):
+        for batch in read_batches(dealt.winners, dealt.batches.get(partition, ()), schema):
             counts["added"] += batch.num_rows
             yield batch
 
-    files = write_partition(table_uri, partition, schema, rows())
+    files = write_partition(table_uri, partition, schema, rows(), keys=statements.rules.key)
     return Rewritten(tuple(files), counts["before"], counts["added"])
 
 

@@ -63,6 +63,16 @@ def test_columns_that_never_repeat_have_no_dictionary_and_all_others_do(tmp_path
     assert len(columns) == len(fields)
 
 
+def test_statistics_are_kept_of_keys_and_of_all_that_is_no_text(tmp_path: Path) -> None:
+    fields = (Field("id", "STRING"), Field("note", "STRING"), Field("total", "INT64"), Field("at", "TIMESTAMP"))
+    schema = arrow_schema(RowSchema(fields))
+    batch = pa.RecordBatch.from_pylist([{"id": "a", "note": "b", "total": 1, "at": 1}], schema)
+    (file,) = write_partition(str(tmp_path), None, schema, iter([batch]), keys=("id",))
+    group = pq.ParquetFile(tmp_path / file.name).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if column.is_stats_set} == {"id", "total", "at"}
+
+
 def test_types_become_wider_in_every_partition_and_what_merges_noted_stays(table: EntityTable) -> None:
     table.evolve(WIDE)
     assert rows(table) == {
