@@ -20,7 +20,7 @@ import pyarrow as pa
 import structlog
 
 from bench.comparison import Goal
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.merging import MergeLimits
 from connectors.lake.rows import RowTable
 from model.archive import Attempt

@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 
 from bench import merge
 from bench.comparison import Goal
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.merge_statements import FILE, ROW, MergeStatements, quote_text
 from connectors.lake.merging import MergeLimits, open_duckdb
 from connectors.lake.rows import RowTable

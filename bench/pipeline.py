@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.message_factory import GetMessageClass
 
 from cli.processes import Child, Children, free_port, is_listening
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher

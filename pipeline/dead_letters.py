@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from model.schema import Field, RowSchema
 from pipeline.decode import Refusal
 from pipeline.originals import read_originals

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from model.message import replay_token
 from model.schema import Field, RowSchema
 from pipeline.convert import Findings

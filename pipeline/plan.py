@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from model.errors import CheckpointCorruptError
 from model.message import replay_token
 from model.schema import RowSchema

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 from structlog import get_logger
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from model.errors import WarehouseError
 from model.schema import Field, RowSchema
 from pipeline.inferred import MAX_VARIATIONS, EventType, Variation

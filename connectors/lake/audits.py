@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.rows import RowTable
 from connectors.lake.tables import our_errors
 from model.archive import Attempt

@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.delta_log import DeltaLog
 from connectors.lake.files import sync_file
 from connectors.lake.rows import SCHEMA_PROPERTY, widen_batch

@@ -253,7 +253,7 @@ def _timestamp(moment: datetime) -> str:
 
 
 def _duckdb_type(field: Field) -> str:
-    """Return the type of a column as the lake keeps it (:mod:`connectors.lake.columns`)."""
+    """Return the type of a column as the lake keeps it (:mod:`connectors.columns`)."""
     if field.type == "RECORD":
         kind = "STRUCT(" + ", ".join(f"{quote_name(f.name)} {_duckdb_type(f)}" for f in field.fields) + ")"
     else:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from connectors.columns import arrow_schema
 from connectors.lake.buckets import Batches, BucketWriter
-from connectors.lake.columns import arrow_schema
 from connectors.lake.entities import EntityFile
 from connectors.lake.key_index import NO_DAY, Hashes, KeyDays
 from connectors.lake.merge_statements import FILE, HASH, ROW, MergeStatements, quote_text

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.files import PARTITION_COLUMNS
 from model.errors import WarehouseError
 from model.schema import RowSchema

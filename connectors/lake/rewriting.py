@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from connectors.columns import arrow_schema
 from connectors.lake.buckets import read_batches
-from connectors.lake.columns import arrow_schema
 from connectors.lake.entities import NewFile, write_partition
 from connectors.lake.merge_statements import ROW, MergeStatements
 from connectors.lake.merging import Dealt, MergeLimits, read_widened

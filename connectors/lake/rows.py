@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
 from connectors.lake.tables import CONFIGURATION, DataFile, LakeTable, our_errors
 from connectors.lake.taken_files import StagedRows, TakenFiles

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.columns import arrow_schema
 from connectors.lake.archive import Attempt, LakeArchive
-from connectors.lake.columns import arrow_schema
 from connectors.lake.rows import RowTable
 from model.schema import Field, RowSchema
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from connectors.columns import arrow_schema
 from connectors.lake import entities, tables
 from connectors.lake.archive import LakeArchive
-from connectors.lake.columns import arrow_schema
 from connectors.lake.entities import EntityTable, write_partition
 from connectors.lake.rows import RowTable
 from connectors.pubsub.pull import PULLED_SCHEMA

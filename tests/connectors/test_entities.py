@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake.table import TableAlterer
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable, write_partition
 from model.errors import EvolutionRefusedError, MergeOvertakenError
 from model.schema import Field, RowSchema

@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.rows import RowTable
 from model.archive import Attempt
 from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseError

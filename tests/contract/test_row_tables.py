@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from model.errors import EvolutionRefusedError, LeaseLostError
 from model.schema import Field, RowSchema
 from model.settings import read_settings

@@ -7,7 +7,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from jobs.stream.journal import EntryState
 from jobs.stream.status import StatusFile
 from model.errors import (

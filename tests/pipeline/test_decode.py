@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message

@@ -6,7 +6,7 @@ import re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
 from pipeline.inferred import InferredDecoder, learn

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message

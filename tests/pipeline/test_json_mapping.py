@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message

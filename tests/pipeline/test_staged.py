@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.merging import MergeLimits
 from connectors.lake.row_tables import LakeRowTables

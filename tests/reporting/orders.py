@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.rows import RowTable
 from model.archive import Attempt

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from google.cloud import bigquery
 
 from connectors.bigquery.row_table import BigQueryRowTable
-from connectors.lake.columns import arrow_schema
+from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.files import WrittenFile
 from connectors.lake.merging import MergeLimits

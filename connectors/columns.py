@@ -1,4 +1,4 @@
-"""The Arrow types in which a lake keeps rows; JSON, TIME and GEOGRAPHY are texts, because Delta lacks them."""
+"""The Arrow types of rows in every warehouse; JSON, TIME and GEOGRAPHY are texts, because Delta lacks them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -24,7 +24,7 @@ _TYPES: Final[Mapping[FieldType, pa.DataType]] = {
 
 
 def arrow_schema(schema: RowSchema) -> pa.Schema:
-    """Return the schema of a lake's file with the columns of ``schema``, in their order."""
+    """Return the Arrow schema with the columns of ``schema``, in their order."""
     return pa.schema([arrow_field(field) for field in schema.fields])
 
 
