@@ -26,9 +26,10 @@ from connectors.lake.rows import RowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.schema import Field, RowSchema
-from reporting.lake import LakeMerger
-from reporting.merge import MergeReport, MergeSource, merge_source
-from reporting.work import LocalTasks
+from reporting.merge import merge_source
+from warehouse.lake.merger import LakeMerger
+from warehouse.lake.tasks import LocalTasks
+from warehouse.merges import MergeReport, MergeSource
 
 GROWTH = (1, 10, 100)
 DAYS = 4

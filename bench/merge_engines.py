@@ -29,7 +29,7 @@ from connectors.lake.merge_statements import FILE, ROW, MergeStatements, quote_t
 from connectors.lake.merging import MergeLimits, open_duckdb
 from connectors.lake.rows import RowTable
 from model.entity import PARTITION_DATE
-from reporting.merge import reporting_schema
+from warehouse.merges import reporting_schema
 
 GOAL = 1.5
 ROUNDS = 3

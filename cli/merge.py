@@ -31,7 +31,7 @@ from model.job import JobState
 from model.moment import render_moment
 
 if TYPE_CHECKING:
-    from reporting.merge import MergeReport
+    from warehouse.merges import MergeReport
 
 _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
@@ -79,14 +79,14 @@ def merge(
     from reporting.merge import merge_source
     from reporting.request import MergeRequest
     from reporting.sources import choose_sources
-    from reporting.warehouse import open_merger
+    from warehouse.open import open_warehouse
 
     settings = command_settings()
     configure_logging()
     begin = MergeRequest.parse(since=since, day=date).since
     sources = choose_sources(source, Registry(settings.registry).read_valid().valid_sources())
-    with closing(open_merger(settings)) as warehouse:
-        reports = [merge_source(found, warehouse=warehouse, is_dry_run=dry_run, since=begin) for found in sources]
+    with closing(open_warehouse(settings).open_merger(settings.home / "merges")) as merger:
+        reports = [merge_source(found, warehouse=merger, is_dry_run=dry_run, since=begin) for found in sources]
     if as_json:
         print_json([_to_json(report) for report in reports])
         return

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from model.table import TableSchema
-    from reporting.bigquery_views import BigQueryViews
-    from reporting.tables import LakeViews
     from sql.validate import Policy, ValidatedQuery
-
-    Views = LakeViews | BigQueryViews
+    from warehouse.bigquery.views import BigQueryViews
+    from warehouse.lake.views import LakeViews
+    from warehouse.merges import UnionViews
 
 _MAX_CELL_CHARACTERS: Final = 80
 _BIGQUERY_SECONDS: Final = 600.0
@@ -67,7 +66,7 @@ def validate(
     parameters: dict[str, dict[str, Any]],
     *,
     replay: bool = False,
-    views: "Views | None" = None,
+    views: "UnionViews | None" = None,
 ) -> "ValidatedQuery":
     """Return the query as the gate judged it; only a replay needs a window and the three output columns.
 
@@ -81,7 +80,7 @@ def validate(
     return validate_query(sql, parse_parameters(parameters), policy)
 
 
-def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tuple[str, Views | None]":
+def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tuple[str, UnionViews | None]":
     """Return the query, and the union views that it may read when it looks as if it read one.
 
     Raises:
@@ -93,7 +92,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
         return sql or "", None
     from pipeline.registry import Registry
     from reporting.sources import choose_sources
-    from reporting.tables import LakeViews, view_name
+    from warehouse.open import open_warehouse
 
     names = None if source is None else [source]
     try:
@@ -103,14 +102,10 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
             raise
         # It may well read no view; if it does, the gate knows no such table.
         return sql, None
-    text = sql or f"SELECT * FROM {view_name(sources[0])}"  # noqa: S608 - the gate judges it
+    text = sql or f"SELECT * FROM {sources[0].view}"  # noqa: S608 - the gate judges it
     # A view is named by its last part at least, in backticks or not.
-    read = [source for source in sources if view_name(source).rpartition(".")[2].lower() in text.lower()]
-    if settings.warehouse == "bigquery":
-        from reporting.bigquery_views import BigQueryViews
-
-        return text, BigQueryViews(settings.project, settings.bigquery, read)
-    return text, LakeViews(settings.lake, read)
+    read = [source for source in sources if source.view.rpartition(".")[2].lower() in text.lower()]
+    return text, open_warehouse(settings).open_views(read)
 
 
 def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
@@ -148,7 +143,7 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
 
 
 def run(
-    settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "Views | None" = None
+    settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "UnionViews | None" = None
 ) -> tuple["pa.Table", bool]:
     """Return up to ``max_rows`` rows of the result, and whether there are more; in BigQuery they are billed.
 

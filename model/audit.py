@@ -27,6 +27,17 @@ AUDIT_SCHEMA: Final = RowSchema(
     "What merges checked before they were committed.",
 )
 
+
+def audits_table(archive_table: str) -> str:
+    """Return the name of the table of audits, which lies in the archive's dataset.
+
+    Example:
+        >>> audits_table("backup.messages")
+        'backup.merge_audits'
+    """
+    return f"{archive_table.split('.')[-2]}.{AUDITS_TABLE}"
+
+
 AuditName = Literal["keys_unique", "counts_reconciled", "freshness"]
 
 

@@ -17,10 +17,10 @@ from model import failpoint
 from model.errors import MergeOvertakenError, RefeedError
 from model.job import JobState
 from model.settings import read_settings
-from reporting.merge import Merger, MergeReport, MergeSource, merge_source
+from reporting.merge import merge_source
 from reporting.resource import describe_begun, describe_failure, describe_report
 from reporting.specification import read_sources, read_warehouse
-from reporting.warehouse import open_merger
+from warehouse.merges import Merger, MergeReport, MergeSource
 
 _LOG: Final = structlog.get_logger()
 # Somebody else's merge of the same source took what this one had read; the next look finds the rest.
@@ -28,7 +28,7 @@ _TRIES: Final = 5
 _RETRY_SECONDS: Final = 1.0
 
 
-def run_merge(folder: JobFolder, epoch: int, open_warehouse: Callable[[dict[str, Any]], Merger]) -> Outcome:
+def run_merge(folder: JobFolder, epoch: int, open_merger: Callable[[dict[str, Any]], Merger]) -> Outcome:
     """Run attempt ``epoch`` of the merge job in ``folder`` and return how it ended.
 
     Sources that an attempt before has merged are left alone, those that failed or were cut short come again; one
@@ -40,23 +40,23 @@ def run_merge(folder: JobFolder, epoch: int, open_warehouse: Callable[[dict[str,
     sources = [source for source in read_sources(specification) if not _is_merged(findings, source)]
     if not sources:
         return _outcome(epoch, findings)
-    warehouse = open_warehouse(specification)
+    merger = open_merger(specification)
     try:
         for source in sources:
             findings[source.name] = describe_begun(source.name)
             folder.write_findings(findings)
-            findings[source.name] = _merge(source, specification, warehouse)
+            findings[source.name] = _merge(source, specification, merger)
             folder.write_findings(findings)
             failpoint.hit("merge.noted")
     finally:
-        warehouse.close()
+        merger.close()
     return _outcome(epoch, findings)
 
 
-def _merge(source: MergeSource, specification: dict[str, Any], warehouse: Merger) -> dict[str, Any]:
+def _merge(source: MergeSource, specification: dict[str, Any], merger: Merger) -> dict[str, Any]:
     """Merge one source and return what came of it."""
     try:
-        report = _merge_despite_others(source, specification, warehouse)
+        report = _merge_despite_others(source, specification, merger)
     except RefeedError as exc:
         _LOG.exception("not merged", source=source.name, code=exc.code)
         return describe_failure(source.name, exc.code, exc.message, exc.details.get("audits", []))
@@ -67,13 +67,13 @@ def _merge(source: MergeSource, specification: dict[str, Any], warehouse: Merger
     return describe_report(report)
 
 
-def _merge_despite_others(source: MergeSource, specification: dict[str, Any], warehouse: Merger) -> MergeReport:
+def _merge_despite_others(source: MergeSource, specification: dict[str, Any], merger: Merger) -> MergeReport:
     since = specification["since"]
     for left in reversed(range(_TRIES)):
         try:
             return merge_source(
                 source,
-                warehouse=warehouse,
+                warehouse=merger,
                 is_dry_run=specification["dry_run"],
                 since=None if since is None else datetime.fromisoformat(since),
             )
@@ -104,15 +104,15 @@ def main(argument: str) -> int:
     def run(folder: JobFolder, epoch: int) -> Outcome:
         with ExitStack() as stack:
 
-            def open_warehouse(specification: dict[str, Any]) -> Merger:
-                settings = read_warehouse(specification, read_settings(os.environ))
+            def open_merger(specification: dict[str, Any]) -> Merger:
+                warehouse = read_warehouse(specification, read_settings(os.environ))
                 scratch = stack.enter_context(folder.scratch())
-                # BigQuery merges by itself. In a lake each partition is a task, where executors see the folder.
-                has_tasks = settings.warehouse == "lake" and folder.path is not None
+                # Executors see the job's folder only where it has a path.
+                has_tasks = warehouse.has_merge_tasks and folder.path is not None
                 spark = stack.enter_context(starting_spark(folder.name))() if has_tasks else None
-                return open_merger(settings, folder=scratch, spark=spark)
+                return warehouse.open_merger(scratch, spark)
 
-            return run_merge(folder, epoch, open_warehouse)
+            return run_merge(folder, epoch, open_merger)
 
     return run_driver(argument, run)
 

@@ -1,65 +1,9 @@
-"""The merge of one source: what staging has since the last one becomes one row an entity in reporting."""
+"""The merge of one source, whichever warehouse has its tables."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
 
-from model.audit import Audit
-from model.entity import DELETED, EntityRules
-from model.schema import Field, RowSchema
-
-_DELETED_FIELD: Final = Field(DELETED, "BOOL", description="Whether the entity was removed.")
-
-
-@dataclass(frozen=True, slots=True)
-class MergeSource:
-    """One source to merge: the tables' names (``dataset.table``) and the rules of its entities."""
-
-    name: str
-    staging: str
-    reporting: str
-    rules: EntityRules
-
-
-@dataclass(frozen=True, slots=True)
-class MergeReport:
-    """What a merge did, or with ``is_dry_run`` would do; times are aware UTC.
-
-    It took what staging committed after the merge of ``since`` (None: ever) and before this one looked, which was
-    at ``until``: times by the clock of whoever looked, to be shown. ``changed`` counts the keys of that, ``newer``
-    those of them that changed reporting. ``partitions`` are the days that changed, None being that of entities
-    without a day; rows are counted in these. A dry run, and a merge of what was never staged, has no ``audits``.
-    """
-
-    source: str
-    since: datetime | None
-    until: datetime
-    changed: int = 0
-    newer: int = 0
-    partitions: tuple[str | None, ...] = ()
-    rows_before: int = 0
-    rows_after: int = 0
-    is_dry_run: bool = False
-    audits: tuple[Audit, ...] = ()
-
-
-class Merger(Protocol):
-    """Reporting tables in one warehouse; :func:`reporting.warehouse.open_merger` gives the one of the settings."""
-
-    def merge(
-        self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
-    ) -> MergeReport:
-        """Merge what staging committed since the last merge, and again what came in behind ``since``.
-
-        ``now`` is this machine's clock, for a warehouse that has none of its own: to be shown, and no more.
-        """
-
-    def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
-        """Return the newest audits, of one source or all, as rows of ``AUDIT_SCHEMA``, the newest first."""
-
-    def close(self) -> None:
-        """End its connections."""
+from warehouse.merges import Merger, MergeReport, MergeSource
 
 
 def merge_source(
@@ -84,18 +28,3 @@ def merge_source(
         WarehouseError: the warehouse failed; the next merge does what this one did not.
     """
     return warehouse.merge(source, now=now(), since=since, is_dry_run=is_dry_run)
-
-
-def reporting_schema(staging: RowSchema) -> RowSchema:
-    """Return the schema of a staging table's reporting table: the same columns, and whether it was removed."""
-    return RowSchema((*staging.fields, _DELETED_FIELD), staging.description)
-
-
-def earlier(one: datetime | None, other: datetime | None) -> datetime | None:
-    """Return the earlier of two moments to read from, None being the beginning.
-
-    Example:
-        >>> earlier(datetime(2026, 1, 2), datetime(2026, 1, 1))
-        datetime.datetime(2026, 1, 1, 0, 0)
-    """
-    return None if one is None or other is None else min(one, other)

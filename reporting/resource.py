@@ -9,7 +9,7 @@ from jobs.failure import safe_message
 from jobs.store import Job, JobError
 from model.job import JobState
 from model.moment import render_moment
-from reporting.merge import MergeReport
+from warehouse.merges import MergeReport
 
 _TIMES: Final = ("created_at", "started_at", "finished_at", "since")
 

@@ -26,6 +26,7 @@ from reporting.resource import Merge
 from reporting.sources import DataSource, choose_sources, mergeable
 from reporting.specification import render_specification
 from reporting.supervisor import KIND, MergeSupervisor, merge_folders
+from warehouse.open import open_warehouse
 
 _NIGHTLY_SECONDS: Final = 1.0
 # Who creates the nightly merge: an idempotency key is its caller's own, so every replica has to be the same one.
@@ -73,6 +74,7 @@ class MergeService:
         nightly: Nightly | None = None,
     ) -> None:
         self._settings = settings
+        self._warehouse = open_warehouse(settings)
         self._store = store
         self._sources = sources
         clock = Nightly(self.create_nightly, settings.merge_at) if nightly is None else nightly
@@ -119,7 +121,7 @@ class MergeService:
         job_id = new_job_id("mg")
         folder = self._supervisor.folder(job_id)
         # The folder is complete before the job exists: whoever finds the job can launch it.
-        folder.write_specification(render_specification(job_id, request, sources, self._settings))
+        folder.write_specification(render_specification(job_id, request, sources, self._warehouse))
         job: Job | None = None
         try:
             job = self._store.insert(

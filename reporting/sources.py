@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from model.entity import EntityRules, version_order
 from model.errors import RequestInvalidError
-from reporting.merge import MergeSource
+from warehouse.merges import MergeSource
 
 
 class DataSource(Protocol):

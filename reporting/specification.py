@@ -2,27 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Any
 
 from model.entity import EntityRules
-from model.settings import BigQuerySettings, Settings
-from reporting.merge import MergeSource
+from model.settings import Settings
 from reporting.request import MergeRequest
-
-# What says where the tables are. A driver's own environment may be another machine's.
-_PLACE: Final = ("warehouse", "lake", "project", "archive_table", "query_memory")
+from warehouse.merges import MergeSource
+from warehouse.open import open_warehouse, warehouse_from_json
+from warehouse.port import Warehouse
 
 
 def render_specification(
-    job_id: str, request: MergeRequest, sources: Sequence[MergeSource], settings: Settings
+    job_id: str, request: MergeRequest, sources: Sequence[MergeSource], warehouse: Warehouse
 ) -> dict[str, Any]:
     """Return the specification of a merge, JSON-ready; what the registry says later does not change it."""
     return {
         "id": job_id,
         **request.to_json(),
         "sources": [asdict(source) for source in sources],
-        "place": {name: getattr(settings, name) for name in _PLACE},
-        "bigquery": asdict(settings.bigquery),
+        "warehouse": warehouse.to_json(),
     }
 
 
@@ -34,11 +32,17 @@ def read_sources(specification: Mapping[str, Any]) -> list[MergeSource]:
     ]
 
 
-def read_warehouse(specification: Mapping[str, Any], settings: Settings) -> Settings:
-    """Return ``settings`` with the warehouse of the deployment that made the job."""
-    bigquery = specification["bigquery"]
-    labels = tuple((key, value) for key, value in bigquery["labels"])
-    return replace(settings, **specification["place"], bigquery=BigQuerySettings(**{**bigquery, "labels": labels}))
+def read_warehouse(specification: Mapping[str, Any], settings: Settings) -> Warehouse:
+    """Return the warehouse of the deployment that made the job; ``settings`` are the driver's own.
+
+    A merge that an older Refeed began has pieces of its settings instead, which go before the driver's.
+    """
+    if "place" not in specification:
+        return warehouse_from_json(specification["warehouse"])
+    given = specification["bigquery"]
+    labels = tuple((key, value) for key, value in given["labels"])
+    bigquery = replace(settings.bigquery, **{**given, "labels": labels})
+    return open_warehouse(replace(settings, **specification["place"], bigquery=bigquery))
 
 
 def _read_rules(found: Mapping[str, Any]) -> EntityRules:

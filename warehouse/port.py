@@ -1,8 +1,11 @@
 """The port: all that the use cases ask of where tables live, whichever warehouse it is."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 from warehouse.archive import Archive
+from warehouse.merges import Merger, MergeSource, UnionViews
 from warehouse.rows import RowTables
 
 
@@ -25,3 +28,17 @@ class Warehouse(Protocol):
 
     def open_row_tables(self, *, stream: str, lease: str) -> RowTables:
         """Return the tables of rows that ``stream`` commits to under ``lease``; nothing is read yet."""
+
+    @property
+    def has_merge_tasks(self) -> bool:
+        """Whether a merge rewrites its partitions as tasks, for which a Spark session is of use."""
+
+    def open_merger(self, folder: Path, spark: Any = None) -> Merger:
+        """Return the reporting tables; nothing is created or read yet.
+
+        ``folder`` is this machine's, for the files of a merge under way. With ``spark``, a session whose executors
+        see the tables and ``folder``, tasks run there, else as threads here.
+        """
+
+    def open_views(self, sources: Iterable[MergeSource]) -> UnionViews:
+        """Return the union views of ``sources``; nothing is read yet."""

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import reporting.bigquery
 from model import failpoint
 from model.entity import EntityRules
 from model.errors import EvolutionRefusedError, MergeOvertakenError, RulesUnfitError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Row, Shop, order, repaired
 from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.bigquery import changes
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -344,7 +344,7 @@ def test_a_merge_that_another_one_overtakes_changes_nothing(shop: Shop, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(failpoint, "hit", overtake)
         # Else it takes up the jobs of the other one, which then has nothing against it.
-        patched.setattr(reporting.bigquery, "_TAKEN_UP", timedelta(0))
+        patched.setattr(changes, "_TAKEN_UP", timedelta(0))
         with pytest.raises(MergeOvertakenError):
             shop.merge(START + 2 * DAY + HOUR)
     assert reports[1].newer == 2

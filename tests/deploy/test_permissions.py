@@ -48,13 +48,14 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.stager import Stager
-from reporting.bigquery import BigQueryMerger
-from reporting.merge import MergeSource, merge_source
+from reporting.merge import merge_source
 from sql.staged import render_landed, render_merged, render_revert
 from tests.deploy.permissions import CALLS, KINDS, ROLES, Need, granted, needs_of_call, needs_of_job
 from tests.pipeline.conftest import frame
 from tests.reporting.shops import RULES, SCHEMA, START, order
 from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.bigquery.merger import BigQueryMerger
+from warehouse.merges import MergeSource
 from warehouse.open import open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]

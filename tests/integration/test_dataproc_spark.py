@@ -27,8 +27,10 @@ _IMPORT_ALL = """
 import importlib, pkgutil, pyspark
 assert pyspark.__version__.startswith("3.5."), pyspark.__version__
 names = ["backfill.job", "backfill.publish", "backfill.bigquery"]
-names += ["reporting.job", "reporting.bigquery", "reporting.spark"]
-for package in ("connectors.bigquery", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"):
+names += ["reporting.job"]
+packages = ["connectors.bigquery", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"]
+packages += ["warehouse", "warehouse.bigquery", "warehouse.lake"]
+for package in packages:
     found = pkgutil.iter_modules(importlib.import_module(package).__path__, package + ".")
     names += [module.name for module in found]
 for name in names:

@@ -29,11 +29,12 @@ from pipeline.repository import SchemaRepository, repository_table
 from pipeline.schema import row_columns
 from pipeline.shapes import Shape, variation_hash
 from pipeline.staged import StagedTopics
-from reporting.lake import LakeMerger
-from reporting.merge import MergeSource, merge_source
-from reporting.warehouse import open_merger
-from reporting.work import LocalTasks, MergeWork
+from reporting.merge import merge_source
 from tests.pipeline.conftest import compile_protos
+from warehouse.lake.merger import LakeMerger
+from warehouse.lake.tasks import LocalTasks, MergeWork
+from warehouse.merges import MergeSource
+from warehouse.open import open_warehouse
 
 SOURCES = """
 sources:
@@ -136,7 +137,7 @@ def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[...
     assert staged(settings).merged_rows(mine) == 0
     merge_source(
         MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
-        warehouse=open_merger(settings),
+        warehouse=open_warehouse(settings).open_merger(settings.home / "merges"),
         now=lambda: datetime.now(UTC) + timedelta(milliseconds=1),
     )
     stage(mine, 1, 2)

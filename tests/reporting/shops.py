@@ -22,12 +22,13 @@ from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.schema import Field, RowSchema
 from model.settings import BigQuerySettings
-from reporting.bigquery import BigQueryMerger
-from reporting.lake import LakeMerger, Tasks
-from reporting.merge import Merger, MergeReport, MergeSource, merge_source
-from reporting.view import open_view
-from reporting.work import LocalTasks
+from reporting.merge import merge_source
 from tests.standin.fixture import PROJECT, StandIn
+from warehouse.bigquery.merger import BigQueryMerger
+from warehouse.lake.merger import LakeMerger
+from warehouse.lake.tasks import LocalTasks, Tasks
+from warehouse.lake.views import open_view
+from warehouse.merges import Merger, MergeReport, MergeSource
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 AUDITS = "backup.merge_audits"

@@ -16,11 +16,12 @@ from model.errors import AuditFailedError, MergeOvertakenError, WarehouseError
 from model.job import JobState
 from model.settings import read_settings
 from reporting.job import main, run_merge
-from reporting.merge import MergeReport, MergeSource
 from reporting.request import MergeRequest
-from reporting.specification import read_sources, read_warehouse, render_specification
+from reporting.specification import render_specification
 from tests.reporting.shops import BigQueryShop, order
 from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
+from warehouse.merges import MergeReport, MergeSource
+from warehouse.open import open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -71,7 +72,7 @@ def run(tmp_path: Path, warehouse: Warehouse) -> Callable[..., tuple[Outcome, di
     def run(request: MergeRequest | None = None) -> tuple[Outcome, dict[str, Any]]:
         settings = read_settings({"REFEED_HOME": str(tmp_path)})
         wanted = request or MergeRequest()
-        folder.write_specification(render_specification("mg_1", wanted, SOURCES, settings))
+        folder.write_specification(render_specification("mg_1", wanted, SOURCES, open_warehouse(settings)))
         return run_merge(folder, next(epochs), lambda _specification: warehouse), folder.read_findings()
 
     return run
@@ -147,27 +148,6 @@ def test_what_was_asked_for_comes_to_the_warehouse(run: Any, warehouse: Warehous
     assert warehouse.calls[0] == ("orders", begin, True)
 
 
-def test_a_driver_finds_sources_and_warehouse_as_the_service_had_them(tmp_path: Path) -> None:
-    settings = read_settings(
-        {
-            "REFEED_HOME": str(tmp_path),
-            "REFEED_LAKE": "s3://bucket/lake",
-            "REFEED_BIGQUERY_LABELS": "team=shop",
-            "REFEED_QUERY_MEMORY": "3GB",
-        }
-    )
-    folder = JobFolder(tmp_path / "job")
-    folder.write_specification(render_specification("mg_1", MergeRequest(), SOURCES, settings))
-    elsewhere = read_settings({"REFEED_HOME": "/elsewhere"})
-
-    specification = folder.read_specification()
-
-    assert read_sources(specification) == SOURCES
-    found = read_warehouse(specification, elsewhere)
-    assert (found.lake, found.query_memory, found.bigquery) == ("s3://bucket/lake", "3GB", settings.bigquery)
-    assert found.home == elsewhere.home
-
-
 def test_the_driver_merges_in_bigquery_without_spark(
     shared_standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +157,9 @@ def test_the_driver_merges_in_bigquery_without_spark(
     base = read_settings({"REFEED_HOME": str(tmp_path), "REFEED_PROJECT": PROJECT, "REFEED_WAREHOUSE": "bigquery"})
     settings = replace(base, bigquery=shop.settings, archive_table="merge_job.messages")
     folder = JobFolder(tmp_path / "job")
-    folder.write_specification(render_specification("mg_1", MergeRequest(), [shop.source], settings))
+    folder.write_specification(
+        render_specification("mg_1", MergeRequest(), [shop.source], open_warehouse(settings))
+    )
     folder.write_control(Control(1, Order.RUN))
     # A session would fail, and be seen: there is no server at this address.
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")

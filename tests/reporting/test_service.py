@@ -24,12 +24,12 @@ from model.errors import (
 from model.job import JobState, new_job_id
 from model.principal import PLAN, READ, RUN, SCOPES, Principal
 from model.settings import Settings, read_settings
-from reporting.merge import MergeReport
 from reporting.nightly import Nightly
 from reporting.request import MergeRequest
 from reporting.resource import Merge, describe_failure, describe_report
 from reporting.service import MergeService
 from tests.backfill.conftest import FakeLauncher
+from warehouse.merges import MergeReport
 
 ANN = Principal("ann", frozenset(SCOPES))
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

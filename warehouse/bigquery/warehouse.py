@@ -1,13 +1,20 @@
 """BigQuery behind the port."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.row_tables import BigQueryRowTables
+from model.audit import audits_table
 from model.settings import BigQuerySettings, Settings
 from model.table import Partitioning
+from warehouse.merges import MergeSource
+
+if TYPE_CHECKING:
+    from warehouse.bigquery.merger import BigQueryMerger
+    from warehouse.bigquery.views import BigQueryViews
 
 NAME: Final = "bigquery"
 
@@ -65,3 +72,20 @@ class BigQueryWarehouse:
         return BigQueryRowTables(
             self.project, self.dead_letter_table, self.settings, self.partitioning, stream=stream, lease=lease
         )
+
+    @property
+    def has_merge_tasks(self) -> bool:
+        """No: BigQuery merges by itself."""
+        return False
+
+    def open_merger(self, folder: Path, spark: Any = None) -> "BigQueryMerger":  # noqa: ARG002  needs neither
+        """Return the reporting tables."""
+        from warehouse.bigquery.merger import BigQueryMerger
+
+        return BigQueryMerger(self.project, audits_table(self.archive_table), self.settings)
+
+    def open_views(self, sources: Iterable[MergeSource]) -> "BigQueryViews":
+        """Return the union views."""
+        from warehouse.bigquery.views import BigQueryViews
+
+        return BigQueryViews(self.project, self.settings, sources)

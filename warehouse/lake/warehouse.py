@@ -1,31 +1,43 @@
 """A lake behind the port."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.row_tables import LakeRowTables
+from model.audit import audits_table
 from model.settings import Settings
 from model.table import Partitioning
+from warehouse.merges import MergeSource
+
+if TYPE_CHECKING:
+    from warehouse.lake.merger import LakeMerger
+    from warehouse.lake.views import LakeViews
 
 NAME: Final = "lake"
 
 
 @dataclass(frozen=True, slots=True)
 class LakeWarehouse:
-    """Delta tables under the path or URL ``lake``."""
+    """Delta tables under the path or URL ``lake``; ``query_memory`` is the most that reading them may take."""
 
     lake: str
     archive_table: str
     dead_letter_table: str
     partitioning: Partitioning
+    query_memory: str
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the lake that ``settings`` name."""
         return cls(
-            settings.lake, settings.archive_table, settings.dead_letter_table, settings.archive_partitioning
+            settings.lake,
+            settings.archive_table,
+            settings.dead_letter_table,
+            settings.archive_partitioning,
+            settings.query_memory,
         )
 
     @property
@@ -49,3 +61,28 @@ class LakeWarehouse:
     def open_row_tables(self, *, stream: str, lease: str) -> LakeRowTables:
         """Return the tables of rows; their leases lie beside the dead letters."""
         return LakeRowTables(self.lake, self.dead_letter_table, self.partitioning, stream=stream, lease=lease)
+
+    @property
+    def has_merge_tasks(self) -> bool:
+        """Yes: each partition is one."""
+        return True
+
+    def open_merger(self, folder: Path, spark: Any = None) -> "LakeMerger":
+        """Return the reporting tables."""
+        from connectors.lake.merging import MergeLimits
+        from warehouse.lake.merger import LakeMerger
+        from warehouse.lake.tasks import LocalTasks, SparkTasks
+
+        return LakeMerger(
+            self.lake,
+            audits_table(self.archive_table),
+            folder=folder,
+            tasks=LocalTasks() if spark is None else SparkTasks(spark),
+            limits=MergeLimits(self.query_memory, folder / "spill"),
+        )
+
+    def open_views(self, sources: Iterable[MergeSource]) -> "LakeViews":
+        """Return the union views."""
+        from warehouse.lake.views import LakeViews
+
+        return LakeViews(self.lake, sources)

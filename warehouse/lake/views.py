@@ -1,6 +1,7 @@
 """The view that people query: reporting united with what staging has since, each key once, its newest version."""
 
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -10,11 +11,13 @@ from typing import Any, Final
 from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.merge_statements import MergeStatements
 from connectors.lake.merging import MergeLimits, find_replayed, read_union
+from connectors.lake.query_tables import TableFile, TableSnapshot, describe_columns
 from connectors.lake.rows import RowTable
 from connectors.lake.taken_files import StagedRows
-from model.errors import EvolutionRefusedError, MergeOvertakenError
-from reporting.lake import select_staged
-from reporting.merge import MergeSource, reporting_schema
+from model.errors import EvolutionRefusedError, MergeOvertakenError, WarehouseError
+from model.table import TableRead, TableSchema
+from warehouse.lake.merger import select_staged
+from warehouse.merges import MergeSource, reporting_schema
 
 # So much of staging is always in the view, merged or not.
 _STAGING_DAYS: Final = 2
@@ -60,3 +63,42 @@ def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> Un
     if find_replayed(statements, staged.later, limits):
         staged = replace(staged, replays=tuple(find_replayed(statements, staged.every, limits)))
     return UnionView(statements, tuple(file.path for file in snapshot.files), staged)
+
+
+class LakeViews:
+    """The views of some sources in the lake at ``lake``; each is read as it is when it is opened first."""
+
+    def __init__(self, lake: str, sources: Iterable[MergeSource]) -> None:
+        self._lake = lake
+        self._sources = {source.view: source for source in sources}
+        self._open: dict[str, UnionView] = {}
+
+    def __contains__(self, table: object) -> bool:
+        return table in self._sources
+
+    def read_schemas(self) -> tuple[TableSchema, ...]:
+        """Return the columns of every view; a source of which nothing was ever staged has none."""
+        found = []
+        for name, source in self._sources.items():
+            view = self._open.get(name) or open_view(source, self._lake)
+            if view is not None:
+                self._open[name] = view
+                columns = describe_columns(view.statements.schema)
+                found.append(TableSchema(name, tuple((column.name, column.type) for column in columns)))
+        return tuple(found)
+
+    def snapshot(self, read: TableRead) -> TableSnapshot:
+        """Return what a query over a view reads.
+
+        Raises:
+            WarehouseError: nothing was ever staged of its source.
+        """
+        view = self._open.get(read.table)
+        if view is None:
+            raise WarehouseError(f"The lake has no view {read.table}.", table=read.table)
+        every = view.staging.every if view.staging.replays else ()
+        paths = (*view.reporting, *view.staging.paths, *every)
+        # Only its paths are asked for: nobody is told what reading a view comes to.
+        files = tuple(TableFile(path, 0) for path in dict.fromkeys(paths))
+        select = view.statements.union_sql(view.reporting, view.staging)
+        return TableSnapshot(read.view, describe_columns(view.statements.schema), (), files, None, select)

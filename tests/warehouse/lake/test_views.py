@@ -3,8 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
-from reporting.view import open_view
 from tests.reporting.shops import START, LakeShop, order
+from warehouse.lake.views import open_view
 
 
 def test_there_is_no_view_of_what_was_never_staged(tmp_path: Path) -> None:

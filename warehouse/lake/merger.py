@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -24,8 +24,8 @@ from connectors.lake.taken_files import StagedRows, TakenLists
 from model import failpoint
 from model.audit import MergeCounts, check_audits
 from model.entity import check_rules
-from reporting.merge import MergeReport, MergeSource, earlier, reporting_schema
-from reporting.work import MergeWork
+from warehouse.lake.tasks import MergeWork, Tasks
+from warehouse.merges import MergeReport, MergeSource, earlier, reporting_schema
 
 _log = structlog.get_logger(__name__)
 
@@ -34,14 +34,6 @@ _log = structlog.get_logger(__name__)
 _UNLISTED_OVERLAP: Final = timedelta(days=1)
 # What a merge that died left behind; none takes that long.
 _LEFTOVER_SECONDS: Final = 86_400.0
-
-
-class Tasks(Protocol):
-    """Rewrites the partitions of a merge: here, or as tasks of a Spark job."""
-
-    def rewrite(self, work: MergeWork, partitions: Sequence[date | None]) -> list[Rewritten]:
-        """Write each partition anew and return its files."""
-        ...
 
 
 class LakeMerger:
@@ -57,7 +49,7 @@ class LakeMerger:
     def merge(
         self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
-        """Merge one source; see :func:`reporting.merge.merge_source`."""
+        """Merge one source; see :class:`warehouse.merges.Merger`."""
         staging = RowTable(self._lake, source.staging)
         schema = staging.schema()
         if schema is None:

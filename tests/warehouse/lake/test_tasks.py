@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from connectors.spark.session import close_session, open_session
-from reporting.spark import SparkTasks
 from tests.reporting.shops import START, LakeShop, order
+from warehouse.lake.tasks import SparkTasks
 
 pytestmark = pytest.mark.java
 

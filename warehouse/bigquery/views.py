@@ -8,9 +8,8 @@ from connectors.bigquery.tables import TableId, read_table
 from model.errors import TableNotFoundError
 from model.settings import BigQuerySettings
 from model.table import TableSchema
-from reporting.merge import MergeSource
-from reporting.tables import view_name
 from sql.agreement import column_types
+from warehouse.merges import MergeSource
 
 
 class BigQueryViews:
@@ -18,7 +17,7 @@ class BigQueryViews:
 
     def __init__(self, project: str, settings: BigQuerySettings, sources: Iterable[MergeSource]) -> None:
         self._connection = Connection.of(project, settings)
-        self._sources = {view_name(source): source for source in sources}
+        self._sources = {source.view: source for source in sources}
 
     def read_schemas(self) -> tuple[TableSchema, ...]:
         """Return the columns of every view, as BigQuery says.

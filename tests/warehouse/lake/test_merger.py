@@ -15,8 +15,8 @@ from connectors.lake.key_index import FOLDER
 from connectors.lake.merging import Changes, microseconds
 from model.errors import AuditFailedError, MergeOvertakenError
 from model.schema import Field, RowSchema
-from reporting.work import LocalTasks, MergeWork
 from tests.reporting.shops import SCHEMA, START, LakeShop, order
+from warehouse.lake.tasks import LocalTasks, MergeWork
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import reporting.bigquery
 from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
 from model import failpoint
 from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
 from model.schema import Field, RowSchema
-from reporting.bigquery import BigQueryMerger
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, order, repaired
 from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin, wait_until
+from warehouse.bigquery import changes
+from warehouse.bigquery.merger import BigQueryMerger
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -158,7 +158,7 @@ def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(
         with pytest.raises(SystemExit):
             shop.merge(START + HOUR)
     shop.stage([order(2)], START + 2 * HOUR)
-    monkeypatch.setattr(reporting.bigquery, "_TAKEN_UP", timedelta(0))
+    monkeypatch.setattr(changes, "_TAKEN_UP", timedelta(0))
     assert shop.merge(START + 3 * HOUR).newer == 2
 
 
