@@ -8,7 +8,7 @@ from backfill.planner import Planner
 from backfill.redrive import LetterCounter, SourcePlace
 from backfill.service import BackfillService
 from backfill.supervisor import Supervisor, backfill_folders
-from backfill.verification import StagingTable, Verifier
+from backfill.verification import Verifier
 from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer, find_spark_submit
@@ -18,8 +18,9 @@ from jobs.files import open_files
 from jobs.launcher import ConnectLauncher, Launcher, SparkSubmitLauncher
 from jobs.store import JobStore
 from model.settings import Settings
+from warehouse.staging import Staging
 
-StagingOf = Callable[[str], StagingTable | None]
+StagingOf = Callable[[str], Staging | None]
 
 
 def _no_staging(_topic: str) -> None:

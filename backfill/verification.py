@@ -1,10 +1,10 @@
 """Proves a backfill: what was selected, published, landed in its target's staging table and was merged."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
+from warehouse.staging import Staging
 
 
 class VerificationState(StrEnum):
@@ -22,22 +23,6 @@ class VerificationState(StrEnum):
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
     UNKNOWN = "unknown"
-
-
-class StagingTable(Protocol):
-    """The table that a topic's pipeline writes its entities to, asked about the rows of one backfill."""
-
-    def landed_rows(self, backfill_id: str) -> Iterable[Any]:
-        """Yield arrays of the ``refeed_row`` of every row that landed, in any order, repeats included.
-
-        Rows that a merge has taken out of staging landed too.
-        """
-
-    def merged_rows(self, backfill_id: str) -> int:
-        """Return how many of the backfill's rows a merge has taken into the reporting table."""
-
-    def delete_rows(self, backfill_id: str) -> int:
-        """Delete the backfill's rows from staging, and return how many there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +62,7 @@ class Verifier:
         WarehouseError: any call, when the staging table does not answer.
     """
 
-    def __init__(
-        self, folder_of: Callable[[str], JobFolder], staging_of: Callable[[str], StagingTable | None]
-    ) -> None:
+    def __init__(self, folder_of: Callable[[str], JobFolder], staging_of: Callable[[str], Staging | None]) -> None:
         self._folder_of = folder_of
         self._staging_of = staging_of
 
@@ -156,7 +139,7 @@ class Verifier:
             )
         return staging.delete_rows(job.id)
 
-    def _staging(self, job: Job) -> StagingTable:
+    def _staging(self, job: Job) -> Staging:
         topic = job.request["topic"]
         staging = self._staging_of(topic)
         if staging is None:
@@ -164,7 +147,7 @@ class Verifier:
         return staging
 
 
-def _landed(staging: StagingTable, backfill_id: str, selected: int) -> Any:
+def _landed(staging: Staging, backfill_id: str, selected: int) -> Any:
     """Return for each row of the selection whether it landed; one byte a row."""
     landed = np.zeros(selected, dtype=np.bool_)
     for batch in staging.landed_rows(backfill_id):

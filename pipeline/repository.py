@@ -14,7 +14,7 @@ from model.errors import WarehouseError
 from model.schema import Field, RowSchema
 from pipeline.inferred import MAX_VARIATIONS, EventType, Variation
 from pipeline.shapes import Shape
-from warehouse.rows import RowTables
+from warehouse.rows import RowTable, RowTables
 
 _log = get_logger(__name__)
 
@@ -47,6 +47,12 @@ def repository_table(dead_letters: str) -> str:
         'backup.schemas'
     """
     return f"{dead_letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"
+
+
+def tables_of(source: str, repository: RowTable) -> list[str]:
+    """Return the tables of every type of event of ``source`` that ``repository`` has, sorted."""
+    rows = repository.read_rows(["source", "table_name"]) if repository.exists() else []
+    return sorted({row["table_name"] for row in rows if row["source"] == source})
 
 
 class SchemaRepository:

@@ -3,20 +3,18 @@
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing
+from typing import Any, Final
 
 import numpy as np
 import structlog
 
-from connectors.lake.rows import RowTable
-from connectors.lake.staging import LakeStaging
 from model.errors import AlreadyMergedError, RegistryError, RevertIncompleteError, WarehouseError
 from model.settings import Settings
 from pipeline.registry import Registry, Source
-from pipeline.repository import repository_table
-
-if TYPE_CHECKING:
-    from connectors.bigquery.staging import BigQueryStaging
+from pipeline.repository import repository_table, tables_of
+from warehouse.open import open_warehouse
+from warehouse.staging import Staging
 
 _LOG: Final = structlog.get_logger(__name__)
 
@@ -30,15 +28,16 @@ class StagedTopics:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._warehouse = open_warehouse(settings)
         self._lock = threading.Lock()
         self._fingerprint = ""
         self._by_topic: dict[str, list[Source]] = {}
 
-    def __call__(self, topic: str) -> "LakeStaging | BigQueryStaging | StagedSources | None":
+    def __call__(self, topic: str) -> Staging | None:
         """Return the staging of ``topic``, of all sources that read it.
 
         Raises:
-            WarehouseError: BigQuery does not say which tables an inferred source has.
+            WarehouseError: the warehouse does not say which tables an inferred source has.
         """
         try:
             with self._lock:
@@ -46,7 +45,7 @@ class StagedTopics:
         except RegistryError as exc:
             _LOG.warning("registry_unreadable", code=exc.code, error=exc.message)
             return None
-        parts = [self._staging(source) for source in sources]
+        parts = [self._warehouse.open_staging(self._tables(source), source.reporting) for source in sources]
         return StagedSources(parts) if len(parts) > 1 else next(iter(parts), None)
 
     def place(self, name: str) -> tuple[str, Sequence[str]] | None:
@@ -64,30 +63,6 @@ class StagedTopics:
             return None
         return found[0].topic, () if found[0].is_inferred else (found[0].staging,)
 
-    def _staging(self, source: Source) -> "LakeStaging | BigQueryStaging":
-        if self._settings.warehouse == "bigquery":
-            return self._in_bigquery(source)
-        tables = self._inferred_tables(source) if source.is_inferred else [source.staging]
-        return LakeStaging(self._settings.lake, tables, source.reporting)
-
-    def _in_bigquery(self, source: Source) -> "BigQueryStaging":
-        from connectors.bigquery.client import Connection, process_clients
-        from connectors.bigquery.entity_table import BigQueryEntityTable
-        from connectors.bigquery.staging import BigQueryStaging, StagingTexts, tables_like
-        from connectors.bigquery.tables import TableId
-        from sql.staged import render_landed, render_merged, render_revert
-
-        settings = self._settings
-        clients = process_clients(Connection.of(settings.project, settings.bigquery))
-        table = TableId.parse(source.staging, settings.project)
-        tables = tables_like(clients, table) if source.is_inferred else [table]
-        texts = [
-            StagingTexts(each, render_landed(str(each)), render_merged(str(each)), render_revert(str(each)))
-            for each in tables
-        ]
-        reporting = BigQueryEntityTable(clients, source.reporting, settings.bigquery)
-        return BigQueryStaging(clients, texts, reporting)
-
     def _read(self) -> dict[str, list[Source]]:
         registry = Registry(self._settings.registry)
         fingerprint = registry.fingerprint()
@@ -98,13 +73,13 @@ class StagedTopics:
             self._by_topic, self._fingerprint = dict(by_topic), fingerprint
         return self._by_topic
 
-    def _inferred_tables(self, source: Source) -> list[str]:
-        """Return the tables of every type of event that was met so far, as the schema repository has them."""
-        repository = RowTable(self._settings.lake, repository_table(self._settings.dead_letter_table))
-        if not repository.exists():
-            return []
-        rows = repository.read_rows(["source", "table_name"])
-        return sorted({row["table_name"] for row in rows if row["source"] == source.name})
+    def _tables(self, source: Source) -> list[str]:
+        """Return the staging tables of ``source``, of an inferred one those of every type that was met so far."""
+        if not source.is_inferred:
+            return [source.staging]
+        # Nothing is written: there is no stream and no lease.
+        with closing(self._warehouse.open_row_tables(stream="", lease="")) as tables:
+            return tables_of(source.name, tables.open(repository_table(self._settings.dead_letter_table)))
 
 
 class StagedSources:
@@ -113,7 +88,7 @@ class StagedSources:
     A row landed, and is merged, when it is so in each of them: one that only some have is missing in the others.
     """
 
-    def __init__(self, parts: Sequence["LakeStaging | BigQueryStaging"]) -> None:
+    def __init__(self, parts: Sequence[Staging]) -> None:
         self._parts = tuple(parts)
 
     def landed_rows(self, backfill_id: str) -> Iterator[Any]:

@@ -1,12 +1,13 @@
 """The port: all that the use cases ask of where tables live, whichever warehouse it is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from warehouse.archive import Archive
 from warehouse.merges import Merger, MergeSource, UnionViews
 from warehouse.rows import RowTables
+from warehouse.staging import Staging
 
 
 class Warehouse(Protocol):
@@ -28,6 +29,9 @@ class Warehouse(Protocol):
 
     def open_row_tables(self, *, stream: str, lease: str) -> RowTables:
         """Return the tables of rows that ``stream`` commits to under ``lease``; nothing is read yet."""
+
+    def open_staging(self, tables: Sequence[str], reporting: str) -> Staging:
+        """Return the staging ``tables`` of one source, asked about backfills; nothing is read yet."""
 
     @property
     def has_merge_tasks(self) -> bool:

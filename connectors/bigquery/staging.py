@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from google.api_core import exceptions as api
-
-from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.client import Clients
 from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
-from connectors.bigquery.errors import our_errors, retry_passing
 from connectors.bigquery.query_run import run_query
 from connectors.bigquery.selection import QueryParameter
 from connectors.bigquery.tables import TableId, read_table
@@ -137,26 +134,6 @@ class BigQueryStaging:
     def _query(self, sql: str, parameters: Mapping[str, QueryParameter]) -> Any:
         what = "asking staging about a backfill"
         return run_query(self._clients, what, sql, parameters, seconds=_QUERY_SECONDS)
-
-
-def tables_like(clients: Clients, table: TableId) -> list[TableId]:
-    """Return ``table`` and those whose names begin with its own and an underscore, as far as they exist.
-
-    Raises:
-        WarehouseError: BigQuery failed.
-    """
-
-    def call() -> list[TableId]:
-        with our_errors(f"listing the tables of {table.dataset}"):
-            try:
-                listed = clients.rest().list_tables(f"{table.project}.{table.dataset}", **ONCE)
-                names = [found.table_id for found in listed if found.table_type == "TABLE"]
-            except api.NotFound:
-                return []
-        wanted = [name for name in names if name == table.table or name.startswith(f"{table.table}_")]
-        return [TableId(table.project, table.dataset, name) for name in sorted(wanted)]
-
-    return retry_passing(call, seconds=_QUERY_SECONDS)
 
 
 def _has_backfills(table: Any) -> bool:

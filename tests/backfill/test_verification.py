@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from backfill.selection import write_selection
-from backfill.verification import StagingTable, Verifier
+from backfill.verification import Verifier
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, Progress, SliceCheckpoint
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
 from model.job import JobState
+from warehouse.staging import Staging
 
 JOB_ID = "bf_00000000000000000000000000"
 
@@ -75,7 +76,7 @@ def folder(tmp_path: Path, rows: Callable[..., pa.RecordBatch]) -> JobFolder:
     return folder
 
 
-def verifier(folder: JobFolder, staging: StagingTable | None) -> Verifier:
+def verifier(folder: JobFolder, staging: Staging | None) -> Verifier:
     return Verifier(lambda _id: folder, lambda topic: staging if topic == "replay" else None)
 
 

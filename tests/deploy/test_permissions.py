@@ -276,7 +276,7 @@ def run_backup(world: World) -> None:
                 status=StatusFile(world.folder / "status.json"),
             )
             archiver.recover()
-            task = {"warehouse": "bigquery", "writer": archive.writer().as_json()}
+            task = archive.writer().as_json()
             options = pull_options(world, BACKUP_SUBSCRIPTION_PREFIX)
             source = BackupSource({"pull": options.as_json(), "task": json.dumps(task), "secret": "s3cret"})
             reader = source.streamReader(None)

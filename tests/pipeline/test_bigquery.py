@@ -18,6 +18,9 @@ from model.errors import (
 )
 from model.schema import Field, RowSchema
 from model.settings import read_settings
+from pipeline.registry import Registry
+from pipeline.staged import StagedTopics
+from tests.pipeline.test_staged import HOOKS, note_types
 from tests.pipeline.test_stager import TABLES, Stream, pulled
 from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse
@@ -293,3 +296,18 @@ def test_a_batch_lasts_as_long_as_its_streams_want_unless_the_stream_drains(tmp_
     assert time.monotonic() - started < 60.0
     for tables in stream.opened:
         tables.close()
+
+
+def test_the_staging_of_an_inferred_source_is_the_tables_of_its_own_types(stream):
+    Registry(stream.settings.registry).publish({"sources.yaml": HOOKS.encode()})
+    topics = StagedTopics(stream.settings)
+    assert topics("hooks")._texts == ()
+    # The name of another source's table begins with this one's too.
+    note_types(
+        stream.settings,
+        ("hooks", "staging.hooks_push"),
+        ("hooks", "staging.hooks"),
+        ("hooks_x", "staging.hooks_x"),
+    )
+    found = [str(text.table) for text in topics("hooks")._texts]
+    assert found == [f"{stream.project}.staging.hooks", f"{stream.project}.staging.hooks_push"]

@@ -1,6 +1,7 @@
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,6 @@ import pytest
 from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.merging import MergeLimits
-from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.lake.staging import LakeStaging
 from model.archive import Attempt
@@ -23,6 +23,7 @@ from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncomple
 from model.job import new_job_id
 from model.schema import Field, RowSchema
 from model.settings import Settings, read_settings
+from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.inferred import EventType, Variation
 from pipeline.registry import Registry
 from pipeline.repository import SchemaRepository, repository_table
@@ -317,12 +318,15 @@ def test_a_table_that_can_t_be_written_leaves_the_rest_of_a_revert_to_another_tr
 
 def note_types(settings: Settings, *tables: tuple[str, str]) -> None:
     """Note types of events as the pipeline does: (source, table)."""
-    opened = LakeRowTables(settings.lake, settings.dead_letter_table, stream="s", lease="l")
-    repository = SchemaRepository(opened, repository_table(settings.dead_letter_table))
-    for source, table in tables:
-        shape = Shape("RECORD", fields={"id": Shape("INT", column="id")})
-        kinds = [EventType(table, table, 1, shape)]
-        repository.append(kinds, [Variation(source, table, variation_hash(shape), shape)])
+    with closing(open_warehouse(settings).open_row_tables(stream="s", lease="l")) as opened:
+        opened.create()
+        opened.open(settings.dead_letter_table).evolve(DEAD_LETTER_SCHEMA)
+        opened.leases().take_lease("l")
+        repository = SchemaRepository(opened, repository_table(settings.dead_letter_table))
+        for source, table in tables:
+            shape = Shape("RECORD", fields={"id": Shape("INT", column="id")})
+            kinds = [EventType(table, table, 1, shape)]
+            repository.append(kinds, [Variation(source, table, variation_hash(shape), shape)])
 
 
 @pytest.mark.parametrize("is_url", [False, True])

@@ -1,6 +1,6 @@
 """BigQuery behind the port."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,6 +13,7 @@ from model.table import Partitioning
 from warehouse.merges import MergeSource
 
 if TYPE_CHECKING:
+    from connectors.bigquery.staging import BigQueryStaging
     from warehouse.bigquery.merger import BigQueryMerger
     from warehouse.bigquery.views import BigQueryViews
 
@@ -72,6 +73,21 @@ class BigQueryWarehouse:
         return BigQueryRowTables(
             self.project, self.dead_letter_table, self.settings, self.partitioning, stream=stream, lease=lease
         )
+
+    def open_staging(self, tables: Sequence[str], reporting: str) -> "BigQueryStaging":
+        """Return the staging tables of one source, over clients that the whole process shares."""
+        from connectors.bigquery.client import Connection, process_clients
+        from connectors.bigquery.entity_table import BigQueryEntityTable
+        from connectors.bigquery.staging import BigQueryStaging, StagingTexts
+        from connectors.bigquery.tables import TableId
+        from sql.staged import render_landed, render_merged, render_revert
+
+        texts = [
+            StagingTexts(table, render_landed(str(table)), render_merged(str(table)), render_revert(str(table)))
+            for table in (TableId.parse(name, self.project) for name in tables)
+        ]
+        clients = process_clients(Connection.of(self.project, self.settings))
+        return BigQueryStaging(clients, texts, BigQueryEntityTable(clients, reporting, self.settings))
 
     @property
     def has_merge_tasks(self) -> bool:

@@ -1,6 +1,6 @@
 """A lake behind the port."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,6 +13,7 @@ from model.table import Partitioning
 from warehouse.merges import MergeSource
 
 if TYPE_CHECKING:
+    from connectors.lake.staging import LakeStaging
     from warehouse.lake.merger import LakeMerger
     from warehouse.lake.views import LakeViews
 
@@ -61,6 +62,12 @@ class LakeWarehouse:
     def open_row_tables(self, *, stream: str, lease: str) -> LakeRowTables:
         """Return the tables of rows; their leases lie beside the dead letters."""
         return LakeRowTables(self.lake, self.dead_letter_table, self.partitioning, stream=stream, lease=lease)
+
+    def open_staging(self, tables: Sequence[str], reporting: str) -> "LakeStaging":
+        """Return the staging tables of one source."""
+        from connectors.lake.staging import LakeStaging
+
+        return LakeStaging(self.lake, tables, reporting)
 
     @property
     def has_merge_tasks(self) -> bool:

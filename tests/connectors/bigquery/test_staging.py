@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from connectors.bigquery.entity_table import BigQueryEntityTable
-from connectors.bigquery.staging import BigQueryStaging, StagingTexts, tables_like
+from connectors.bigquery.staging import BigQueryStaging, StagingTexts
 from connectors.bigquery.tables import TableId
 from model import failpoint
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError
@@ -122,13 +122,3 @@ def test_what_is_left_of_several_tables_is_said_when_one_fails(shop: BigQuerySho
         staged(shop, f"{shop.dataset}.other").delete_rows(mine)
     assert failed.value.details["left"] == [f"{PROJECT}.{shop.dataset}.other"]
     assert landed(staged(shop), mine) == []
-
-
-def test_the_tables_of_an_inferred_source_are_those_that_begin_with_its_name(shop: BigQueryShop) -> None:
-    clients = shop.warehouse._clients
-    table = TableId(PROJECT, shop.dataset, "hooks")
-    assert tables_like(clients, table) == []
-    stage(shop, None, 1)
-    for name in ("hooks", "hooks_push", "hooksy", "other"):
-        shop.client.query(f"CREATE TABLE {shop.dataset}.{name} AS SELECT 1 AS one").result()
-    assert [found.table for found in tables_like(clients, table)] == ["hooks", "hooks_push"]
