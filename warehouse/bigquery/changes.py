@@ -30,8 +30,8 @@ _KEY: Final = "_refeed_key"
 class PassingTags:
     """The policy tags of a source's columns, for the tables that a merge has on the way.
 
-    Rows lie there for the time of a merge, for a day where it dies: without the tags whoever may read the dataset
-    could read there what the tags keep from them.
+    Rows lie there for the time of a merge, for a day where it dies: without the tags, everybody who may read the
+    dataset could read there what the tags keep from them.
     """
 
     fields: tuple[Field, ...]

@@ -137,7 +137,7 @@ class BigQueryMerge:
             self._reporting.drop(table)
 
     def create_view(self, merged: datetime | None) -> None:
-        """Make the union view anew, over all of staging since the last merge."""
+        """Replace the union view, which is over all of staging since the last merge."""
         self._reporting.define_view(self._queries.view(None if merged is None else merged - OVERLAP))
 
     def _script(self, found: Findings, state: MergeState) -> Step:

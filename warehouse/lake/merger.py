@@ -1,4 +1,4 @@
-"""Reporting tables in a lake: partitions that change are written anew, and one commit puts them in place."""
+"""Reporting tables in a lake: partitions that change are written again, and one commit puts them in place."""
 
 import shutil
 import time
@@ -192,7 +192,7 @@ def select_staged(
     since: datetime | None,
     now: datetime,
 ) -> StagedRows:
-    """Return what of ``files`` the last merge did not take, and what came in behind ``since``.
+    """Return what of ``files`` the last merge did not take, and what came in after ``since``.
 
     Where nobody can say what it took, that is everything.
     """

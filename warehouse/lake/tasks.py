@@ -52,7 +52,7 @@ class LocalTasks:
         self._threads = threads
 
     def rewrite(self, work: MergeWork, partitions: Sequence[date | None]) -> list[Rewritten]:
-        """Write each partition anew and return its files."""
+        """Write each partition again and return its files."""
         with ThreadPoolExecutor(self._threads, thread_name_prefix="merge") as pool:
             return list(pool.map(work.rewrite, partitions))
 
@@ -64,7 +64,7 @@ class SparkTasks:
         self._spark = spark
 
     def rewrite(self, work: MergeWork, partitions: Sequence[date | None]) -> list[Rewritten]:
-        """Write each partition anew and return its files."""
+        """Write each partition again and return its files."""
         if not partitions:
             return []
         count = len(partitions)
