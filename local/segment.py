@@ -195,7 +195,7 @@ class Segment:
         write_all(self._idx_fd, entry, self._idx_size)
         self._idx_size += len(entry)
 
-    def read(self, start: int, end: int) -> tuple[bytes, list[int]]:
+    def read(self, start: int, end: int) -> tuple[memoryview, list[int]]:
         """Return the records at places [start, end), and the places of those that are damaged."""
         ends, offsets = self._ends.view(), self.offsets.view()
         first, last = self._checked_requests(start, end)
@@ -216,7 +216,7 @@ class Segment:
             seq = self.first_seq + place
             if not is_whole(record, self._first_id + seq, self.publish_time(seq)):
                 damaged.append(place)
-        return raw[places[0] : places[-1]], damaged
+        return memoryview(raw)[places[0] : places[-1]], damaged
 
     def _checked_requests(self, start: int, end: int) -> tuple[int, int]:
         """Return the first request, and the one behind the last, that are checked as a whole for [start, end).

@@ -393,7 +393,7 @@ class MessageLog:
             kept = None
             # On a full disk the report is all there is.
             with contextlib.suppress(OSError):
-                kept = keep_aside(segment.log_path, raw)
+                kept = keep_aside(segment.log_path, bytes(raw))
             offset = int(segment.offsets.view()[start])
             report_damage(
                 "log_damaged", self._owner, segment.log_path, offset=offset, messages=end - start, kept=kept

@@ -316,7 +316,7 @@ class BatchPull:
             return None
         rows = decode_pull_response(response)
         self.received_bytes += len(response)
-        is_backlog = lane.note(_fullness(rows), is_quick=is_quick)
+        is_backlog = lane.note(_fullness(rows.num_rows, len(response)), is_quick=is_quick)
         batch = PulledBatch(lane.target, rows, is_backlog=is_backlog)
         if not is_backlog:
             lane.ask_at = time.monotonic() + len(self._lanes) / _PULLS_PER_SECOND
@@ -330,7 +330,8 @@ class BatchPull:
 
 def decode_pull_response(response: bytes) -> pa.RecordBatch:
     """Return a PullResponse's messages in :data:`PULLED_SCHEMA`; 0.5 us a message of 1 KB."""
-    received = _pull_response_handler().list_to_record_batch([response]).column(0).flatten()
+    # Of one response they are all the values of the list: flatten() would copy them.
+    received = _pull_response_handler().list_to_record_batch([response]).column(0).values
     message = received.field("message")
     # A map is stored as a list of (key, value) already: the same buffers, another name.
     attributes = message.field("attributes")
@@ -348,9 +349,9 @@ def decode_pull_response(response: bytes) -> pa.RecordBatch:
     )
 
 
-def _fullness(rows: pa.RecordBatch) -> float:
+def _fullness(messages: int, size_bytes: int) -> float:
     """Return how near a Pull came to what one may bring: 1 for as much, so that more is likely to wait."""
-    return float(min(1.0, max(rows.num_rows / MAX_PULL_MESSAGES, rows.nbytes / _FULL_RESPONSE_BYTES)))
+    return min(1.0, max(messages / MAX_PULL_MESSAGES, size_bytes / _FULL_RESPONSE_BYTES))
 
 
 def _pull_request(path: str) -> bytes:
