@@ -22,6 +22,7 @@ from jobs.stream.status import StatusFile
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
 from warehouse.open import open_warehouse
+from warehouse.port import Warehouse
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +46,8 @@ def run_backup(settings: Settings) -> int:
     """
     home = settings.home / "streams" / "backup"
     with lock_home(home) as stream:
-        archive = open_warehouse(settings).open_archive()
+        warehouse = open_warehouse(settings)
+        archive = warehouse.open_archive()
         archive.check()
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds)
         lease = f"backup-{settings.project}"
@@ -71,7 +73,7 @@ def run_backup(settings: Settings) -> int:
                 spark.dataSource.register(BackupSource)
                 run_until_stopped(
                     spark,
-                    partial(_start_query, spark, settings, handover),
+                    partial(_start_query, spark, settings, warehouse, handover),
                     name="backup",
                     sink=handover,
                     finish=handover.finish,
@@ -93,9 +95,11 @@ def _start_spark(settings: Settings, home: Path) -> Any:
     )
 
 
-def _start_query(spark: Any, settings: Settings, handover: Handover, checkpoint: Path, stop_file: Path) -> Any:
+def _start_query(  # noqa: PLR0917
+    spark: Any, settings: Settings, warehouse: Warehouse, handover: Handover, checkpoint: Path, stop_file: Path
+) -> Any:
     archive = handover.archiver.archive
-    task = archive.writer().as_json()
+    task = {"warehouse": warehouse.to_json(), "writer": archive.writer().as_json()}
     linger_seconds = archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots)
     options = PullOptions(
         project=settings.project,

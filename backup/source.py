@@ -17,7 +17,7 @@ from jobs.stream.journal import IDS_SCHEMA
 from model import failpoint
 from model.message import replay_token
 from warehouse.archive import ArchiveWriter
-from warehouse.open import open_archive_writer
+from warehouse.open import warehouse_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,8 @@ class BackupSource(PullSource):
 
     def open_task(self) -> ArchiveTask:
         """Return what a task does with the messages."""
-        writer = open_archive_writer(json.loads(self.options["task"]))
+        task = json.loads(self.options["task"])
+        writer = warehouse_from_json(task["warehouse"]).archive_writer(task["writer"])
         return ArchiveTask(writer, self.options["secret"])
 
 

@@ -53,12 +53,13 @@ def run_pipeline(settings: Settings, group: str) -> int:
         # Before any channel: PySpark forks to start its JVM, and a fork beside gRPC's threads may end in SIGABRT.
         spark = _start_spark(settings, home, group)
         status = StatusFile(home / "status.json")
-        tables = open_warehouse(settings).open_row_tables(stream=stream, lease=lease)
+        warehouse = open_warehouse(settings)
+        tables = warehouse.open_row_tables(stream=stream, lease=lease)
         with closing(tables), PubSub(settings.project, settings.pubsub_address) as pubsub:
             sources = Group(
                 group,
                 registry=Registry(settings.registry),
-                plan_file=PlanFile(home / _PLAN),
+                plan_file=PlanFile(home / _PLAN, warehouse),
                 tables=tables,
                 pubsub=pubsub,
                 is_embedded=settings.is_embedded,

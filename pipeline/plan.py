@@ -17,7 +17,8 @@ from pipeline.descriptors import DescriptorSet
 from pipeline.inferred import EventType, InferredDecoder
 from pipeline.mapping import map_message
 from pipeline.registry import Source
-from warehouse.open import open_row_writer
+from warehouse.open import warehouse_from_json
+from warehouse.port import Warehouse
 from warehouse.rows import RowWriter
 
 
@@ -65,10 +66,11 @@ class GroupPlan:
     dead_letter_writer: RowWriter
     max_bytes: int
 
-    def to_text(self) -> str:
-        """Return what :meth:`from_text` takes."""
+    def to_text(self, warehouse: Warehouse) -> str:
+        """Return what :meth:`from_text` takes, for tables of ``warehouse``."""
         return json.dumps(
             {
+                "warehouse": warehouse.to_json(),
                 "subscriptions": [plan.source.subscription for plan in self.sources],
                 "sources": [
                     {
@@ -86,21 +88,22 @@ class GroupPlan:
         )
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Return the plan that :meth:`to_text` described."""
+    def from_text(cls, text: str, warehouse: Warehouse | None = None) -> Self:
+        """Return the plan that :meth:`to_text` described, for ``warehouse`` or the one that the text names."""
         found = json.loads(text)
+        open_writer = (warehouse or warehouse_from_json(found["warehouse"])).row_writer
         return cls(
             tuple(
                 SourcePlan(
                     source_from_json(entry["source"]),
-                    open_row_writer(entry["writer"]),
+                    open_writer(entry["writer"]),
                     tuple(EventType.from_json(kind) for kind in entry["types"]),
-                    tuple(open_row_writer(writer) for writer in entry["type_writers"]),
+                    tuple(open_writer(writer) for writer in entry["type_writers"]),
                 )
                 for entry in found["sources"]
             ),
             found["dead_letter_table"],
-            open_row_writer(found["dead_letter_writer"]),
+            open_writer(found["dead_letter_writer"]),
             found["max_bytes"],
         )
 
@@ -108,14 +111,15 @@ class GroupPlan:
 class PlanFile:
     """The plan on the driver's disk: tasks follow it, and a restart finds the schemas that were in use."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, warehouse: Warehouse) -> None:
         self.path = path
+        self._warehouse = warehouse
 
     def write(self, plan: GroupPlan) -> None:
         """Replace the plan, all at once and durably."""
         temporary = self.path.with_suffix(".tmp")
         with temporary.open("w") as file:
-            file.write(plan.to_text())
+            file.write(plan.to_text(self._warehouse))
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(self.path)
@@ -129,7 +133,7 @@ class PlanFile:
         if not self.path.exists():
             return None
         try:
-            return GroupPlan.from_text(self.path.read_text())
+            return GroupPlan.from_text(self.path.read_text(), self._warehouse)
         except (ValueError, KeyError, TypeError, OSError) as exc:
             raise CheckpointCorruptError(
                 f"The plan {self.path} can't be read ({exc}). Delete it and start again: no message is lost by "

@@ -36,7 +36,7 @@ class ArchiveWriter(Protocol):
         """Whether a part holds its rows by topic and subscription, and not in the order in which they came."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :func:`warehouse.open.open_archive_writer` takes."""
+        """Return what the warehouse's ``archive_writer`` takes."""
 
     def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> ArchivePart:
         """Write (topic, subscription, rows) durably and invisibly, while they come where that is possible.

@@ -1,17 +1,20 @@
-"""Opens the warehouse that settings or a specification name: the only place that knows which ones there are.
+"""Opens the warehouse that settings or a specification name: the only place that knows which ones there are."""
 
-Google's clients and the lake's engine are slow to load: each is imported when it is the one that is meant.
-"""
-
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from model.settings import Settings
-from warehouse.archive import ArchiveWriter
 from warehouse.port import Warehouse
-from warehouse.rows import RowWriter
 
-_BIGQUERY: Final = "bigquery"
+
+class Kind(Protocol):
+    """How one kind of warehouse is made; its class is such."""
+
+    def of(self, settings: Settings) -> Warehouse:
+        """Return the one that ``settings`` name."""
+
+    def from_json(self, fields: Mapping[str, Any]) -> Warehouse:
+        """Return the one that its ``to_json`` described."""
 
 
 def open_warehouse(settings: Settings) -> Warehouse:
@@ -20,48 +23,25 @@ def open_warehouse(settings: Settings) -> Warehouse:
     Raises:
         SettingsError: BigQuery is meant, and the settings name half of a stand-in.
     """
-    if settings.warehouse == _BIGQUERY:
-        from warehouse.bigquery.warehouse import BigQueryWarehouse
-
-        return BigQueryWarehouse.of(settings)
-    from warehouse.lake.warehouse import LakeWarehouse
-
-    return LakeWarehouse.of(settings)
+    return KINDS[settings.warehouse]().of(settings)
 
 
 def warehouse_from_json(fields: Mapping[str, Any]) -> Warehouse:
     """Return the warehouse that its ``to_json`` described, in any process."""
-    if fields["warehouse"] == _BIGQUERY:
-        from warehouse.bigquery.warehouse import BigQueryWarehouse
+    return KINDS[fields["warehouse"]]().from_json(fields)
 
-        return BigQueryWarehouse.from_json(fields)
+
+# Google's clients and the lake's engine are slow to load: each is imported when it is the one that is meant.
+def _lake() -> Kind:
     from warehouse.lake.warehouse import LakeWarehouse
 
-    return LakeWarehouse.from_json(fields)
+    return LakeWarehouse
 
 
-def open_archive_writer(fields: Mapping[str, Any]) -> ArchiveWriter:
-    """Return the writer that its ``as_json`` described, in a task."""
-    if _kind_of(fields) == _BIGQUERY:
-        from connectors.bigquery.writer import BigQueryWriter
+def _bigquery() -> Kind:
+    from warehouse.bigquery.warehouse import BigQueryWarehouse
 
-        return BigQueryWriter.from_json(fields)
-    from connectors.lake.files import ArchiveWriter as LakeWriter
-
-    return LakeWriter.from_json(fields)
+    return BigQueryWarehouse
 
 
-def open_row_writer(fields: Mapping[str, Any]) -> RowWriter:
-    """Return the writer that its ``as_json`` described, in a task."""
-    if _kind_of(fields) == _BIGQUERY:
-        from connectors.bigquery.row_writer import BigQueryRowWriter
-
-        return BigQueryRowWriter.from_json(fields)
-    from connectors.lake.rows import RowWriter as LakeRowWriter
-
-    return LakeRowWriter.from_json(fields)
-
-
-def _kind_of(fields: Mapping[str, Any]) -> str:
-    """Return which warehouse a writer is of: BigQuery's says how to reach it, a lake's names a folder."""
-    return _BIGQUERY if "connection" in fields else "lake"
+KINDS: Final[dict[str, Callable[[], Kind]]] = {"lake": _lake, "bigquery": _bigquery}

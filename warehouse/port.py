@@ -1,12 +1,12 @@
 """The port: all that the use cases ask of where tables live, whichever warehouse it is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from warehouse.archive import Archive
+from warehouse.archive import Archive, ArchiveWriter
 from warehouse.merges import Merger, MergeSource, UnionViews
-from warehouse.rows import RowTables
+from warehouse.rows import RowTables, RowWriter
 from warehouse.staging import Staging
 
 
@@ -27,8 +27,14 @@ class Warehouse(Protocol):
     def open_archive(self) -> Archive:
         """Return the archive of raw messages; nothing is created or read yet."""
 
+    def archive_writer(self, fields: Mapping[str, Any]) -> ArchiveWriter:
+        """Return the archive's writer that its ``as_json`` described, in a task."""
+
     def open_row_tables(self, *, stream: str, lease: str) -> RowTables:
         """Return the tables of rows that ``stream`` commits to under ``lease``; nothing is read yet."""
+
+    def row_writer(self, fields: Mapping[str, Any]) -> RowWriter:
+        """Return the writer of a table of rows that its ``as_json`` described, in a task."""
 
     def open_staging(self, tables: Sequence[str], reporting: str) -> Staging:
         """Return the staging ``tables`` of one source, asked about backfills; nothing is read yet."""

@@ -29,7 +29,7 @@ class RowWriter(Protocol):
     """What a task writes one table's rows with; picklable."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :func:`warehouse.open.open_row_writer` takes."""
+        """Return what the warehouse's ``row_writer`` takes."""
 
     def write_rows(self, batches: Sequence[pa.RecordBatch]) -> RowPart:
         """Write the rows of ``batches``, which have one schema and an ``ingest_time``, durably and unseen.

@@ -60,9 +60,10 @@ class StagedHouse(House):
         Registry(self.settings.registry).publish({"shop.desc": descriptors, "sources.yaml": SOURCES})
 
     def start_pipeline(self) -> None:
-        tables = open_warehouse(self.settings).open_row_tables(stream="s", lease="l")
+        warehouse = open_warehouse(self.settings)
+        tables = warehouse.open_row_tables(stream="s", lease="l")
         status = StatusFile(self.home / "status.json")
-        self.plan_file = PlanFile(self.home / "plan.json")
+        self.plan_file = PlanFile(self.home / "plan.json", warehouse)
         group = Group(
             "default",
             registry=Registry(self.settings.registry),

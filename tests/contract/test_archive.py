@@ -12,7 +12,7 @@ from model.archive import Attempt
 from model.errors import LeaseLostError
 from model.settings import read_settings
 from tests.standin.fixture import session_standin, shared_standin
-from warehouse.open import open_archive_writer, open_warehouse
+from warehouse.open import open_warehouse, warehouse_from_json
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -27,7 +27,8 @@ class World:
         self.warehouse = warehouse
         self.settings = settings
         self.standin = standin
-        self.archive = open_warehouse(settings).open_archive()
+        self.opened = open_warehouse(settings)
+        self.archive = self.opened.open_archive()
         self.archive.create()
         self._opened = [self.archive]
 
@@ -49,7 +50,7 @@ class World:
 
     def write(self, *payloads: bytes, first: int = 1):
         """Write a part as a task does: with a writer that came as JSON."""
-        writer = open_archive_writer(self.archive.writer().as_json())
+        writer = warehouse_from_json(self.opened.to_json()).archive_writer(self.archive.writer().as_json())
         part = writer.write([("orders", "refeed-backup.orders", messages(*payloads, first=first))])
         return self.archive.parse_part(part.as_json())
 

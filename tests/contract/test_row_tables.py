@@ -17,7 +17,7 @@ from pipeline.inferred import EventType, Variation
 from pipeline.repository import SchemaRepository
 from pipeline.shapes import Shape
 from tests.standin.fixture import session_standin, shared_standin
-from warehouse.open import open_row_writer, open_warehouse
+from warehouse.open import open_warehouse, warehouse_from_json
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -45,6 +45,7 @@ class World:
         self.settings = settings
         self.standin = standin
         self._opened = []
+        self.opened = open_warehouse(settings)
         self.dataset = settings.dead_letter_table.rpartition(".")[0]
         self.orders, self.members = self.name("orders"), self.name("members")
         self.tables = self.start()
@@ -54,7 +55,7 @@ class World:
 
     def start(self, stream: str = "s"):
         """Return the tables of a stream that holds the lease; an older one has lost it."""
-        tables = open_warehouse(self.settings).open_row_tables(stream=stream, lease="l")
+        tables = self.opened.open_row_tables(stream=stream, lease="l")
         self._opened.append(tables)
         tables.create()
         tables.open(self.settings.dead_letter_table).evolve(RowSchema((INGEST_TIME,)))
@@ -66,9 +67,12 @@ class World:
 
     def write(self, name: str, *ids: int, schema: RowSchema = ORDERS):
         """Write a part as a task does: with a writer that came as JSON."""
-        writer = open_row_writer(self.tables.open(name).writer(schema).as_json())
-        part = writer.write_rows([rows(*ids)])
+        part = self.row_writer(self.tables.open(name).writer(schema)).write_rows([rows(*ids)])
         return self.tables.parse_part(part.as_json())
+
+    def row_writer(self, writer):
+        """Return ``writer`` as a task has it: both came as JSON."""
+        return warehouse_from_json(self.opened.to_json()).row_writer(writer.as_json())
 
     def rows(self, name: str) -> list[dict]:
         if self.warehouse == "lake":
@@ -288,8 +292,7 @@ def test_a_cell_of_a_wider_column_is_what_its_message_makes_of_that_column(world
         {"id": 3, "n": None, "tags": [], "deep": None, "t": False},
     ]
     batch = pa.RecordBatch.from_pylist([{**row, "ingest_time": NOON} for row in cells], arrow_schema(narrow))
-    writer = open_row_writer(table.writer(narrow).as_json())
-    part = world.tables.parse_part(writer.write_rows([batch]).as_json())
+    part = world.tables.parse_part(world.row_writer(table.writer(narrow)).write_rows([batch]).as_json())
     world.tables.commit({name: [part]}, 1, ids_of(name, 1, 2, 3))
     wider = (Field("id", "INT64"), Field("n", "STRING"), Field("tags", "JSON"), Field("deep", "JSON"))
     table.rewrite(RowSchema((*wider, Field("t", "STRING"), INGEST_TIME)))

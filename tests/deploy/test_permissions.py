@@ -291,13 +291,14 @@ def run_backup(world: World) -> None:
 def run_pipeline(world: World) -> None:
     """Do what a group's stream does, Spark aside: its subscription, a batch that makes its table, one of rows."""
     plan_file = world.folder / "plan.json"
-    tables = open_warehouse(world.settings).open_row_tables(stream="s", lease="l")
+    warehouse = open_warehouse(world.settings)
+    tables = warehouse.open_row_tables(stream="s", lease="l")
     status = StatusFile(world.folder / "status.json")
     with closing(tables), PubSub(world.project, world.server.emulator_host) as pubsub:
         group = Group(
             "default",
             registry=Registry(str(world.folder / "registry")),
-            plan_file=PlanFile(plan_file),
+            plan_file=PlanFile(plan_file, warehouse),
             tables=tables,
             pubsub=pubsub,
             is_embedded=False,

@@ -58,8 +58,11 @@ class BigQueryStream(Stream):
         self.opened = []
         super().__init__(folder)
 
+    def open_warehouse(self):
+        return open_warehouse(self.settings)
+
     def open_tables(self):
-        self.opened.append(open_warehouse(self.settings).open_row_tables(stream=self.home, lease="l"))
+        self.opened.append(self.open_warehouse().open_row_tables(stream=self.home, lease="l"))
         return self.opened[-1]
 
     def rows(self, name: str) -> list[dict]:

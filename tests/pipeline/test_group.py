@@ -3,7 +3,6 @@ from threading import Lock
 
 import pytest
 
-from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from jobs.stream.status import StatusFile
@@ -13,6 +12,7 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from tests.pipeline.conftest import compile_protos
+from warehouse.lake.warehouse import LakeWarehouse
 
 SOURCES = "sources:\n  orders: {topic: orders, message: shop.Order, key: id}\n"
 PROTO = 'syntax = "proto3";\npackage shop;\nmessage Order { %s }\n'
@@ -34,7 +34,10 @@ class Deployment:
         self.folder = folder
         self.pubsub = pubsub
         self.registry = Registry(str(folder / "registry"))
-        self.plan_file = PlanFile(folder / "plan.json")
+        self.warehouse = LakeWarehouse(
+            str(folder / "lake"), "backup.messages", "backup.dead_letters", "day", "1GB"
+        )
+        self.plan_file = PlanFile(folder / "plan.json", self.warehouse)
         self.open_table = partial(RowTable, str(folder / "lake"))
         self.committer = Committer()
 
@@ -49,7 +52,7 @@ class Deployment:
             "default",
             registry=self.registry,
             plan_file=self.plan_file,
-            tables=LakeRowTables(str(self.folder / "lake"), "backup.dead_letters", stream="s", lease="l"),
+            tables=self.warehouse.open_row_tables(stream="s", lease="l"),
             pubsub=self.pubsub,
             is_embedded=True,
             ack_deadline_seconds=10,

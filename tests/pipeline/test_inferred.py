@@ -25,6 +25,7 @@ from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
 from tests.pipeline.conftest import frame, messages
+from warehouse.lake.warehouse import LakeWarehouse
 
 SOURCES = b"sources:\n  hooks: {topic: hooks, schema: inferred, event_type_attribute: event}\n"
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
@@ -59,14 +60,17 @@ class Stream:
         self.open = partial(RowTable, str(folder / "lake"))
         self.registry = Registry(str(folder / "registry"))
         self.registry.publish({"sources.yaml": SOURCES})
-        self.plan_file = PlanFile(folder / "plan.json")
+        self.warehouse = LakeWarehouse(
+            str(folder / "lake"), "backup.messages", "backup.dead_letters", "day", "1GB"
+        )
+        self.plan_file = PlanFile(folder / "plan.json", self.warehouse)
         self.backlog = Backlog()
         self.sent = 0
         self.start()
 
     def start(self) -> None:
         status = StatusFile(self.folder / "status.json")
-        tables = LakeRowTables(str(self.folder / "lake"), "backup.dead_letters", stream="s", lease="l")
+        tables = self.warehouse.open_row_tables(stream="s", lease="l")
         group = Group(
             "default",
             registry=self.registry,

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.pubsub.pull import PulledBatch, PullTarget
 from jobs.stream.hold import Hold
@@ -20,6 +19,7 @@ from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
 from tests.pipeline.conftest import compile_protos, frame, messages
+from warehouse.lake.warehouse import LakeWarehouse
 
 SOURCES = b"""
 sources:
@@ -78,12 +78,17 @@ class Stream:
             plans.append(SourcePlan(source, table.writer(source.row_schema)))
         letters = tables.open("backup.dead_letters")
         letters.evolve(DEAD_LETTER_SCHEMA)
-        self.plan = GroupPlan(tuple(plans), letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text()
+        self.plan = GroupPlan(tuple(plans), letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text(
+            self.open_warehouse()
+        )
         self.hold = RecordingHold()
         self.start()
 
+    def open_warehouse(self):
+        return LakeWarehouse(self.lake, "backup.messages", "backup.dead_letters", "day", "1GB")
+
     def open_tables(self):
-        return LakeRowTables(self.lake, "backup.dead_letters", stream="s", lease="l")
+        return self.open_warehouse().open_row_tables(stream="s", lease="l")
 
     def open(self, name: str) -> RowTable:
         return RowTable(self.lake, name)

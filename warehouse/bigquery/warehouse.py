@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.row_tables import BigQueryRowTables
+from connectors.bigquery.row_writer import BigQueryRowWriter
+from connectors.bigquery.writer import BigQueryWriter
 from model.audit import audits_table
 from model.settings import BigQuerySettings, Settings
 from model.table import Partitioning
@@ -68,11 +70,19 @@ class BigQueryWarehouse:
         """Return the archive."""
         return BigQueryArchive(self.project, self.archive_table, self.settings, self.partitioning)
 
+    def archive_writer(self, fields: Mapping[str, Any]) -> BigQueryWriter:
+        """Return the archive's writer."""
+        return BigQueryWriter.from_json(fields)
+
     def open_row_tables(self, *, stream: str, lease: str) -> BigQueryRowTables:
         """Return the tables of rows; their leases lie beside the dead letters."""
         return BigQueryRowTables(
             self.project, self.dead_letter_table, self.settings, self.partitioning, stream=stream, lease=lease
         )
+
+    def row_writer(self, fields: Mapping[str, Any]) -> BigQueryRowWriter:
+        """Return the writer of a table of rows."""
+        return BigQueryRowWriter.from_json(fields)
 
     def open_staging(self, tables: Sequence[str], reporting: str) -> "BigQueryStaging":
         """Return the staging tables of one source, over clients that the whole process shares."""

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.lake.archive import LakeArchive
+from connectors.lake.files import ArchiveWriter
 from connectors.lake.row_tables import LakeRowTables
+from connectors.lake.rows import RowWriter
 from model.audit import audits_table
 from model.settings import Settings
 from model.table import Partitioning
@@ -59,9 +61,17 @@ class LakeWarehouse:
         """Return the archive."""
         return LakeArchive(self.lake, self.archive_table, self.partitioning)
 
+    def archive_writer(self, fields: Mapping[str, Any]) -> ArchiveWriter:
+        """Return the archive's writer."""
+        return ArchiveWriter.from_json(fields)
+
     def open_row_tables(self, *, stream: str, lease: str) -> LakeRowTables:
         """Return the tables of rows; their leases lie beside the dead letters."""
         return LakeRowTables(self.lake, self.dead_letter_table, self.partitioning, stream=stream, lease=lease)
+
+    def row_writer(self, fields: Mapping[str, Any]) -> RowWriter:
+        """Return the writer of a table of rows."""
+        return RowWriter.from_json(fields)
 
     def open_staging(self, tables: Sequence[str], reporting: str) -> "LakeStaging":
         """Return the staging tables of one source."""
