@@ -9,7 +9,6 @@ from pydantic import AwareDatetime
 
 from api.answers import Caller, Service, SlowCalls, problems
 from api.schemas_catalog import HistogramOut, LettersOut, MessagesOut, StreamsOut, TopicsOut
-from backfill.catalog import Step
 from backfill.messages import (
     DEFAULT_MAX_BYTES_BILLED,
     DEFAULT_PAGE_SIZE,
@@ -17,6 +16,7 @@ from backfill.messages import (
     MessageRequest,
 )
 from model.errors import RequestInvalidError
+from warehouse.counts import Step
 
 router: Final = APIRouter(tags=["topics"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."

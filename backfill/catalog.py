@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final
 
 from backfill.reach import receives_replay
 from backfill.selection import render_time
@@ -20,13 +20,8 @@ from model.message import (
     replay_token,
 )
 from model.window import Window
+from warehouse.counts import STEPS, Counts, Step, TopicVolume, floor
 
-Step = Literal["minute", "hour", "day"]
-STEPS: Final[Mapping[Step, timedelta]] = {
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-}
 MAX_BUCKETS: Final = 10_000
 # A subscription keeps messages for seven days: what came in before says nothing of how a backup is doing.
 VOLUME_DAYS: Final = 7
@@ -43,37 +38,6 @@ _STATES: Final = {
 # What the backup's folder among the home's streams is called.
 BACKUP_STREAM: Final = "backup"
 _NOT_REPORTING: Final = "NOT_REPORTING"
-
-
-@dataclass(frozen=True, slots=True)
-class TopicVolume:
-    """What came in of one topic: ``stored_bytes`` None where nobody can say for free."""
-
-    messages: int = 0
-    stored_bytes: int | None = None
-    last_publish_time: datetime | None = None
-    last_ingest_time: datetime | None = None
-
-    def plus(
-        self, messages: int, size: int, published: datetime | None, ingested: datetime | None
-    ) -> "TopicVolume":
-        """Return it with more messages."""
-        return TopicVolume(
-            self.messages + messages,
-            (self.stored_bytes or 0) + size,
-            max(filter(None, (self.last_publish_time, published)), default=None),
-            max(filter(None, (self.last_ingest_time, ingested)), default=None),
-        )
-
-
-class Counts(Protocol):
-    """Who counts an archive's messages by their ingestion."""
-
-    def volumes(self, window: Window) -> dict[str, TopicVolume]:
-        """Return what came in by topic."""
-
-    def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
-        """Return the topic's messages by the starts of the window's steps; empty ones may be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,19 +199,6 @@ def read_streams(home: Path, stats: Mapping[str, SubscriptionStats] | None) -> l
         if status is not None:
             found.append(_stream(path.parent.name, status, stats))
     return found
-
-
-def floor(moment: datetime, step: Step) -> datetime:
-    """Return the start, in UTC, of the step that ``moment`` is in.
-
-    Example:
-        >>> floor(datetime(2026, 1, 1, 10, 30, 15, tzinfo=UTC), "hour")
-        datetime.datetime(2026, 1, 1, 10, 0, tzinfo=datetime.timezone.utc)
-    """
-    found = moment.astimezone(UTC).replace(second=0, microsecond=0)
-    if step != "minute":
-        found = found.replace(minute=0)
-    return found.replace(hour=0) if step == "day" else found
 
 
 def _starts(window: Window, step: Step) -> list[datetime]:

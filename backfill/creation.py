@@ -9,9 +9,8 @@ from backfill.deployment import Deployment
 from backfill.naming import did_you_mean
 from backfill.options import SelectionBounds
 from backfill.plan import PlanTarget, warn_of_target
-from backfill.request import BackfillRequest, ValidRequest
+from backfill.request import BackfillRequest
 from backfill.selection import read_selection
-from connectors.lake.query import ArchiveSnapshot, read_snapshot
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from jobs.folder import JobFolder
 from jobs.store import Job, StoredPlan
@@ -162,22 +161,6 @@ def check_bytes(bytes_scanned: int, request: BackfillRequest) -> None:
         )
 
 
-def read_lake_snapshot(valid: ValidRequest, deployment: Deployment) -> ArchiveSnapshot:
-    """Return the files that the query reads, as they are now.
-
-    Raises:
-        WarehouseError: a table is not there, or the lake does not answer.
-    """
-    return read_snapshot(
-        deployment.lake,
-        deployment.archive_table,
-        deployment.archive_partitioning,
-        window=valid.window,
-        reads_archive=valid.lake.reads_archive,
-        extra_reads=valid.lake.extra_reads,
-    )
-
-
 def overlap_guard(
     request: BackfillRequest,
     window: Window,
@@ -229,7 +212,7 @@ def render_specification(
     deployment: Deployment,
     pubsub: PubSub,
 ) -> Mapping[str, Any]:
-    """Return all that the job's driver and tasks need to know; ``source`` is the query and the archive."""
+    """Return all that the job's driver and tasks need to know; ``source`` is the query and the warehouse."""
     return {
         **source,
         "target": {
@@ -252,39 +235,9 @@ def render_specification(
     }
 
 
-def render_lake_source(valid: ValidRequest, deployment: Deployment) -> dict[str, Any]:
-    """Return what the driver needs to know to run the query over the lake."""
-    return {
-        "query": {
-            "sql": valid.lake.sql,
-            "parameters": dict(valid.lake.parameters),
-            "window": _bounds(valid.window),
-            "memory": deployment.query_memory,
-            "reads_archive": valid.lake.reads_archive,
-            "extra_reads": [
-                {
-                    "table": read.table,
-                    "view": read.view,
-                    "window": None if read.window is None else _bounds(read.window),
-                }
-                for read in valid.lake.extra_reads
-            ],
-        },
-        "archive": {
-            "lake": deployment.lake,
-            "table": deployment.archive_table,
-            "partitioning": deployment.archive_partitioning,
-        },
-    }
-
-
 def render_window(window: Window) -> dict[str, str | None]:
     """Return ``window`` as the API shows it."""
     return {"from": render_moment(window.start), "to": render_moment(window.end)}
-
-
-def _bounds(window: Window) -> list[str]:
-    return [window.start.isoformat(), window.end.isoformat()]
 
 
 def _check_target(name: str, found: Sequence[SubscriptionInfo], request: BackfillRequest) -> None:

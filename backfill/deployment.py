@@ -4,36 +4,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backfill.options import UNBOUNDED, SelectionBounds
-from connectors.bigquery.client import Connection
 from model.settings import Settings
-from model.table import Partitioning
+from model.table import DEFAULT_DEAD_LETTER_TABLE
+from warehouse.open import open_warehouse
+from warehouse.port import Warehouse
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """What every backfill of one deployment has in common.
 
-    Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never. With ``bigquery`` the
-    archive is there and not in ``lake``. ``bounds`` are those of every selection. Folders of backfills are in
-    ``jobs_folder``, without one in the home.
+    Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never. ``bounds`` are
+    those of every selection. Folders of backfills are in ``jobs_folder``, without one in the home.
     """
 
     home: Path
     project: str
     emulator_host: str | None
     replay_secret: str
-    lake: str
-    archive_table: str
-    archive_partitioning: Partitioning
+    warehouse: Warehouse
     max_window_days: int
     query_memory: str
     query_tables: tuple[str, ...] = ()
-    dead_letter_table: str = "backup.dead_letters"
+    dead_letter_table: str = DEFAULT_DEAD_LETTER_TABLE
     plan_seconds: int = 900
     price_usd_per_tib: float | None = None
     approval_rows: int = 0
     bounds: SelectionBounds = UNBOUNDED
-    bigquery: Connection | None = None
     jobs_folder: str | None = None
 
     @classmethod
@@ -44,9 +41,7 @@ class Deployment:
             project=settings.project,
             emulator_host=settings.pubsub_address,
             replay_secret=settings.replay_secret(),
-            lake=settings.lake,
-            archive_table=settings.archive_table,
-            archive_partitioning=settings.archive_partitioning,
+            warehouse=open_warehouse(settings),
             max_window_days=settings.max_window_days,
             query_memory=settings.query_memory,
             query_tables=settings.query_tables,
@@ -57,8 +52,5 @@ class Deployment:
             bounds=SelectionBounds(
                 settings.selection_max_rows, settings.selection_max_bytes, settings.min_free_disk_bytes
             ),
-            bigquery=Connection.of(settings.project, settings.bigquery)
-            if settings.warehouse == "bigquery"
-            else None,
             jobs_folder=settings.jobs_folder,
         )

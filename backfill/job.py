@@ -3,8 +3,8 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from backfill.publish import CHECKPOINT_DDL, publish_chains
 from backfill.selection import Selection, read_selection, write_selection
 from backfill.tagging import Target
 from backfill.work import Chain, link_pieces, plan_work
-from connectors.lake.query import QueryLimits, open_query, read_snapshot
 from connectors.spark.session import starting_spark
 from jobs.driver import run_driver
 from jobs.folder import JobFolder, Outcome
@@ -25,15 +24,13 @@ from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import (
     MessagesFailedError,
     NothingSelectedError,
-    OrderingColumnsError,
-    QueryError,
     RowsLeftError,
+    SelectionTooLargeError,
 )
 from model.job import JobState
 from model.settings import read_settings
-from model.table import TableRead
-from model.window import Window
-from sql.ordering import ORDERED_BY, render_in_key_order
+from warehouse.open import warehouse_of_specification
+from warehouse.queries import QuerySpace, SelectionRun
 
 _LOG: Final = structlog.get_logger()
 _ORDER_CHECK_SECONDS: Final = 0.1
@@ -83,58 +80,38 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
 
 
 def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options: RunOptions) -> Selection:
-    """Run the query over the archive as it is now and keep its rows."""
-    query, source = specification["query"], specification["archive"]
-    try:
-        if source.get("warehouse") == "bigquery":
-            # Google's clients are slow to load, and a lake needs none of them.
-            from backfill.bigquery import BigQueryPlace, select_rows
+    """Run the query over the archive as it is now and keep its rows.
 
-            return select_rows(folder, epoch, query, BigQueryPlace.from_json(source), options)
-        return _select_from_lake(folder, epoch, query, source, options)
-    except QueryError as exc:
-        if options.by_key and any(f'"{column}" not found' in exc.message for column in ORDERED_BY):
-            raise OrderingColumnsError from exc
-        raise
+    Raises:
+        QueryStoppedError: the attempt is to stop.
+        SelectionTooLargeError: there are more rows than ``max_rows``, or more than the deployment allows.
+        QueryError, WarehouseError: the query failed.
+    """
+    query, bounds = specification["query"], options.bounds
 
+    def check_size(rows: int, size_bytes: int) -> None:
+        if options.max_rows is not None and rows > options.max_rows:
+            raise SelectionTooLargeError(
+                f"The query selects {rows} rows, max_rows allows {options.max_rows}.", max_rows=options.max_rows
+            )
+        bounds.check(rows, size_bytes)
 
-def _select_from_lake(
-    folder: JobFolder, epoch: int, query: dict[str, Any], source: dict[str, Any], options: RunOptions
-) -> Selection:
-    snapshot = read_snapshot(
-        source["lake"],
-        source["table"],
-        source["partitioning"],
-        window=_read_window(query["window"]),
-        reads_archive=query.get("reads_archive", True),
-        extra_reads=[
-            TableRead(read["table"], read["view"], read["window"] and _read_window(read["window"]))
-            for read in query.get("extra_reads", ())
-        ],
+    run = SelectionRun(
+        folder.name,
+        by_key=options.by_key,
+        should_stop=lambda: not folder.may_go_on(epoch),
+        is_superseded=lambda: folder.read_control().epoch != epoch,
+        check_size=check_size,
     )
-    _LOG.info("selecting", files=len(snapshot.files), bytes=snapshot.size_bytes)
-
-    def should_stop() -> bool:
-        return not folder.may_go_on(epoch)
-
-    sql = render_in_key_order(query["sql"]) if options.by_key else query["sql"]
-    with (
-        folder.scratch() as spill,
-        open_query(
-            snapshot,
-            sql,
-            query["parameters"],
-            QueryLimits(query["memory"], spill, min_free_bytes=options.bounds.min_free_bytes),
-            should_stop=should_stop,
-        ) as batches,
-    ):
-        return write_selection(
-            batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows, bounds=options.bounds
-        )
-
-
-def _read_window(bounds: Sequence[str]) -> Window:
-    return Window(*map(datetime.fromisoformat, bounds))
+    with folder.scratch() as spill:
+        space = QuerySpace(query["memory"], spill, min_free_bytes=bounds.min_free_bytes)
+        with (
+            closing(warehouse_of_specification(specification).open_queries(space)) as queries,
+            queries.select(query, run) as batches,
+        ):
+            return write_selection(
+                batches, folder.selection, by_key=options.by_key, max_rows=options.max_rows, bounds=bounds
+            )
 
 
 def wait_for_order(folder: JobFolder, epoch: int, rows: int, pause_idle_seconds: float) -> JobState | None:

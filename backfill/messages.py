@@ -7,22 +7,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
-from backfill.bigquery import BigQueryPlace
-from backfill.lake_counts import LakePlace
-from backfill.plan import MAX_SHOWN_BYTES, render_data
+from backfill.plan import render_data
 from backfill.selection import render_time
-from connectors.bigquery.answers import read_answer
-from connectors.bigquery.client import Clients
-from connectors.bigquery.selection import QueryParameter
-from connectors.lake.query import QueryLimits, read_snapshot
-from connectors.lake.query_process import QueryProcesses, Statement
-from model.errors import RequestInvalidError, TableNotFoundError
+from model.errors import RequestInvalidError
 from model.message import parse_resource_id
 from model.window import Window
-from sql.dialect import render_lake_query
-from sql.validate import Policy, parse_parameters, validate_query
+from warehouse.figures import MAX_SHOWN_BYTES
+from warehouse.queries import ArchiveQuery, Messages
 
 DEFAULT_PAGE_SIZE: Final = 20
 MAX_PAGE_SIZE: Final = 1000
@@ -32,7 +25,6 @@ MAX_ATTRIBUTES: Final = 10
 # A query of BigQuery reads the payloads of every topic in the window's partitions, as its estimate counts them.
 DEFAULT_MAX_BYTES_BILLED: Final = 10 * 10**9
 _USUAL: Final = timedelta(hours=1)
-_QUERY_SECONDS: Final = 60.0
 # A row is written within minutes of its time, and reaches its partition then.
 _LATEST: Final = timedelta(days=1)
 _COLUMNS: Final = "message_id, topic, publish_time, ingest_time, ordering_key, attributes"
@@ -75,32 +67,11 @@ class MessagePage:
         return {"window": self.window, "messages": self.messages, "next_page_token": self.next_page_token}
 
 
-@dataclass(frozen=True, slots=True)
-class MessageQuery:
-    """One SELECT in GoogleSQL with its parameters, over ``table`` and nothing else."""
-
-    sql: str
-    parameters: dict[str, dict[str, Any]]
-    window: Window
-    max_bytes_billed: int
-
-
-class Archive(Protocol):
-    """An archive whose rows a query reads."""
-
-    @property
-    def table(self) -> str:
-        """Its name as a query names it."""
-
-    def read(self, query: MessageQuery) -> list[dict[str, Any]]:
-        """Return the query's rows."""
-
-
 class MessageBrowser:
     """Reads pages of messages; each page is one query."""
 
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
 
     def read_page(self, request: MessageRequest) -> MessagePage:
         """Return a page of messages, newest first by ingestion, then by publication.
@@ -116,79 +87,16 @@ class MessageBrowser:
             _refuse("attributes_too_many", f"{MAX_ATTRIBUTES} attributes are allowed.", "attribute")
         window, last = _place_of(request)
         size = min(request.page_size, MAX_FULL_PAGE_SIZE if request.is_full else MAX_PAGE_SIZE)
-        rows = self._archive.read(_render_query(self._archive.table, request, window, last, size + 1))
+        rows = self._messages.read(_render_query(self._messages.table, request, window, last, size + 1))
         limit = None if request.is_full else MAX_SHOWN_BYTES
         token = _render_token(request, window, rows[size - 1]) if len(rows) > size else None
         bounds = {"from": render_time(window.start), "to": render_time(window.end)}
         return MessagePage(bounds, [_render(row, limit) for row in rows[:size]], token)
 
 
-class LakeMessages:
-    """An archive in a lake; each query runs in a separate process and reads only the files of its window."""
-
-    def __init__(self, place: LakePlace, processes: QueryProcesses, limits: QueryLimits) -> None:
-        self._place = place
-        self._processes = processes
-        self._limits = limits
-
-    @property
-    def table(self) -> str:
-        """The archive's name."""
-        return self._place.archive_table
-
-    def read(self, query: MessageQuery) -> list[dict[str, Any]]:
-        """Return the query's rows.
-
-        Raises:
-            WarehouseError, QueryError: the archive can't be read.
-        """
-        place = self._place
-        policy = Policy(place.archive_table, None, datetime.now(UTC), replay=False)
-        lake = render_lake_query(validate_query(query.sql, parse_parameters(query.parameters), policy))
-        snapshot = read_snapshot(place.lake, place.archive_table, place.partitioning, window=query.window)
-        (table,) = self._processes.run(snapshot, [Statement(lake.sql, lake.parameters)], self._limits)
-        rows: list[dict[str, Any]] = table.to_pylist()
-        return rows
-
-
-class BigQueryMessages:
-    """An archive in BigQuery; a query is billed, and one over its cap fails unbilled."""
-
-    def __init__(self, place: BigQueryPlace) -> None:
-        self._place = place
-        self._clients = Clients(place.connection)
-
-    @property
-    def table(self) -> str:
-        """The archive's full name."""
-        return str(self._place.dataset)
-
-    def read(self, query: MessageQuery) -> list[dict[str, Any]]:
-        """Return the query's rows.
-
-        Raises:
-            QueryTooLargeError: the query would be billed for more than its cap.
-            WarehouseError, QueryError: BigQuery can't be asked.
-        """
-        given = parse_parameters(query.parameters)
-        try:
-            table, _ = read_answer(
-                self._clients,
-                query.sql,
-                {name: QueryParameter(one.type, one.value) for name, one in given.items()},
-                maximum_bytes_billed=query.max_bytes_billed,
-                max_rows=MAX_PAGE_SIZE + 1,
-                seconds=_QUERY_SECONDS,
-            )
-        except TableNotFoundError:
-            return []
-        rows: list[dict[str, Any]] = table.to_pylist()
-        return rows
-
-
 def _render_query(
     table: str, request: MessageRequest, window: Window, last: tuple[datetime, datetime, str] | None, limit: int
-) -> MessageQuery:
+) -> ArchiveQuery:
     """Return the one query of a page; every value that a caller gives is a parameter."""
     first_day = window.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     parameters = {
@@ -225,7 +133,7 @@ def _render_query(
         f"FROM `{table}`\nWHERE {' AND '.join(conditions)}\n"
         f"ORDER BY ingest_time DESC, publish_time DESC, message_id DESC\nLIMIT {limit}"
     )
-    return MessageQuery(sql, parameters, window, request.max_bytes_billed)
+    return ArchiveQuery(sql, parameters, window, limit, request.max_bytes_billed)
 
 
 def _render(row: Mapping[str, Any], limit: int | None) -> dict[str, Any]:

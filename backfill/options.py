@@ -1,8 +1,11 @@
 """How a backfill runs: what its specification says beside the query and the target."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
+
+from model.errors import SelectionTooLargeError
 
 Only = Literal["all", "failed", "missing"]
 
@@ -26,6 +29,29 @@ class SelectionBounds:
     max_rows: int | None = None
     max_bytes: int | None = None
     min_free_bytes: int = 0
+
+    def check(self, rows: int, size_bytes: int) -> None:
+        """Raise when a selection is larger than the deployment allows.
+
+        Raises:
+            SelectionTooLargeError: it is.
+        """
+        for found, most, what, setting in (
+            (rows, self.max_rows, "rows", "REFEED_SELECTION_MAX_ROWS"),
+            (size_bytes, self.max_bytes, "bytes", "REFEED_SELECTION_MAX_BYTES"),
+        ):
+            if most is not None and found > most:
+                raise SelectionTooLargeError(
+                    f"The query selects more than the {most} {what} that a selection may have ({setting}).",
+                    **{f"max_{what}": most},
+                )
+
+    def allows(self, rows: int, size_bytes: int) -> bool:
+        """Whether :meth:`check` lets a selection as large as this pass."""
+        with suppress(SelectionTooLargeError):
+            self.check(rows, size_bytes)
+            return True
+        return False
 
 
 UNBOUNDED: Final = SelectionBounds()

@@ -4,24 +4,18 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from backfill.bigquery import BigQueryPlace
-from backfill.bigquery_counts import BigQueryCounts
-from backfill.catalog import STEPS, Catalog, Counts, Histogram, Step, StreamInfo, TopicInfo
+from backfill.catalog import Catalog, Histogram, StreamInfo, TopicInfo
 from backfill.condition import StatusProblem, StreamCondition, count_attached, judge_streams
 from backfill.deployment import Deployment
-from backfill.lake_counts import LakeCounts, LakePlace
-from backfill.messages import Archive, BigQueryMessages, LakeMessages, MessageBrowser, MessagePage, MessageRequest
+from backfill.messages import MessageBrowser, MessagePage, MessageRequest
 from backfill.naming import did_you_mean
-from connectors.lake.query import QueryLimits
-from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
 from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
 from model.window import Window
+from warehouse.counts import STEPS, Step
+from warehouse.queries import Queries
 
-_QUERY_SECONDS: Final = 60.0
-# At 50 bytes a message it is thousands of millions of messages; more is worth a query of one's own.
-_MAX_BYTES_BILLED: Final = 200 * 10**9
 # No message is older: Pub/Sub was opened to everybody in 2015.
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 # What is shown when nobody says how much: an hour of minutes, a day of hours, a month of days.
@@ -36,10 +30,10 @@ class Overview:
         WarehouseError, QueryError: any call, when the archive can't be read.
     """
 
-    def __init__(self, deployment: Deployment, pubsub: PubSub, processes: QueryProcesses) -> None:
+    def __init__(self, deployment: Deployment, pubsub: PubSub, queries: Queries) -> None:
         self._pubsub = pubsub
-        self._counts = _open_counts(deployment, processes)
-        self._browser = MessageBrowser(_open_messages(deployment, processes))
+        self._counts = queries.counts
+        self._browser = MessageBrowser(queries.messages)
         self._catalog = Catalog(self._counts, home=deployment.home, secret=deployment.replay_secret)
 
     def list_topics(self) -> list[TopicInfo]:
@@ -108,28 +102,6 @@ class Overview:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
         streams = self._catalog.list_streams(stats)
         return StreamCondition(streams, [*problems, *judge_streams(streams, attached)])
-
-
-def _open_messages(deployment: Deployment, processes: QueryProcesses) -> Archive:
-    if deployment.bigquery is not None:
-        return BigQueryMessages(BigQueryPlace(deployment.bigquery, deployment.archive_table))
-    return LakeMessages(_lake_of(deployment), processes, _limits_of(deployment, "messages"))
-
-
-def _open_counts(deployment: Deployment, processes: QueryProcesses) -> Counts:
-    if deployment.bigquery is not None:
-        place = BigQueryPlace(deployment.bigquery, deployment.archive_table)
-        return BigQueryCounts(place, maximum_bytes_billed=_MAX_BYTES_BILLED)
-    return LakeCounts(_lake_of(deployment), processes, _limits_of(deployment, "overview"))
-
-
-def _lake_of(deployment: Deployment) -> LakePlace:
-    return LakePlace(deployment.lake, deployment.archive_table, deployment.archive_partitioning)
-
-
-def _limits_of(deployment: Deployment, name: str) -> QueryLimits:
-    spill = deployment.home / "run" / f"spill-{name}"
-    return QueryLimits(deployment.query_memory, spill, seconds=_QUERY_SECONDS)
 
 
 def _utc(moment: datetime, name: str) -> datetime:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from backfill.catalog import Histogram, Step, StreamInfo, TopicInfo
+from backfill.catalog import Histogram, StreamInfo, TopicInfo
 from backfill.chores import KIND
 from backfill.condition import StreamCondition
 from backfill.dead_letters import (
@@ -32,6 +32,7 @@ from jobs.store import Event, Job, JobStore
 from model.errors import JobNotFoundError
 from model.job import JobState
 from model.principal import MESSAGES, READ, Principal
+from warehouse.counts import Step
 
 
 @dataclass(frozen=True, slots=True)

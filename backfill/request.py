@@ -18,7 +18,6 @@ from model.message import (
     parse_resource_id,
 )
 from model.window import Window
-from sql.dialect import LakeQuery, render_lake_query
 from sql.validate import Policy, QueryRefusedError, ValidatedQuery, parse_parameters, validate_query
 
 MAX_DESCRIPTION_CHARACTERS: Final = 2000
@@ -83,23 +82,20 @@ class BackfillRequest:
 
 @dataclass(frozen=True, slots=True)
 class ValidRequest:
-    """What a request that may run comes to: its query, as written and for the lake, and what it may read."""
+    """A validated request: its query, and the partitions that it may read."""
 
     query: ValidatedQuery
     window: Window
 
-    @property
-    def lake(self) -> LakeQuery:
-        """The query for the lake.
 
-        Raises:
-            QueryRefusedError: the lake can't do part of it; a request that is validated for the lake has no such.
-        """
-        return render_lake_query(self.query)
+def _no_check(_query: ValidatedQuery) -> None:
+    """Accept every query that the gate lets through."""
 
 
-def validate_request(request: BackfillRequest, policy: Policy, *, for_lake: bool = True) -> ValidRequest:
-    """Return what a request that may run comes to; with ``for_lake`` the lake has to be able to run its query.
+def validate_request(
+    request: BackfillRequest, policy: Policy, *, check: Callable[[ValidatedQuery], None] = _no_check
+) -> ValidRequest:
+    """Return the validated request; ``check`` raises where the warehouse can't answer its query.
 
     Raises:
         QueryRefusedError: the query alone is wrong; it names every violation.
@@ -110,8 +106,7 @@ def validate_request(request: BackfillRequest, policy: Policy, *, for_lake: bool
         raise RequestInvalidError("A text holds half of a surrogate pair.", errors=errors)
     try:
         query = validate_query(request.query, parse_parameters(request.parameters), policy)
-        if for_lake:
-            render_lake_query(query)
+        check(query)
     except QueryRefusedError as exc:
         if not errors:
             raise

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill.options import UNBOUNDED, SelectionBounds
-from connectors.lake.query import check_room
 from jobs.files import Files, open_files
 from model import failpoint
+from model.disk import check_room
 from model.errors import (
     CheckpointCorruptError,
     QueryError,
@@ -215,23 +215,6 @@ def render_time(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
-def check_selection(rows: int, size_bytes: int, bounds: SelectionBounds) -> None:
-    """Raise when a selection is larger than the deployment allows.
-
-    Raises:
-        SelectionTooLargeError: it is.
-    """
-    for found, most, what, setting in (
-        (rows, bounds.max_rows, "rows", "REFEED_SELECTION_MAX_ROWS"),
-        (size_bytes, bounds.max_bytes, "bytes", "REFEED_SELECTION_MAX_BYTES"),
-    ):
-        if most is not None and found > most:
-            raise SelectionTooLargeError(
-                f"The query selects more than the {most} {what} that a selection may have ({setting}).",
-                **{f"max_{what}": most},
-            )
-
-
 def _bounded(
     batches: Iterable[pa.RecordBatch], disk: Path | None, bounds: SelectionBounds
 ) -> Iterator[pa.RecordBatch]:
@@ -239,7 +222,7 @@ def _bounded(
     rows = size = 0
     for batch in batches:
         rows, size = rows + batch.num_rows, size + batch.get_total_buffer_size()
-        check_selection(rows, size, bounds)
+        bounds.check(rows, size)
         if disk is not None:
             check_room(disk, bounds.min_free_bytes)
         yield batch

@@ -76,7 +76,7 @@ class BackfillService(BackfillReader):
         letters: LetterCounter,
     ) -> None:
         super().__init__(
-            store, supervisor.folder, verifier, Overview(deployment, pubsub, planner.processes), letters
+            store, supervisor.folder, verifier, Overview(deployment, pubsub, planner.queries), letters
         )
         self._deployment = deployment
         self._pubsub = pubsub

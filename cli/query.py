@@ -7,8 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -26,12 +25,10 @@ if TYPE_CHECKING:
 
     from model.table import TableSchema
     from sql.validate import Policy, ValidatedQuery
-    from warehouse.bigquery.views import BigQueryViews
-    from warehouse.lake.views import LakeViews
     from warehouse.merges import UnionViews
+    from warehouse.queries import Answer, Queries
 
 _MAX_CELL_CHARACTERS: Final = 80
-_BIGQUERY_SECONDS: Final = 600.0
 
 
 def query(
@@ -50,13 +47,15 @@ def query(
     settings = command_settings()
     text, views = _find_views(settings, sql, view)
     validated = validate(settings, text, parse_parameters(param or ()), views=views)
-    rows, is_cut = run(settings, validated, max_rows=max_rows, views=views)
+    answer = run(settings, validated, max_rows=max_rows, views=views)
+    for note in answer.notes:
+        err.print(note.message)
     if as_json:
-        for row in rows.to_pylist():
+        for row in answer.rows.to_pylist():
             print_json(_to_json(row))
     else:
-        _print_rows(rows)
-    if is_cut:
+        _print_rows(answer.rows)
+    if answer.is_cut:
         err.print(f"cut after {max_rows} rows; --max-rows shows more")
 
 
@@ -111,8 +110,8 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
 def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
     """Return what the gate lets through here; only a replay needs a window and the three output columns.
 
-    What REFEED_QUERY_TABLES names is looked up in the lake when there is one, BigQuery's dry run knows it anyway;
-    ``declared`` tables are allowed as they are declared.
+    What REFEED_QUERY_TABLES names is looked up where the warehouse tells it beforehand; ``declared`` tables are
+    allowed as they are declared.
     """
     from sql.validate import Policy
 
@@ -125,12 +124,8 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
         max_window_days=settings.max_window_days,
         replay=replay,
     )
-    is_lake = settings.warehouse == "lake" and ("://" in settings.lake or Path(settings.lake).is_dir())
-    if names and is_lake:
-        from connectors.lake.query_tables import LakeTables
-
-        schemas, missing = LakeTables(settings.lake, names).read_schemas()
-        policy = replace(policy, schemas=schemas, missing_tables=missing)
+    with closing(_open_queries(settings)) as queries:
+        policy = queries.policy(policy, must_exist=False)
     if not declared:
         return policy
     own = tuple(schema.table for schema in declared)
@@ -144,63 +139,23 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
 
 def run(
     settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "UnionViews | None" = None
-) -> tuple["pa.Table", bool]:
+) -> "Answer":
     """Return up to ``max_rows`` rows of the result, and whether there are more; in BigQuery they are billed.
 
     Raises:
         QueryError: the query failed while it ran.
     """
-    # The warehouse says which kind they are.
-    if settings.warehouse == "bigquery":
-        return _run_in_bigquery(settings, validated, max_rows, cast("BigQueryViews | None", views))
-    return _run_in_lake(settings, validated, max_rows, cast("LakeViews | None", views))
+    with closing(_open_queries(settings)) as queries:
+        return queries.answer(validated, max_rows=max_rows, views=views)
 
 
-def _run_in_lake(
-    settings: Settings, validated: "ValidatedQuery", max_rows: int, views: "LakeViews | None"
-) -> tuple["pa.Table", bool]:
-    import pyarrow as pa
+def _open_queries(settings: Settings) -> "Queries":
+    from warehouse.open import open_warehouse
+    from warehouse.queries import QuerySpace
 
-    from connectors.lake.query import QueryLimits, read_snapshot
-    from connectors.lake.query_process import QueryProcesses, Statement
-    from sql.dialect import render_lake_query
-
-    lake = render_lake_query(validated)
-    of_views = [read for read in lake.extra_reads if views is not None and read.table in views]
-    snapshot = read_snapshot(
-        settings.lake,
-        settings.archive_table,
-        settings.archive_partitioning,
-        window=validated.window,
-        reads_archive=lake.reads_archive,
-        extra_reads=[read for read in lake.extra_reads if read not in of_views],
+    return open_warehouse(settings).open_queries(
+        QuerySpace(settings.query_memory, settings.home / "run" / "spill")
     )
-    if views is not None:
-        snapshot = replace(snapshot, tables=(*snapshot.tables, *map(views.snapshot, of_views)))
-    limits = QueryLimits(settings.query_memory, settings.home / "run" / "spill")
-    batches: list[pa.RecordBatch] = []
-    count = 0
-    with QueryProcesses().open(snapshot, Statement(lake.sql, lake.parameters), limits) as results:
-        for batch in results:
-            batches.append(batch)
-            count += batch.num_rows
-            if count > max_rows:
-                break
-    if not batches:
-        return pa.table({}), False
-    return pa.Table.from_batches(batches).slice(0, max_rows), count > max_rows
-
-
-def _run_in_bigquery(
-    settings: Settings, validated: "ValidatedQuery", max_rows: int, views: "BigQueryViews | None"
-) -> tuple["pa.Table", bool]:
-    from backfill.bigquery import BigQueryPlace, BigQueryQueries
-    from connectors.bigquery.client import Connection
-
-    place = BigQueryPlace(Connection.of(settings.project, settings.bigquery), settings.archive_table)
-    with closing(BigQueryQueries(place)) as queries:
-        behind = frozenset[str]() if views is None else views.tables_behind()
-        return queries.answer(validated, max_rows=max_rows, seconds=_BIGQUERY_SECONDS, behind=behind)
 
 
 def _print_rows(rows: "pa.Table") -> None:

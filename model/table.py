@@ -20,6 +20,7 @@ class Column:
 
 
 DEFAULT_ARCHIVE_TABLE: Final = "backup.messages"
+DEFAULT_DEAD_LETTER_TABLE: Final = "backup.dead_letters"
 
 ARCHIVE_COLUMNS: Final = (
     Column("data", "BYTES", "The message's payload, bit for bit."),

@@ -1,6 +1,6 @@
 """The archive of a warehouse: every raw message, committed once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -106,6 +106,12 @@ class Archive(Protocol):
 
     def leases(self) -> LeaseStore:
         """Return the leases that lie beside the tables."""
+
+    def count_rows(self) -> int:
+        """Return how many rows it holds, past every query."""
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of every row as they are now, past every query, in any order."""
 
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:
         """Return how long a batch has to be for ``slots`` tasks to stay within the warehouse's quotas."""

@@ -31,6 +31,24 @@ def warehouse_from_json(fields: Mapping[str, Any]) -> Warehouse:
     return KINDS[fields["warehouse"]]().from_json(fields)
 
 
+def warehouse_of_specification(specification: Mapping[str, Any]) -> Warehouse:
+    """Return the warehouse that a backfill's specification names, as this Refeed writes it or as earlier ones did.
+
+    Those had no ``to_json`` of a warehouse, but an "archive": a lake's path or a connection to BigQuery, and the
+    archive's table.
+    """
+    if "warehouse" in specification:
+        return warehouse_from_json(specification["warehouse"])
+    place = specification["archive"]
+    if "connection" in place:
+        from warehouse.bigquery.warehouse import BigQueryWarehouse
+
+        return BigQueryWarehouse.from_place(place)
+    from warehouse.lake.warehouse import LakeWarehouse
+
+    return LakeWarehouse.from_place(place)
+
+
 # Google's clients and the lake's engine are slow to load: each is imported when it is the one that is meant.
 def _lake() -> Kind:
     from warehouse.lake.warehouse import LakeWarehouse

@@ -1,13 +1,39 @@
 """The port: all that the use cases ask of where tables live, whichever warehouse it is."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
 from warehouse.archive import Archive, ArchiveWriter
 from warehouse.merges import Merger, MergeSource, UnionViews
+from warehouse.queries import Queries, QuerySpace
 from warehouse.rows import RowTables, RowWriter
 from warehouse.staging import Staging
+
+
+class Upkeep(Protocol):
+    """Upkeep of one table by hand, where no service does it; running backups and queries go on."""
+
+    def compact(self) -> int:
+        """Merge small files, and return how many went away."""
+
+    def vacuum(self, *, keep_hours: int, dry_run: bool) -> list[str]:
+        """Delete files that no snapshot of the last hours names, and return them; a dry run deletes none."""
+
+    def expire(self, *, before: date) -> int:
+        """Take out what was ingested before a day, and return how many files went away."""
+
+
+class Probes(Protocol):
+    """Questions that only the real warehouse answers, asked in a place that exists for nothing else."""
+
+    def open(self) -> AbstractContextManager[None]:
+        """Make that place for the length of the block, whose end takes it away with all that is in it."""
+
+    def questions(self) -> Sequence[tuple[str, Callable[[], str]]]:
+        """Return each question, and what asks it and returns the answer in words."""
 
 
 class Warehouse(Protocol):
@@ -21,6 +47,14 @@ class Warehouse(Protocol):
     def name(self) -> str:
         """The word for it in REFEED_WAREHOUSE, to be shown; nothing is decided by it."""
 
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is made of files that Refeed keeps itself, and no service has to be reached."""
+
+    @property
+    def archive_table(self) -> str:
+        """The archive's name, as the settings give it."""
+
     def to_json(self) -> dict[str, Any]:
         """Return what :func:`warehouse.open.warehouse_from_json` takes; it holds no secret."""
 
@@ -29,6 +63,9 @@ class Warehouse(Protocol):
 
     def archive_writer(self, fields: Mapping[str, Any]) -> ArchiveWriter:
         """Return the archive's writer that its ``as_json`` described, in a task."""
+
+    def open_queries(self, space: QuerySpace) -> Queries:
+        """Return what answers queries over the archive and the tables beside it; to be closed."""
 
     def open_row_tables(self, *, stream: str, lease: str) -> RowTables:
         """Return the tables of rows that ``stream`` commits to under ``lease``; nothing is read yet."""
@@ -52,3 +89,16 @@ class Warehouse(Protocol):
 
     def open_views(self, sources: Iterable[MergeSource]) -> UnionViews:
         """Return the union views of ``sources``; nothing is read yet."""
+
+    def open_upkeep(self, table: str | None) -> Upkeep | None:
+        """Return the upkeep of a table of rows, or of the archive; None where the warehouse sees to it by itself.
+
+        Raises:
+            TableNotFoundError: there is no such table.
+        """
+
+    def open_probes(self, name: str, *, patience_seconds: float) -> Probes | None:
+        """Return questions to be asked in a place called ``name``; None where there is nothing to be asked.
+
+        ``patience_seconds`` is how long a question waits for something that may take minutes.
+        """

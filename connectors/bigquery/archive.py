@@ -1,7 +1,7 @@
 """The archive in BigQuery: commits that happen once, under a lease, over any crash."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 import structlog
@@ -10,6 +10,7 @@ from connectors.bigquery.attempts import Attempts
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.commit import Committer, document_of
 from connectors.bigquery.notes import Notes
+from connectors.bigquery.reader import open_session, read_stream
 from connectors.bigquery.tables import (
     ATTEMPTS,
     TableId,
@@ -27,6 +28,8 @@ from model.settings import BigQuerySettings
 from model.table import Partitioning
 
 _log = structlog.get_logger(__name__)
+# The table may ask for a filter on its partitions.
+_EVERY_PARTITION: Final = "_PARTITIONTIME IS NOT NULL"
 
 
 class BigQueryArchive:
@@ -158,6 +161,19 @@ class BigQueryArchive:
     def compact(self, *, max_small_files: int = 0) -> int:  # noqa: ARG002
         """Return 0: BigQuery looks after its own storage."""
         return 0
+
+    def count_rows(self) -> int:
+        """Return how many rows the table holds, those of its write buffer left out."""
+        return sum(batch.num_rows for batch in self.scan(["topic"]))
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of every row by the Storage Read API, those of the write buffer left out."""
+        session = open_session(
+            self._clients, self.table, max_streams=1, columns=columns, condition=_EVERY_PARTITION
+        )
+        for stream in session.streams:
+            for _, batch in read_stream(self._clients, session, stream):
+                yield batch
 
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:
         """Return how long batches have to be, that ``slots`` tasks stay within the quota of write streams.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -79,6 +80,18 @@ class BigQueryProbes:
         finally:
             with our_errors(f"deleting the scratch dataset {self._dataset}"):
                 self._clients.rest().delete_dataset(dataset, delete_contents=True, not_found_ok=True, **ONCE)
+
+    def questions(self) -> list[tuple[str, Callable[[], str]]]:
+        """Return every question with what asks it."""
+        asked = (
+            ("CreateWriteStream right after tables.insert", BigQueryProbes.stream_after_create),
+            ("Arrow append of every type to a PENDING stream", BigQueryProbes.every_type),
+            ("a commit of a stream that is committed", BigQueryProbes.double_commit),
+            ("an append request of 12 MB", BigQueryProbes.large_append),
+            ("FOR SYSTEM_TIME AS OF right after a commit", BigQueryProbes.travel_after_commit),
+            ("_PARTITIONTIME and streamingBuffer after a commit", BigQueryProbes.partition_time),
+        )
+        return [(text, partial(self.ask, question)) for text, question in asked]
 
     def ask(self, question: Callable[["BigQueryProbes"], str]) -> str:
         """Return the answer to one of the methods below.

@@ -1,9 +1,10 @@
 """The archive as a table of the lake: every raw message, its own writer, what a backup asks of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
 from connectors.lake.files import FILE_SCHEMA, PARTITION_COLUMNS, WrittenFile
@@ -79,6 +80,15 @@ class LakeArchive(LakeTable):
     def inherited_ids(self, stream: str) -> pa.Table:  # noqa: ARG002
         """Return nothing: the log holds no ids; what another home left unacknowledged is archived again."""
         return FILE_SCHEMA.empty_table().select(["topic", "message_id", "publish_time"])
+
+    def count_rows(self) -> int:
+        """Return how many rows the newest snapshot holds, by its log."""
+        return sum(file.rows for file in self.data_files())
+
+    def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of every row of the newest snapshot, from its files."""
+        for file in self.data_files():
+            yield from pq.read_table(file.path, columns=list(columns), partitioning=None).to_batches()
 
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:  # noqa: ARG002
         """Return ``wanted_seconds``: a disk has no quota of files."""

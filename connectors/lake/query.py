@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,8 @@ import pyarrow as pa
 from connectors.lake.archive import DataFile, LakeArchive
 from connectors.lake.query_tables import LakeTables, TableSnapshot, render_view
 from connectors.lake.udfs import register_functions
-from model.errors import QueryError, QueryStoppedError, QueryTooLargeError, StorageFullError
+from model.disk import check_room
+from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, ColumnType, Partitioning, TableRead
 from model.window import Window
 
@@ -161,21 +161,6 @@ def open_connection(
         _Watch(connection, limits.seconds, should_stop),
     ):
         yield lambda sql, parameters: connection.sql(sql, params=dict(parameters)).to_arrow_reader(_BATCH_ROWS)
-
-
-def check_room(disk: Path, min_free_bytes: int) -> int:
-    """Return how many bytes may be written to the disk of ``disk`` so that ``min_free_bytes`` stay free.
-
-    Raises:
-        StorageFullError: none may.
-    """
-    free = shutil.disk_usage(disk).free
-    if free <= min_free_bytes:
-        raise StorageFullError(
-            f"The disk of {disk} has {free} bytes left, and {min_free_bytes} have to stay free "
-            "(REFEED_MIN_FREE_DISK_BYTES)."
-        )
-    return free - min_free_bytes
 
 
 def warm_up() -> None:

@@ -21,7 +21,8 @@ from typing import IO, Any, Final
 import pyarrow as pa
 
 from connectors.lake import query_wire as wire
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, check_room, open_connection, warm_up
+from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_connection, warm_up
+from model.disk import check_room
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 
 _STOP_CHECK_SECONDS: Final = 0.1

@@ -26,6 +26,7 @@ from local.server import PubSubServer
 from model.errors import JavaNotFoundError, LaunchError
 from model.process import Process
 from model.settings import read_settings
+from warehouse.lake.warehouse import LakeWarehouse
 
 MAX_BODY_BYTES = 10_000
 QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
@@ -74,9 +75,7 @@ def service(tmp_path: Path, launcher: NoLauncher) -> Iterator[BackfillService]:
         project="shop",
         emulator_host=host,
         replay_secret="secret",
-        lake=str(tmp_path / "lake"),
-        archive_table="backup.messages",
-        archive_partitioning="day",
+        warehouse=LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB"),
         max_window_days=366,
         query_memory="500MB",
     )

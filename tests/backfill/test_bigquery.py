@@ -26,7 +26,6 @@ from backfill.request import BackfillRequest
 from backfill.selection import Selection, read_selection, read_slice
 from backfill.service import BackfillService
 from connectors.bigquery.archive import BigQueryArchive
-from connectors.bigquery.client import Connection
 from connectors.bigquery.selection import SelectionJobs, job_id
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
@@ -48,6 +47,8 @@ from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
 from pipeline.decode import Refusal
 from tests.pipeline.conftest import messages as pulled_messages
 from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.bigquery.warehouse import BigQueryWarehouse
+from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.open import open_warehouse
 
 __all__ = ["session_standin", "shared_standin"]
@@ -87,31 +88,30 @@ def messages() -> pa.RecordBatch:
 
 
 @pytest.fixture(scope="module")
-def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> Connection:
-    """The connection to an archive in the stand-in that holds the messages as orders, and ten of members."""
-    settings = read_settings({**session_standin.environment, "REFEED_PROJECT": "shop"})
+def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> BigQueryWarehouse:
+    """An archive in the stand-in that holds the messages as orders, and ten of members."""
+    settings = read_settings(
+        {**session_standin.environment, "REFEED_PROJECT": "shop", "REFEED_ARCHIVE_TABLE": table}
+    )
     archive = BigQueryArchive("shop", table, settings.bigquery)
     archive.create()
     lease = archive.take_lease("lease")
     part = archive.writer().write([("orders", "s", messages), ("members", "s", messages.slice(0, 10))])
     archive.commit([part], Attempt("s", 1, "lease", lease))
     archive.close()
-    return Connection.of("shop", settings.bigquery)
+    return BigQueryWarehouse.of(settings)
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, emulator_host: str, bigquery: Connection, table: str) -> Deployment:
+def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) -> Deployment:
     return Deployment(
         home=tmp_path,
         project="shop",
         emulator_host=emulator_host,
         replay_secret="secret",
-        lake=str(tmp_path / "lake"),
-        archive_table=table,
-        archive_partitioning="day",
+        warehouse=bigquery,
         max_window_days=36_600,
         query_memory="500MB",
-        bigquery=bigquery,
     )
 
 
@@ -288,7 +288,8 @@ def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
     lake.create()
     lease = lake.take_lease("lease")
     lake.commit([lake.writer().write([("orders", "s", messages)])], Attempt("s", 1, "lease", lease))
-    on_lake = open_service(bigquery=None, archive_table="backup.messages")
+    warehouse = LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB")
+    on_lake = open_service(warehouse=warehouse)
     for ordering in ("none", "by_key"):
         ours = make(ordering=ordering, allow_overlap=True)
         request = replace(ask(ordering=ordering, allow_overlap=True), query=QUERY.format(table="backup.messages"))

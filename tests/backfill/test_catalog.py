@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from backfill.catalog import Catalog
-from backfill.lake_counts import LakeCounts, LakePlace
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
@@ -24,6 +23,8 @@ from jobs.stream.status import StatusFile
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import backup_subscription_id, replay_filter, replay_token
 from model.window import Window
+from warehouse.lake.counts import LakeCounts
+from warehouse.lake.warehouse import LakeWarehouse
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 PUBLISHED = datetime(2024, 3, 1, 10, tzinfo=UTC)
@@ -57,7 +58,7 @@ def processes() -> Iterator[QueryProcesses]:
 @pytest.fixture
 def catalog(tmp_path: Path, processes: QueryProcesses) -> Catalog:
     limits = QueryLimits("500MB", tmp_path / "spill", seconds=60)
-    place = LakePlace(str(tmp_path / "lake"), "backup.messages", "day")
+    place = LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB")
     return Catalog(LakeCounts(place, processes, limits), home=tmp_path, secret="s3cret")
 
 

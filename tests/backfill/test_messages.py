@@ -5,22 +5,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backfill.lake_counts import LakePlace
 from backfill.messages import (
     MAX_FULL_PAGE_SIZE,
-    LakeMessages,
     MessageBrowser,
     MessagePage,
-    MessageQuery,
     MessageRequest,
     _render_query,
 )
-from backfill.plan import MAX_SHOWN_BYTES, render_data
+from backfill.plan import render_data
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from model.errors import InvalidNameError, RequestInvalidError
 from model.window import Window
 from tests.archive import fill_archive
+from warehouse.figures import MAX_SHOWN_BYTES
+from warehouse.lake.messages import LakeMessages
+from warehouse.lake.warehouse import LakeWarehouse
+from warehouse.queries import ArchiveQuery
 
 LARGE = b"x" * (MAX_SHOWN_BYTES + 1)
 
@@ -37,9 +38,9 @@ class _Rows:
             {"message_id": str(n), "data": data, "data_bytes": len(data), **known}
             for n, data in enumerate(payloads)
         ]
-        self.queries: list[MessageQuery] = []
+        self.queries: list[ArchiveQuery] = []
 
-    def read(self, query: MessageQuery) -> list[dict[str, object]]:
+    def read(self, query: ArchiveQuery) -> list[dict[str, object]]:
         self.queries.append(query)
         return self.rows
 
@@ -49,7 +50,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageBrowser
     home = tmp_path_factory.mktemp("home")
     fill_archive(home, {"orders": 7, "members": 2})
     processes = QueryProcesses(keep_spare=True)
-    place = LakePlace(str(home / "lake"), "backup.messages", "day")
+    place = LakeWarehouse(str(home / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB")
     yield MessageBrowser(LakeMessages(place, processes, QueryLimits("500MB", home / "spill", seconds=60)))
     processes.close()
 

@@ -15,7 +15,6 @@ from backfill.creation import target_of
 from backfill.deployment import Deployment
 from backfill.options import SelectionBounds
 from backfill.plan import Plan, PlanTarget, make_plan, price_of, warn_of_target
-from backfill.policy import GatePolicy
 from backfill.request import BackfillRequest, validate_request
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
@@ -26,7 +25,10 @@ from local.status import StatusError
 from model.errors import QueryError, StorageFullError
 from model.message import replay_filter
 from model.settings import read_settings
-from sql.validate import QueryRefusedError
+from sql.validate import Policy, QueryRefusedError
+from warehouse.lake.queries import LakeQueries
+from warehouse.lake.warehouse import LakeWarehouse
+from warehouse.queries import QuerySpace, ReplayQuery
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -55,6 +57,15 @@ def processes() -> Iterator[QueryProcesses]:
 
 
 @pytest.fixture
+def queries(lake: Path, processes: QueryProcesses) -> LakeQueries:
+    """Over the lake, by the processes of all tests."""
+    warehouse = LakeWarehouse(str(lake), "backup.messages", "backup.dead_letters", "day", "500MB")
+    queries = warehouse.open_queries(QuerySpace("500MB", lake / "spill"))
+    queries._processes = processes
+    return queries
+
+
+@pytest.fixture
 def lake(tmp_path: Path) -> Path:
     archive = LakeArchive(str(tmp_path), "backup.messages")
     archive.create()
@@ -65,26 +76,13 @@ def lake(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def plan(lake: Path, processes: QueryProcesses) -> Callable[..., Plan]:
+def plan(queries: LakeQueries) -> Callable[..., Plan]:
     def make(query: str, *, tables: tuple[str, ...] = (), target: PlanTarget | None = None, **known: Any) -> Plan:
-        policy = GatePolicy(
-            archive_table="backup.messages",
-            project="shop",
-            query_tables=tables,
-            lake=str(lake),
-            max_window_days=366,
-        ).make()
-        valid = validate_request(BackfillRequest(query, "replay"), policy)
-        snapshot = read_snapshot(
-            str(lake),
-            "backup.messages",
-            "day",
-            window=valid.window,
-            reads_archive=valid.lake.reads_archive,
-            extra_reads=valid.lake.extra_reads,
-        )
-        limits = QueryLimits("500MB", lake / "spill", seconds=60)
-        return make_plan(valid, snapshot, target or target_with("consumer", ""), processes, limits, **known)
+        policy = Policy("backup.messages", "shop", datetime.now(UTC), extra_tables=tables, max_window_days=366)
+        valid = validate_request(BackfillRequest(query, "replay"), queries.policy(policy), check=queries.check)
+        wanted = target or target_with("consumer", "")
+        figures = queries.examine(ReplayQuery(valid.query, attributes=wanted.attributes))
+        return make_plan(valid, figures, wanted, **known)
 
     return make
 

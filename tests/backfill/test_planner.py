@@ -18,6 +18,7 @@ from backfill.request import BackfillRequest, validate_request
 from backfill.selection import read_slice
 from jobs.folder import Control, JobFolder, Order
 from sql.worker import GATE
+from warehouse.lake.warehouse import LakeWarehouse
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
@@ -29,9 +30,7 @@ def deployment_of(home: Path, *tables: str) -> Deployment:
         project="shop",
         emulator_host=None,
         replay_secret="s3cret",
-        lake=str(home / "lake"),
-        archive_table="backup.messages",
-        archive_partitioning="day",
+        warehouse=LakeWarehouse(str(home / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB"),
         max_window_days=36_600,
         query_memory="500MB",
         query_tables=tables,
@@ -43,7 +42,7 @@ def test_the_first_plan_waits_for_no_process(tmp_path: Path) -> None:
     try:
         planner.warm()
         assert [worker.is_ready for worker in GATE._idle] == [True, True]
-        spare = planner.processes._spare
+        spare = planner.queries._processes._spare
         assert spare is not None
         assert spare.is_alive()
     finally:

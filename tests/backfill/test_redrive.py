@@ -73,7 +73,7 @@ class Desk:
         self.folder = folder
         given = {"REFEED_HOME": str(folder), "REFEED_QUERY_TABLES": tables}
         self.deployment = Deployment.from_settings(read_settings(given))
-        self.lake = Path(self.deployment.lake)
+        self.lake = Path(self.deployment.warehouse.lake)
         self.planner = Planner(self.deployment, NOBODY, NOBODY)
         places = {"orders": ("orders", ["staging.orders"])}
         table, readable = self.deployment.dead_letter_table, self.deployment.query_tables

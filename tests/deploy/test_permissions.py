@@ -26,7 +26,6 @@ from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.entity_table import BigQueryEntityTable
 from connectors.bigquery.staging import BigQueryStaging, StagingTexts
 from connectors.bigquery.tables import TableId
-from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub import channel as pubsub_channel
 from connectors.pubsub.backlog import MonitoredBacklog
 from connectors.pubsub.client import PubSub
@@ -57,6 +56,7 @@ from tests.standin.fixture import StandIn, session_standin, shared_standin
 from warehouse.bigquery.merger import BigQueryMerger
 from warehouse.merges import MergeSource
 from warehouse.open import open_warehouse
+from warehouse.queries import QuerySpace
 
 __all__ = ["session_standin", "shared_standin"]
 
@@ -336,12 +336,9 @@ def deployment_of(world: World) -> Deployment:
         project=world.project,
         emulator_host=world.server.emulator_host,
         replay_secret="s3cret",
-        lake=str(world.folder / "lake"),
-        archive_table="backup.messages",
-        archive_partitioning="day",
+        warehouse=open_warehouse(world.settings),
         max_window_days=36_600,
         query_memory="500MB",
-        bigquery=Connection.of(world.project, world.settings.bigquery),
     )
 
 
@@ -374,9 +371,9 @@ def run_driver(world: World, folder: JobFolder) -> None:
 
 def look_around(world: World) -> None:
     """Ask for what the API shows of topics."""
-    processes = QueryProcesses()
-    with PubSub(world.project, world.server.emulator_host) as pubsub, closing(processes):
-        overview = Overview(deployment_of(world), pubsub, processes)
+    queries = open_warehouse(world.settings).open_queries(QuerySpace("500MB", world.folder / "spill"))
+    with PubSub(world.project, world.server.emulator_host) as pubsub, closing(queries):
+        overview = Overview(deployment_of(world), pubsub, queries)
         assert overview.list_topics()
         overview.histogram("orders", step="day")
 

@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[2]
 _IMPORT_ALL = """
 import importlib, pkgutil, pyspark
 assert pyspark.__version__.startswith("3.5."), pyspark.__version__
-names = ["backfill.job", "backfill.publish", "backfill.bigquery"]
+names = ["backfill.job", "backfill.publish"]
 names += ["reporting.job"]
 packages = ["connectors.bigquery", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"]
 packages += ["warehouse", "warehouse.bigquery", "warehouse.lake"]

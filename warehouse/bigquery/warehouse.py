@@ -1,22 +1,27 @@
 """BigQuery behind the port."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.bigquery.archive import BigQueryArchive
+from connectors.bigquery.client import Connection
 from connectors.bigquery.row_tables import BigQueryRowTables
 from connectors.bigquery.row_writer import BigQueryRowWriter
+from connectors.bigquery.tables import TableId
 from connectors.bigquery.writer import BigQueryWriter
 from model.audit import audits_table
-from model.settings import BigQuerySettings, Settings
-from model.table import Partitioning
+from model.settings import BigQuerySettings, Settings, read_settings
+from model.table import DEFAULT_DEAD_LETTER_TABLE, Partitioning
 from warehouse.merges import MergeSource
+from warehouse.queries import QuerySpace
 
 if TYPE_CHECKING:
+    from connectors.bigquery.probes import BigQueryProbes
     from connectors.bigquery.staging import BigQueryStaging
     from warehouse.bigquery.merger import BigQueryMerger
+    from warehouse.bigquery.queries import BigQueryQueries
     from warehouse.bigquery.views import BigQueryViews
 
 NAME: Final = "bigquery"
@@ -53,6 +58,11 @@ class BigQueryWarehouse:
         """``bigquery``."""
         return NAME
 
+    @property
+    def is_embedded(self) -> bool:
+        """False: it is Google's, or a stand-in."""
+        return False
+
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return {"warehouse": NAME, **asdict(self)}
@@ -66,6 +76,31 @@ class BigQueryWarehouse:
         rest = {name: value for name, value in fields.items() if name not in {"warehouse", "settings"}}
         return cls(settings=settings, **rest)
 
+    @classmethod
+    def from_place(cls, place: Mapping[str, Any]) -> Self:
+        """Return the BigQuery that a specification of an earlier Refeed names: a connection, and the archive."""
+        connection = Connection.from_json(place["connection"])
+        settings = replace(
+            read_settings({}, home=Path()).bigquery,
+            location=connection.location,
+            host=connection.host,
+            storage_host=connection.storage_host,
+            is_regional=connection.is_regional,
+            labels=connection.labels,
+            kms_key=connection.kms_key,
+        )
+        return cls(connection.project, settings, place["table"], DEFAULT_DEAD_LETTER_TABLE, "day")
+
+    @property
+    def connection(self) -> Connection:
+        """What it takes to reach BigQuery."""
+        return Connection.of(self.project, self.settings)
+
+    @property
+    def archive(self) -> TableId:
+        """The archive, whose dataset keeps selections too."""
+        return TableId.parse(self.archive_table, self.project)
+
     def open_archive(self) -> BigQueryArchive:
         """Return the archive."""
         return BigQueryArchive(self.project, self.archive_table, self.settings, self.partitioning)
@@ -73,6 +108,12 @@ class BigQueryWarehouse:
     def archive_writer(self, fields: Mapping[str, Any]) -> BigQueryWriter:
         """Return the archive's writer."""
         return BigQueryWriter.from_json(fields)
+
+    def open_queries(self, space: QuerySpace) -> "BigQueryQueries":
+        """Return queries that BigQuery runs and bills."""
+        from warehouse.bigquery.queries import BigQueryQueries
+
+        return BigQueryQueries(self, space)
 
     def open_row_tables(self, *, stream: str, lease: str) -> BigQueryRowTables:
         """Return the tables of rows; their leases lie beside the dead letters."""
@@ -86,17 +127,16 @@ class BigQueryWarehouse:
 
     def open_staging(self, tables: Sequence[str], reporting: str) -> "BigQueryStaging":
         """Return the staging tables of one source, over clients that the whole process shares."""
-        from connectors.bigquery.client import Connection, process_clients
+        from connectors.bigquery.client import process_clients
         from connectors.bigquery.entity_table import BigQueryEntityTable
         from connectors.bigquery.staging import BigQueryStaging, StagingTexts
-        from connectors.bigquery.tables import TableId
         from sql.staged import render_landed, render_merged, render_revert
 
         texts = [
             StagingTexts(table, render_landed(str(table)), render_merged(str(table)), render_revert(str(table)))
             for table in (TableId.parse(name, self.project) for name in tables)
         ]
-        clients = process_clients(Connection.of(self.project, self.settings))
+        clients = process_clients(self.connection)
         return BigQueryStaging(clients, texts, BigQueryEntityTable(clients, reporting, self.settings))
 
     @property
@@ -115,3 +155,12 @@ class BigQueryWarehouse:
         from warehouse.bigquery.views import BigQueryViews
 
         return BigQueryViews(self.project, self.settings, sources)
+
+    def open_upkeep(self, table: str | None) -> None:
+        """Return None: BigQuery looks after its tables."""
+
+    def open_probes(self, name: str, *, patience_seconds: float) -> "BigQueryProbes":
+        """Return questions to BigQuery that its documentation leaves open, asked in the dataset ``name``."""
+        from connectors.bigquery.probes import BigQueryProbes
+
+        return BigQueryProbes(self.connection, name, patience_seconds=patience_seconds)

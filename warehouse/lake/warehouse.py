@@ -1,5 +1,6 @@
 """A lake behind the port."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,15 +9,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from connectors.lake.archive import LakeArchive
 from connectors.lake.files import ArchiveWriter
 from connectors.lake.row_tables import LakeRowTables
-from connectors.lake.rows import RowWriter
+from connectors.lake.rows import RowTable, RowWriter
+from connectors.lake.tables import LakeTable
 from model.audit import audits_table
-from model.settings import Settings
-from model.table import Partitioning
+from model.errors import TableNotFoundError
+from model.settings import Settings, read_settings
+from model.table import DEFAULT_DEAD_LETTER_TABLE, Partitioning
 from warehouse.merges import MergeSource
+from warehouse.queries import QuerySpace
 
 if TYPE_CHECKING:
     from connectors.lake.staging import LakeStaging
     from warehouse.lake.merger import LakeMerger
+    from warehouse.lake.queries import LakeQueries
     from warehouse.lake.views import LakeViews
 
 NAME: Final = "lake"
@@ -48,6 +53,11 @@ class LakeWarehouse:
         """``lake``."""
         return NAME
 
+    @property
+    def is_embedded(self) -> bool:
+        """True: what is needed is a folder."""
+        return True
+
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return {"warehouse": NAME, **asdict(self)}
@@ -57,6 +67,12 @@ class LakeWarehouse:
         """Return the lake that :meth:`to_json` described."""
         return cls(**{name: value for name, value in fields.items() if name != "warehouse"})
 
+    @classmethod
+    def from_place(cls, place: Mapping[str, Any]) -> Self:
+        """Return the lake that a specification of an earlier Refeed names; it says where the archive is alone."""
+        memory = read_settings({}, home=Path()).query_memory
+        return cls(place["lake"], place["table"], DEFAULT_DEAD_LETTER_TABLE, place["partitioning"], memory)
+
     def open_archive(self) -> LakeArchive:
         """Return the archive."""
         return LakeArchive(self.lake, self.archive_table, self.partitioning)
@@ -64,6 +80,12 @@ class LakeWarehouse:
     def archive_writer(self, fields: Mapping[str, Any]) -> ArchiveWriter:
         """Return the archive's writer."""
         return ArchiveWriter.from_json(fields)
+
+    def open_queries(self, space: QuerySpace) -> "LakeQueries":
+        """Return queries by the lake's own engine, on this machine."""
+        from warehouse.lake.queries import LakeQueries
+
+        return LakeQueries(self, space)
 
     def open_row_tables(self, *, stream: str, lease: str) -> LakeRowTables:
         """Return the tables of rows; their leases lie beside the dead letters."""
@@ -103,3 +125,19 @@ class LakeWarehouse:
         from warehouse.lake.views import LakeViews
 
         return LakeViews(self.lake, sources)
+
+    def open_upkeep(self, table: str | None) -> LakeTable:
+        """Return the archive, or the table of rows that is named.
+
+        Raises:
+            TableNotFoundError: there is no such table.
+        """
+        if table is None:
+            return self.open_archive()
+        found = RowTable(self.lake, table, self.partitioning)
+        if not re.fullmatch(r"\w+\.\w+", table) or not found.exists():
+            raise TableNotFoundError(f"There is no table {table} in {self.lake}.")
+        return found
+
+    def open_probes(self, name: str, *, patience_seconds: float) -> None:
+        """Return None: tests ask a folder all that there is to ask."""

@@ -20,6 +20,7 @@ from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from jobs.store import JobStore
+from warehouse.lake.warehouse import LakeWarehouse
 
 QUERY = (
     "SELECT data, attributes, message_id FROM backup.messages "
@@ -74,9 +75,7 @@ def deployment(tmp_path: Path, emulator_host: str) -> Deployment:
         project="shop",
         emulator_host=emulator_host,
         replay_secret="secret",
-        lake=str(tmp_path / "lake"),
-        archive_table="backup.messages",
-        archive_partitioning="day",
+        warehouse=LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB"),
         max_window_days=366,
         query_memory="500MB",
     )
@@ -153,7 +152,7 @@ def publish(folder_of: Callable[[str], JobFolder], rows: Any) -> Callable[..., N
 @pytest.fixture
 def archive(deployment: Deployment, rows: Any) -> LakeArchive:
     """An archive of 30 orders and 5 members."""
-    archive = LakeArchive(deployment.lake, "backup.messages")
+    archive = deployment.warehouse.open_archive()
     archive.create()
     lease = archive.take_lease("lease")
     written = archive.writer().write([("orders", "s", rows(30)), ("members", "s", rows(5))])

@@ -1,31 +1,20 @@
 """An archive in a lake, counted: from its log where that is enough, else by a query."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
-from backfill.catalog import Step, TopicVolume
-from connectors.lake.archive import LakeArchive
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot
 from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.lake.query_statistics import FileStatistics, read_statistics
-from model.table import Partitioning
 from model.window import Window
-
-
-@dataclass(frozen=True, slots=True)
-class LakePlace:
-    """Where the archive lies."""
-
-    lake: str
-    archive_table: str
-    partitioning: Partitioning
+from warehouse.counts import Step, TopicVolume
+from warehouse.lake.warehouse import LakeWarehouse
 
 
 class LakeCounts:
     """Counts what lies in a lake; queries run in processes of their own."""
 
-    def __init__(self, place: LakePlace, processes: QueryProcesses, limits: QueryLimits) -> None:
+    def __init__(self, place: LakeWarehouse, processes: QueryProcesses, limits: QueryLimits) -> None:
         self._place = place
         self._processes = processes
         self._limits = limits
@@ -49,7 +38,7 @@ class LakeCounts:
     def volumes(self, window: Window) -> dict[str, TopicVolume]:
         """Return what came in by topic: from the log where a file has one topic, else by counting."""
         place = self._place
-        archive = LakeArchive(place.lake, place.archive_table, place.partitioning)
+        archive = place.open_archive()
         volumes: dict[str, TopicVolume] = {}
         mixed: list[FileStatistics] = []
         for found in read_statistics(archive, window):

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from backfill.bigquery import BigQueryPlace
-from backfill.catalog import Step, TopicVolume, floor
 from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients
 from connectors.bigquery.selection import QueryParameter
+from connectors.bigquery.tables import TableId
 from model.errors import TableNotFoundError
 from model.window import Window
 from sql.template import fill
+from warehouse.counts import Step, TopicVolume, floor
 
 # Volumes are looked at all day long, and one query over a week is enough for all who look.
 _REMEMBERED_SECONDS: Final = 300.0
@@ -22,19 +22,20 @@ _REMEMBERED_SECONDS: Final = 300.0
 _LATEST: Final = timedelta(days=1)
 _MOST_ROWS: Final = 1_000_000
 _QUERY_SECONDS: Final = 60.0
+# At 50 bytes a message it is thousands of millions of messages; more is worth a query of one's own.
+_MAX_BYTES_BILLED: Final = 200 * 10**9
 
 
 class BigQueryCounts:
     """Counts what lies in BigQuery; safe to use from many threads.
 
-    Topics' volumes are asked for once in five minutes at most. A query that would read more than
-    ``maximum_bytes_billed`` fails unbilled.
+    Topics' volumes are asked for once in five minutes at most. A query that would read more than 200 GB fails
+    unbilled.
     """
 
-    def __init__(self, place: BigQueryPlace, *, maximum_bytes_billed: int) -> None:
-        self._archive = str(place.dataset)
-        self._clients = Clients(place.connection)
-        self._maximum_bytes_billed = maximum_bytes_billed
+    def __init__(self, archive: TableId, clients: Clients) -> None:
+        self._archive = str(archive)
+        self._clients = clients
         self._lock = threading.Lock()
         self._volumes: dict[str, TopicVolume] = {}
         self._read_at: float | None = None
@@ -70,17 +71,13 @@ class BigQueryCounts:
             found[floor(row["start"], step)] += row["messages"]
         return dict(found)
 
-    def close(self) -> None:
-        """End the connections."""
-        self._clients.close()
-
     def _ask(self, name: str, parameters: Mapping[str, QueryParameter]) -> list[dict[str, Any]]:
         try:
             table, _ = read_answer(
                 self._clients,
                 fill(name, {"archive": self._archive}, {}),
                 parameters,
-                maximum_bytes_billed=self._maximum_bytes_billed,
+                maximum_bytes_billed=_MAX_BYTES_BILLED,
                 max_rows=_MOST_ROWS,
                 seconds=_QUERY_SECONDS,
             )

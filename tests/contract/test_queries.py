@@ -1,0 +1,142 @@
+"""What plans, answers and selections need of a warehouse, the same in the lake and in BigQuery (the stand-in)."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from model.archive import Attempt
+from model.settings import Settings, read_settings
+from model.window import Window
+from sql.validate import Policy, ValidatedQuery, validate_query
+from tests.standin.fixture import StandIn, session_standin
+from warehouse.open import open_warehouse, warehouse_from_json
+from warehouse.queries import Queries, QuerySpace, ReplayQuery, SelectionRun
+
+__all__ = ["session_standin"]
+
+ROWS = 40
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+ALL = f"WHERE _PARTITIONTIME >= TIMESTAMP '{TODAY - timedelta(days=1):%Y-%m-%d}'"
+COLUMNS = "data, attributes, message_id, publish_time, topic, ordering_key"
+
+
+@dataclass
+class World:
+    """One warehouse with an archive of orders and members, of four ordering keys, newest first."""
+
+    settings: Settings
+    space: QuerySpace
+    queries: Queries
+
+    def validate(self, columns: str = COLUMNS, condition: str = "", *, replay: bool = True) -> ValidatedQuery:
+        table = self.settings.archive_table
+        policy = Policy(table, self.settings.project, datetime.now(UTC), max_window_days=36_600, replay=replay)
+        return validate_query(f"SELECT {columns} FROM {table} {ALL} {condition}", {}, self.queries.policy(policy))
+
+    def select(self, query: ValidatedQuery, **run: Any) -> list[dict[str, Any]]:
+        """Select as a driver does, that has the warehouse and the query from JSON."""
+        source = json.loads(json.dumps(self.queries.source(ReplayQuery(query))))
+        own = warehouse_from_json(open_warehouse(self.settings).to_json())
+        with (
+            closing(own.open_queries(self.space)) as queries,
+            queries.select(source, SelectionRun(f"bf_{uuid.uuid4().hex}", **run)) as batches,
+        ):
+            return [row for batch in batches for row in batch.to_pylist()]
+
+
+def messages(count: int) -> pa.RecordBatch:
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    newest = list(range(count))[::-1]
+    return pa.record_batch(
+        {
+            "data": pa.array([b"x" * n for n in newest], pa.binary()),
+            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in newest], pa.list_(entry)),
+            "message_id": [f"m{n}" for n in newest],
+            "publish_time": pa.array([TODAY + timedelta(seconds=n) for n in newest], pa.timestamp("us", "UTC")),
+            "ordering_key": [f"k{n % 4}" for n in newest],
+            "ack_id": ["a"] * count,
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=["lake", "bigquery"])
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, session_standin: StandIn
+) -> Iterator[World]:
+    home: Path = tmp_path_factory.mktemp("home")
+    environment = {
+        **session_standin.environment,
+        "REFEED_WAREHOUSE": request.param,
+        "REFEED_PROJECT": "shop",
+        "REFEED_ARCHIVE_TABLE": f"q{uuid.uuid4().hex[:12]}.messages",
+    }
+    settings = read_settings(environment, home=home)
+    with closing(open_warehouse(settings).open_archive()) as archive:
+        archive.create()
+        lease = archive.take_lease("lease")
+        part = archive.writer().write([("orders", "s", messages(ROWS)), ("members", "s", messages(3))])
+        archive.commit([part], Attempt("s", 1, "lease", lease))
+    space = QuerySpace("500MB", home / "spill")
+    with closing(open_warehouse(settings).open_queries(space)) as queries:
+        yield World(settings, space, queries)
+
+
+def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_more(world: World) -> None:
+    query = world.validate("topic, COUNT(*) AS n", "GROUP BY topic ORDER BY topic", replay=False)
+    whole = world.queries.answer(query, max_rows=2)
+    assert whole.rows.to_pylist() == [{"topic": "members", "n": 3}, {"topic": "orders", "n": ROWS}]
+    assert not whole.is_cut
+    cut = world.queries.answer(query, max_rows=1)
+    assert (cut.rows.to_pylist(), cut.is_cut) == ([{"topic": "members", "n": 3}], True)
+
+
+def test_a_table_is_there_or_it_is_not(world: World) -> None:
+    assert world.queries.has_table(world.settings.archive_table)
+    assert not world.queries.has_table("nothing.here")
+
+
+def test_what_is_looked_into_for_its_rows_has_the_same_figures(world: World) -> None:
+    wanted = ReplayQuery(world.validate(condition="AND topic = 'orders'"))
+    figures = world.queries.examine(wanted, keep_as=f"pl_{uuid.uuid4().hex}")
+    assert (figures.rows, dict(figures.rows_by_topic)) == (ROWS, {"orders": ROWS})
+    assert dict(figures.rows_by_hour) == {TODAY: ROWS}
+    assert figures.first_publish_time == TODAY
+    assert figures.last_publish_time == TODAY + timedelta(seconds=ROWS - 1)
+    assert figures.bytes_scanned > 0
+    assert len(figures.samples) == 10
+    assert set(figures.samples[0]) == {"message_id", "publish_time", "topic", "attributes", "data"}
+    assert not figures.is_cut
+
+
+def test_a_query_may_read_only_what_its_caller_pays_for(world: World) -> None:
+    scanned: list[int] = []
+    wanted = replace(ReplayQuery(world.validate()), max_bytes_billed=10**12, check_bill=scanned.append)
+    world.queries.source(wanted)
+    assert len(scanned) == 1
+    assert scanned[0] > 0
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_a_selection_has_every_row_once(world: World, by_key: bool) -> None:
+    rows = world.select(world.validate(condition="AND topic = 'orders'"), by_key=by_key)
+    assert sorted(row["message_id"] for row in rows) == sorted(f"m{n}" for n in range(ROWS))
+    found = next(row for row in rows if row["message_id"] == "m7")
+    assert (found["data"], found["topic"], found["ordering_key"]) == (b"x" * 7, "orders", "k3")
+    if by_key:
+        assert [int(row["message_id"][1:]) for row in rows] == [n for k in range(4) for n in range(k, ROWS, 4)]
+
+
+def test_topics_are_counted_by_their_ingestion(world: World) -> None:
+    now = datetime.now(UTC)
+    volumes = world.queries.counts.volumes(Window(now - timedelta(days=7), now))
+    assert {topic: volume.messages for topic, volume in volumes.items()} == {"orders": ROWS, "members": 3}
+    found = world.queries.counts.histogram("members", Window(TODAY - timedelta(days=1), now), "hour")
+    assert sum(found.values()) == 3

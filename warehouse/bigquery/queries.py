@@ -1,0 +1,222 @@
+"""Queries that BigQuery runs and bills: each is tried dry before, and capped."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connectors.bigquery.client import Clients
+from connectors.bigquery.selection import SelectedTable
+from connectors.lake.query import QueryLimits, open_rows_query
+from model import failpoint
+from model.errors import QueryError, QueryStoppedError, QueryTooLargeError, RefeedError
+from sql.ordering import render_in_key_order
+from sql.validate import Policy, ValidatedQuery, parse_parameters
+from warehouse.bigquery.counts import BigQueryCounts
+from warehouse.bigquery.figures import dry_figures, read_figures
+from warehouse.bigquery.messages import BigQueryMessages
+from warehouse.bigquery.runs import QueryRuns, cap_of
+from warehouse.bigquery.views import BigQueryViews
+from warehouse.bigquery.warehouse import BigQueryWarehouse
+from warehouse.bigquery.write_buffer import with_write_buffer
+from warehouse.figures import Figures, Note
+from warehouse.merges import UnionViews
+from warehouse.ordering import ordering_errors
+from warehouse.queries import Answer, QuerySpace, ReplayQuery, SelectionRun
+
+# Somebody waits for the answer.
+_EXACT_SECONDS: Final = 45.0
+_MOST_SECONDS: Final = 600.0
+
+
+class BigQueryQueries:
+    """Reads and bills nothing but for an answer, an exact look and a selection."""
+
+    def __init__(self, place: BigQueryWarehouse, space: QuerySpace) -> None:
+        self._place = place
+        self._space = space
+        self._clients = Clients(place.connection)
+        self._runs = QueryRuns(place.archive, self._clients)
+        self.counts = BigQueryCounts(place.archive, self._clients)
+        self.messages = BigQueryMessages(place.archive, self._clients)
+
+    def warm(self) -> None:
+        """Do nothing: BigQuery is always there."""
+
+    def close(self) -> None:
+        """End the connections."""
+        self._clients.close()
+
+    def policy(self, policy: Policy, *, must_exist: bool = True) -> Policy:  # noqa: ARG002
+        """Return ``policy`` for an archive whose youngest rows have no partition yet.
+
+        Nothing is known beforehand of the other tables' columns: a dry run knows them.
+        """
+        return replace(policy, write_buffer=self._place.partitioning)
+
+    def check(self, query: ValidatedQuery) -> None:
+        """Do nothing: the gate speaks BigQuery's own language."""
+
+    def has_table(self, name: str) -> bool:
+        """Return whether there is a table of this name, in the service's own project where it names none.
+
+        Raises:
+            WarehouseError: BigQuery does not say.
+        """
+        return self._runs.has_table(name)
+
+    def answer(
+        self,
+        query: ValidatedQuery,
+        *,
+        max_rows: int,
+        seconds: float | None = None,
+        views: UnionViews | None = None,
+    ) -> Answer:
+        """Return up to ``max_rows`` rows of the query; it is billed and capped.
+
+        Raises:
+            QueryError: BigQuery refuses it, or it takes too long.
+            QueryDisagreesError: BigQuery understands it otherwise than the gate.
+        """
+        assert views is None or isinstance(views, BigQueryViews), "views are of the warehouse that opened them"
+        behind = frozenset[str]() if views is None else views.tables_behind()
+        whole, notes = self._with_buffer(query)
+        rows, is_cut = self._runs.answer(whole, max_rows=max_rows, seconds=seconds or _MOST_SECONDS, behind=behind)
+        return Answer(rows, is_cut=is_cut, notes=tuple(notes))
+
+    def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> Figures:
+        """Try the query dry; with ``keep_as`` run it, count its rows and keep them.
+
+        Raises:
+            QueryError: BigQuery refuses the query, or understands it otherwise than the gate.
+            QueryTooLargeError: it would be billed more than its cap, or does not end within a minute.
+        """
+        query, notes = self._with_buffer(wanted.query)
+        bytes_scanned = self._runs.measure(query)
+        if keep_as is None:
+            figures = dry_figures(wanted.query, bytes_scanned)
+        else:
+            wanted.check_bill(bytes_scanned)
+            selected = self._materialise(keep_as, query, cap_of(bytes_scanned, wanted.max_bytes_billed))
+            # What no backfill may publish is not read to be counted either.
+            runs = self._runs if wanted.is_allowed(selected.rows, selected.bytes) else None
+            figures = read_figures(wanted.query, bytes_scanned, selected, runs)
+        return replace(figures, notes=[*figures.notes, *notes])
+
+    def source(self, wanted: ReplayQuery, *, kept: str | None = None) -> dict[str, Any]:
+        """Return the query and its cap, and the plan that has its rows already, if one has.
+
+        Raises:
+            QueryError: BigQuery refuses the query, or understands it otherwise than the gate.
+        """
+        query, _ = self._with_buffer(wanted.query)
+        bytes_scanned = self._runs.measure(query)
+        if kept is None:
+            wanted.check_bill(bytes_scanned)
+        return {
+            "sql": query.text,
+            "parameters": dict(wanted.parameters),
+            "maximum_bytes_billed": cap_of(bytes_scanned, wanted.max_bytes_billed),
+            "plan": kept,
+        }
+
+    @contextmanager
+    def select(self, source: Mapping[str, Any], run: SelectionRun) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Run the query, or find it run, and give its rows as they come.
+
+        Raises:
+            QueryStoppedError: the attempt is to stop; then the query is cancelled.
+            SelectionGoneError: the rows were kept by a plan and have expired.
+            QueryError, WarehouseError: the query failed.
+        """
+        table = self._run(source, run)
+        run.check_size(table.rows, table.bytes)
+        failpoint.hit("bigquery.selection.made")
+        schema, rows = self._runs.read(table.table)
+        if not run.by_key:
+            yield _until_stopped(rows, run)
+            return
+        with self._in_key_order(schema, rows, run) as ordered:
+            yield ordered
+
+    def _run(self, source: Mapping[str, Any], run: SelectionRun) -> SelectedTable:
+        """Return what the query selected, of the plan that materialised it or of the backfill's own run."""
+
+        def is_told_to_stop() -> bool:
+            if run.is_superseded():
+                # The other attempt waits for the same query: it stays.
+                raise QueryStoppedError("Another attempt has taken over.")
+            return run.should_stop()
+
+        if source["plan"] is not None:
+            return self._runs.wait(source["plan"], is_told_to_stop)
+        parameters = parse_parameters(source["parameters"])
+        while True:
+            name = self._runs.open_run(run.name)
+            self._runs.start(name, source["sql"], parameters, maximum_bytes_billed=source["maximum_bytes_billed"])
+            failpoint.hit("bigquery.selection.started")
+            try:
+                return self._runs.wait(name, is_told_to_stop)
+            except QueryStoppedError:
+                # An attempt before this one may have cancelled it a moment ago.
+                if run.should_stop():
+                    raise
+
+    @contextmanager
+    def _in_key_order(
+        self, schema: pa.Schema, rows: Iterator[pa.RecordBatch], run: SelectionRun
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Sort rows on this machine: the lake's engine spills what does not fit into memory."""
+        faults: list[RefeedError] = []
+
+        def remembered() -> Iterator[pa.RecordBatch]:
+            # What is raised under the engine that sorts comes out of it as an error of the engine.
+            try:
+                yield from rows
+            except RefeedError as exc:
+                faults.append(exc)
+                raise
+
+        space = self._space
+        try:
+            with (
+                ordering_errors(by_key=True),
+                open_rows_query(
+                    pa.RecordBatchReader.from_batches(schema, remembered()),
+                    render_in_key_order("SELECT * FROM refeed_rows"),
+                    QueryLimits(space.memory, space.folder, min_free_bytes=space.min_free_bytes),
+                    should_stop=run.should_stop,
+                ) as ordered,
+            ):
+                yield ordered
+        except QueryError:
+            if faults:
+                raise faults[0] from None
+            raise
+
+    def _with_buffer(self, query: ValidatedQuery) -> tuple[ValidatedQuery, list[Note]]:
+        if not query.leaves_out_buffer or query.window is None:
+            return query, []
+        return with_write_buffer(query, query.window, self._runs.describe_archive(), datetime.now(UTC))
+
+    def _materialise(self, name: str, query: ValidatedQuery, cap: int) -> SelectedTable:
+        ends_at = time.monotonic() + _EXACT_SECONDS
+        self._runs.start(name, query.text, query.parameters, maximum_bytes_billed=cap)
+        try:
+            return self._runs.wait(name, lambda: time.monotonic() > ends_at)
+        except QueryStoppedError as exc:
+            raise QueryTooLargeError(
+                f"The query took longer than {_EXACT_SECONDS:.0f} s; plan it without exact."
+            ) from exc
+
+
+def _until_stopped(rows: Iterator[pa.RecordBatch], run: SelectionRun) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        if run.should_stop():
+            raise QueryStoppedError
+        yield batch

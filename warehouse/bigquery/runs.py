@@ -1,0 +1,161 @@
+"""A replay's query in BigQuery: tried dry, run once into a table of its own, read back as Arrow."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connectors.bigquery.answers import read_answer
+from connectors.bigquery.client import Clients
+from connectors.bigquery.reader import open_session, read_session
+from connectors.bigquery.selection import QueryParameter, SelectedTable, SelectionJobs
+from connectors.bigquery.tables import TableId, read_table
+from model.errors import (
+    JobNotFoundError,
+    QueryTooLargeError,
+    SelectionGoneError,
+    TableNotFoundError,
+)
+from sql.agreement import check_agreement, parse_dry_run
+from sql.parameters import Parameter
+from sql.validate import ValidatedQuery
+
+# A selection is read within the hour; a backfill that waits for an approval or is retried, within days.
+_KEEP: Final = timedelta(days=3)
+_STREAMS: Final = 4
+# "Pricing": on-demand queries are billed at least 10 MB a table, rounded up to the MB.
+_LEAST_BYTES_BILLED: Final = 100 * 2**20
+# An archive grows between the dry run and the run.
+_GROWTH: Final = 2
+_MAX_RUNS: Final = 100
+
+
+class QueryRuns:
+    """Queries over one archive. A run has a name, of a backfill or a plan: under it the query runs once.
+
+    Selections lie in the archive's dataset, so that they are in its location too.
+    """
+
+    def __init__(self, archive: TableId, clients: Clients) -> None:
+        self._archive = archive
+        self._project = clients.connection.project
+        self._clients = clients
+        self._jobs = SelectionJobs(clients, archive)
+
+    def measure(self, query: ValidatedQuery, *, behind: Collection[str] = ()) -> int:
+        """Return how many bytes the query would read; it costs nothing.
+
+        ``behind`` are the full names of tables behind the views that it may read.
+
+        Raises:
+            QueryError: BigQuery refuses it.
+            QueryDisagreesError: BigQuery understands it otherwise than the gate.
+        """
+        answer = self._jobs.dry_run(query.text, _typed(query.parameters))
+        check_agreement(query, parse_dry_run(answer.job), project=self._project, behind=behind)
+        return answer.bytes_scanned
+
+    def describe_archive(self) -> Any:
+        """Return the archive's table as BigQuery describes it, None when there is none."""
+        return read_table(self._clients, self._archive)
+
+    def has_table(self, name: str) -> bool:
+        """Return whether there is a table of this name, in the service's own project where it names none."""
+        return read_table(self._clients, TableId.parse(name, self._project)) is not None
+
+    def answer(
+        self, query: ValidatedQuery, *, max_rows: int, seconds: float, behind: Collection[str] = ()
+    ) -> tuple[pa.Table, bool]:
+        """Return up to ``max_rows`` rows of the query, and whether there are more; it is billed and capped.
+
+        ``behind`` are the full names of tables behind the views that it may read.
+
+        Raises:
+            QueryError: BigQuery refuses it, or it takes too long.
+            QueryDisagreesError: BigQuery understands it otherwise than the gate.
+        """
+        return read_answer(
+            self._clients,
+            query.text,
+            _typed(query.parameters),
+            maximum_bytes_billed=cap_of(self.measure(query, behind=behind), None),
+            max_rows=max_rows,
+            seconds=seconds,
+        )
+
+    def start(
+        self, name: str, text: str, parameters: Mapping[str, Parameter], *, maximum_bytes_billed: int
+    ) -> None:
+        """Start the run ``name`` of a query unless it has been.
+
+        Raises:
+            QueryError: BigQuery refuses the query.
+        """
+        # To start makes the table anew if it has expired: it would be empty, and the query not run again.
+        if not self._jobs.is_started(name):
+            typed = _typed(parameters)
+            self._jobs.start(name, text, typed, maximum_bytes_billed=maximum_bytes_billed, keep=_KEEP)
+
+    def wait(self, name: str, should_stop: Callable[[], bool]) -> SelectedTable:
+        """Return what the run ``name`` selected once it is done; ``should_stop`` cancels it.
+
+        Raises:
+            QueryStoppedError: it was cancelled.
+            QueryTooLargeError: it would read more than its cap.
+            QueryError, WarehouseError: it failed.
+            SelectionGoneError: its table has expired, or BigQuery has forgotten it.
+        """
+        try:
+            return self._jobs.wait(name, should_stop)
+        except (TableNotFoundError, JobNotFoundError) as exc:
+            raise _gone(name) from exc
+
+    def open_run(self, name: str) -> str:
+        """Return the name under which the run ``name`` goes on.
+
+        A run that was cancelled, or that BigQuery gave up for reasons of its own, can't be repeated under its
+        name: then it is one made of it, and always the same one until that is spent too.
+        """
+        for number in range(1, _MAX_RUNS + 1):
+            found = name if number == 1 else f"{name}-{number}"
+            if not self._jobs.is_spent(found):
+                return found
+        raise QueryTooLargeError(f"The query of {name} has ended {_MAX_RUNS} times without a result.")
+
+    def read(self, table: str, columns: Sequence[str] = ()) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return a table's schema and its rows as they come, several streams at once.
+
+        Without ``columns`` all are sent.
+
+        Raises:
+            WarehouseError: while it is read, too.
+        """
+        session = open_session(
+            self._clients,
+            TableId.parse(table, self._project),
+            max_streams=_STREAMS,
+            columns=columns,
+        )
+        return session.arrow_schema(), read_session(self._clients, session)
+
+
+def cap_of(bytes_scanned: int, max_bytes_billed: int | None) -> int:
+    """Return what a query may be billed: what its caller says, else twice the dry run's bytes, or 100 MiB.
+
+    Example:
+        >>> cap_of(2**40, None) == 2**41, cap_of(5, None), cap_of(5, 10_000_000)
+        (True, 104857600, 10000000)
+    """
+    return max_bytes_billed or max(_GROWTH * bytes_scanned, _LEAST_BYTES_BILLED)
+
+
+def _typed(parameters: Mapping[str, Parameter]) -> dict[str, QueryParameter]:
+    return {name: QueryParameter(given.type, given.value) for name, given in parameters.items()}
+
+
+def _gone(name: str) -> SelectionGoneError:
+    return SelectionGoneError(
+        f"What the query of {name} selected has expired: it is kept for {_KEEP.days} days. Create a new backfill.",
+        id=name,
+    )
