@@ -99,8 +99,7 @@ def examine() -> Iterator[Finding]:
     yield _examine_disk(settings.home)
     yield _examine_pubsub(settings)
     yield from _examine_streams(settings)
-    if settings.warehouse == "bigquery":
-        yield _examine_bigquery(settings)
+    yield from _examine_warehouse(settings)
     if settings.jobs_folder is not None:
         yield _examine_jobs_folder(settings.jobs_folder)
     yield _examine_api()
@@ -185,22 +184,27 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
         yield Finding("streams", "ok", named or "none has ever run on this home")
 
 
-def _examine_bigquery(settings: Settings) -> Finding:
+def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
+    """Yield whether a warehouse that is a service is there; an embedded one is a folder of the home."""
     from warehouse.open import open_warehouse
 
     try:
-        archive = open_warehouse(settings).open_archive()
+        warehouse = open_warehouse(settings)
+        if warehouse.is_embedded:
+            return
+        archive = warehouse.open_archive()
         try:
             archive.check()
         finally:
             archive.close()
     except CredentialsMissingError as exc:
-        return Finding("BigQuery", "missing", exc.message, "gcloud auth application-default login")
+        yield Finding("BigQuery", "missing", exc.message, "gcloud auth application-default login")
     except TableNotFoundError as exc:
-        return Finding("BigQuery", "missing", exc.message, "refeed init")
+        yield Finding("BigQuery", "missing", exc.message, "refeed init")
     except RefeedError as exc:
-        return Finding("BigQuery", "missing", exc.message)
-    return Finding("BigQuery", "ok", f"{archive.uri} and what belongs to it")
+        yield Finding("BigQuery", "missing", exc.message)
+    else:
+        yield Finding("BigQuery", "ok", f"{archive.uri} and what belongs to it")
 
 
 def _examine_jobs_folder(location: str) -> Finding:

@@ -1,5 +1,6 @@
 """``refeed init``: create the tables, or show what differs."""
 
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -31,32 +32,32 @@ def init(
     from warehouse.open import open_warehouse
 
     settings = _choose(command_settings(), project, dataset, location)
-    if settings.warehouse == "lake" and not dry_run:
+    warehouse = open_warehouse(settings)
+    if warehouse.is_embedded and not dry_run:
         make_home(settings.home)
-    archive = open_warehouse(settings).open_archive()
-    try:
+    with closing(warehouse.open_archive()) as archive:
         changes = archive.differences()
         if not as_json:
             _print_changes(changes)
         is_possible = all(change.is_compatible for change in changes)
         if not dry_run:
             archive.create()
-    finally:
-        archive.close()
     if as_json:
         print_json({"archive": archive.uri, "dry_run": dry_run, "changes": [asdict(change) for change in changes]})
     elif not changes:
         out.print(f"{archive.uri} is as it should be", markup=False)
     else:
         out.print(f"{len(changes)} differences; {'nothing was changed' if dry_run else 'all are mended'}")
-    if settings.warehouse == "bigquery" and not dry_run and not as_json:
+    if not warehouse.is_embedded and not dry_run and not as_json:
         _print_exports(settings)
     raise typer.Exit(ExitCode.OK if is_possible else ExitCode.FAILED)
 
 
 def _choose(settings: Settings, project: str | None, dataset: str | None, location: str | None) -> Settings:
     """Return ``settings`` with what the command line names, checked by the rules of the variables."""
-    if settings.warehouse == "lake" and (dataset or location):
+    from warehouse.open import open_warehouse
+
+    if (dataset or location) and open_warehouse(settings).is_embedded:
         raise InputError("--dataset and --location are BigQuery's: export REFEED_WAREHOUSE=bigquery first.")
     checked = read_settings(
         {

@@ -1,6 +1,5 @@
 """``refeed lake``: upkeep of the embedded warehouse."""
 
-import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,10 +7,10 @@ import typer
 
 from cli.invocation import HomeGroup, command_settings
 from cli.terminal import out, print_json
-from model.errors import TableNotFoundError
+from model.errors import SettingsError
 
 if TYPE_CHECKING:
-    from connectors.lake.tables import LakeTable
+    from warehouse.port import Upkeep
 
 app = typer.Typer(
     cls=HomeGroup, help="Compact, vacuum and expire the archive, or a table of rows.", no_args_is_help=True
@@ -79,20 +78,17 @@ def expire(
         out.print(f"{removed} files taken out; 'refeed lake vacuum' frees their space later")
 
 
-def _open(table: str | None) -> "LakeTable":
-    """Return the archive, or the table of rows that is named.
+def _open(table: str | None) -> "Upkeep":
+    """Return the upkeep of the archive, or of the table of rows that is named.
 
     Raises:
+        SettingsError: the archive is not in a lake.
         TableNotFoundError: there is no such table.
     """
-    from connectors.lake.archive import LakeArchive
-    from connectors.lake.rows import RowTable
+    from warehouse.open import open_warehouse
 
-    settings = command_settings()
-    settings.require_lake("'refeed lake' works")
-    if table is None:
-        return LakeArchive(settings.lake, settings.archive_table, settings.archive_partitioning)
-    found = RowTable(settings.lake, table, settings.archive_partitioning)
-    if not re.fullmatch(r"\w+\.\w+", table) or not found.exists():
-        raise TableNotFoundError(f"There is no table {table} in {settings.lake}.")
+    warehouse = open_warehouse(command_settings())
+    found = warehouse.open_upkeep(table)
+    if found is None:
+        raise SettingsError(f"'refeed lake' works over a lake only, and REFEED_WAREHOUSE is {warehouse.name}.")
     return found

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -14,6 +14,9 @@ from cli.terminal import ExitCode, err, out, print_json
 from jobs.launcher import Launch
 from model.errors import RefeedError, SettingsError
 from model.settings import Settings
+
+if TYPE_CHECKING:
+    from warehouse.port import Probes
 
 _PATIENCE_SECONDS: Final = 300.0
 _BATCH_SECONDS: Final = 900.0
@@ -42,9 +45,12 @@ def examine_live(
     Raises:
         SettingsError: the warehouse is not BigQuery.
     """
-    if settings.warehouse != "bigquery":
-        raise SettingsError(f"--live asks BigQuery, and REFEED_WAREHOUSE is {settings.warehouse}.")
+    from warehouse.open import open_warehouse
+
     name = f"refeed_doctor_{secrets.token_hex(4)}"
+    probes = open_warehouse(settings).open_probes(name, patience_seconds=patience_seconds)
+    if probes is None:
+        raise SettingsError(f"--live asks BigQuery, and REFEED_WAREHOUSE is {settings.warehouse}.")
     err.print(
         f"In project {settings.project}, location {settings.bigquery.location}, this makes the dataset {name} and "
         f"the topic {name} with a subscription, and deletes them at the end. It writes 12 MB to BigQuery, runs a "
@@ -58,7 +64,7 @@ def examine_live(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     answers: list[Answer] = []
     try:
-        _ask_all(settings, name, patience_seconds, answers)
+        _ask_all(settings, probes, name, patience_seconds, answers)
     finally:
         # Also what was answered before an interruption.
         if as_json:
@@ -82,28 +88,18 @@ def render(answers: list[Answer]) -> str:
     return "\n".join(["| question | state | answer | seconds |", "|---|---|---|---|", *rows])
 
 
-def _ask_all(settings: Settings, name: str, patience_seconds: float, answers: list[Answer]) -> None:
-    from connectors.bigquery.client import Connection
-    from connectors.bigquery.probes import BigQueryProbes
+def _ask_all(
+    settings: Settings, warehouse: "Probes", name: str, patience_seconds: float, answers: list[Answer]
+) -> None:
     from connectors.pubsub.client import PubSub
     from connectors.pubsub.probes import PubSubProbes
 
     def ask(question: str, find: Callable[[], str]) -> None:
         answers.append(_ask(question, find))
 
-    settings.bigquery.check_hosts()
-    connection = Connection.of(settings.project, settings.bigquery)
-    bigquery = BigQueryProbes(connection, name, patience_seconds=patience_seconds)
-    with bigquery.open():
-        for question, probe in (
-            ("CreateWriteStream right after tables.insert", BigQueryProbes.stream_after_create),
-            ("Arrow append of every type to a PENDING stream", BigQueryProbes.every_type),
-            ("a commit of a stream that is committed", BigQueryProbes.double_commit),
-            ("an append request of 12 MB", BigQueryProbes.large_append),
-            ("FOR SYSTEM_TIME AS OF right after a commit", BigQueryProbes.travel_after_commit),
-            ("_PARTITIONTIME and streamingBuffer after a commit", BigQueryProbes.partition_time),
-        ):
-            ask(question, partial(bigquery.ask, probe))
+    with warehouse.open():
+        for question, find in warehouse.questions():
+            ask(question, find)
     with PubSub(settings.project, settings.pubsub_address) as pubsub:
         probes = PubSubProbes(pubsub, name, patience_seconds=min(_PULL_SECONDS, patience_seconds))
         with probes.open():

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from model.errors import SettingsError
 from model.label import parse_label
 from model.principal import Grant, parse_grants
-from model.table import DEFAULT_ARCHIVE_TABLE, Partitioning, Warehouse
+from model.table import DEFAULT_ARCHIVE_TABLE, DEFAULT_DEAD_LETTER_TABLE, Partitioning, Warehouse
 
 DEFAULT_PROJECT: Final = "refeed-local"
 
@@ -152,15 +152,6 @@ class Settings:
             return self.pubsub_emulator_host
         return f"https://{self.pubsub_endpoint}"
 
-    def require_lake(self, what: str) -> None:
-        """Raise when the archive is not in a lake, instead of reading a lake that nobody writes.
-
-        Raises:
-            SettingsError: REFEED_WAREHOUSE is another one.
-        """
-        if self.warehouse != "lake":
-            raise SettingsError(f"{what} over a lake only, and REFEED_WAREHOUSE is {self.warehouse}.")
-
     def replay_secret(self) -> str:
         """Return REFEED_SECRET, or the one kept in the home, made at first use and readable by its owner only."""
         if self.secret:
@@ -250,7 +241,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         known_ids_seconds=get("REFEED_KNOWN_IDS_SECONDS", "600", _whole(0, 7 * 86400)),
         registry=get("REFEED_REGISTRY", str(where.absolute() / "registry"), str),
         registry_poll_seconds=get("REFEED_REGISTRY_POLL_SECONDS", "5", _number(0.1, 3600)),
-        dead_letter_table=get("REFEED_DEAD_LETTER_TABLE", "backup.dead_letters", _table),
+        dead_letter_table=get("REFEED_DEAD_LETTER_TABLE", DEFAULT_DEAD_LETTER_TABLE, _table),
         pipeline_slots=get("REFEED_PIPELINE_SLOTS", "2", _whole(1, 1000)),
         pipeline_batch_seconds=get("REFEED_PIPELINE_BATCH_SECONDS", "1.0", _number(0.05, 300)),
         pipeline_batch_bytes=get("REFEED_PIPELINE_BATCH_BYTES", str(64 * 1024 * 1024), _whole(1_000_000, 1 << 40)),

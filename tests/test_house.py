@@ -2,9 +2,10 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -12,6 +13,7 @@ from _pytest.mark.expression import Expression
 
 from cli.main import app
 from model.settings import read_settings
+from model.table import Warehouse
 
 ROOT = Path(__file__).parents[1]
 CODE = (
@@ -71,6 +73,45 @@ def variables_in_code() -> set[str]:
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found.update(re.findall(r"^REFEED_[A-Z_]+$", node.value))
     return found
+
+
+def comparisons_with_a_warehouse(tree: ast.AST) -> list[int]:
+    """The lines that compare something with a warehouse's name."""
+    names = set(get_args(Warehouse))
+
+    def is_name(node: ast.AST) -> bool:
+        return any(isinstance(part, ast.Constant) and part.value in names for part in ast.walk(node))
+
+    return [
+        node.lineno for node in ast.walk(tree) if isinstance(node, ast.Compare | ast.MatchValue) and is_name(node)
+    ]
+
+
+def test_nothing_above_the_port_asks_which_warehouse_it_is() -> None:
+    # Settings that ask for Dataproc and a lake on this machine's disk are refused as they are read.
+    allowed = {"model/settings.py": 1}
+    found = Counter(
+        str(path.relative_to(ROOT))
+        for folder in CODE
+        if folder not in {"connectors", "warehouse"}
+        for path in (ROOT / folder).rglob("*.py")
+        for _ in comparisons_with_a_warehouse(ast.parse(path.read_text()))
+    )
+    assert found == allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ('settings.warehouse == "lake"', 1),
+        ('"bigquery" != name', 1),
+        ('name in {"lake"}', 1),
+        ('match name:\n case "bigquery": pass', 1),
+        ('open("lake")', 0),
+    ],
+)
+def test_a_comparison_with_a_warehouse_is_seen(text: str, count: int) -> None:
+    assert len(comparisons_with_a_warehouse(ast.parse(text))) == count
 
 
 def test_every_setting_is_in_the_example() -> None:

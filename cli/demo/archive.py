@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cli.demo.verdict import ArchivedMessage
 from model.message import Message
@@ -12,115 +12,33 @@ from model.settings import Settings
 _PULL_SECONDS: Final = 0.5
 _COLUMNS: Final = ("topic", "message_id", "data", "attributes", "publish_time")
 
-# The table may ask for a filter on its partitions.
-_EVERY_PARTITION: Final = "_PARTITIONTIME IS NOT NULL"
 
-
-class ArchiveReader(Protocol):
-    """Reads an archive as it is now, past every query."""
-
-    def create(self) -> None:
-        """Create the archive, so that it can be counted before the first message."""
-
-    def count_rows(self) -> int:
-        """Return how many rows it holds."""
-
-    def read(self) -> Iterator[ArchivedMessage]:
-        """Yield every row."""
-
-    def read_ids(self) -> set[tuple[str, str]]:
-        """Return (topic, message_id) of every row."""
-
-
-def open_reader(settings: Settings) -> ArchiveReader:
-    """Return the reader for the warehouse of ``settings``."""
-    return BigQueryReader(settings) if settings.warehouse == "bigquery" else LakeReader(settings)
-
-
-class BigQueryReader:
-    """Reads the archive of ``settings`` by the Storage Read API."""
+class ArchiveReader:
+    """Reads the archive of ``settings`` as it is now, past every query."""
 
     def __init__(self, settings: Settings) -> None:
-        from connectors.bigquery.client import Clients, Connection
-        from connectors.bigquery.tables import TableId
+        from warehouse.open import open_warehouse
 
-        self._settings = settings
-        self._table = TableId.parse(settings.archive_table, settings.project)
-        self._clients = Clients(Connection.of(settings.project, settings.bigquery))
-
-    def create(self) -> None:
-        """Create the archive, so that it can be counted before the first message."""
-        from connectors.bigquery.archive import BigQueryArchive
-
-        settings = self._settings
-        archive = BigQueryArchive(
-            settings.project, settings.archive_table, settings.bigquery, settings.archive_partitioning
-        )
-        archive.create()
-        archive.close()
-
-    def count_rows(self) -> int:
-        """Return how many rows the table holds."""
-        return sum(batch.num_rows for batch in self._read("topic"))
-
-    def read(self) -> Iterator[ArchivedMessage]:
-        """Yield every row of the table."""
-        for batch in self._read(*_COLUMNS):
-            yield from map(_archived, batch.to_pylist())
-
-    def read_ids(self) -> set[tuple[str, str]]:
-        """Return (topic, message_id) of every row of the table."""
-        ids: set[tuple[str, str]] = set()
-        for batch in self._read("topic", "message_id"):
-            ids.update(zip(batch.column("topic").to_pylist(), batch.column("message_id").to_pylist(), strict=True))
-        return ids
-
-    def _read(self, *columns: str) -> Iterator[Any]:
-        from connectors.bigquery.reader import open_session, read_stream
-
-        session = open_session(
-            self._clients, self._table, max_streams=1, columns=columns, condition=_EVERY_PARTITION
-        )
-        for stream in session.streams:
-            for _, batch in read_stream(self._clients, session, stream):
-                yield batch
-
-
-class LakeReader:
-    """Reads the archive of ``settings`` from its files, past every query engine."""
-
-    def __init__(self, settings: Settings) -> None:
-        from connectors.lake.archive import LakeArchive
-
-        self._archive: LakeArchive = LakeArchive(
-            settings.lake, settings.archive_table, settings.archive_partitioning
-        )
+        self._archive = open_warehouse(settings).open_archive()
 
     def create(self) -> None:
         """Create the archive, so that it can be counted before the first message."""
         self._archive.create()
 
     def count_rows(self) -> int:
-        """Return how many rows the newest snapshot holds."""
-        return sum(file.rows for file in self._archive.data_files())
+        """Return how many rows it holds."""
+        return self._archive.count_rows()
 
     def read(self) -> Iterator[ArchivedMessage]:
-        """Yield every row of the newest snapshot."""
-        import pyarrow.parquet as pq
-
-        for file in self._archive.data_files():
-            yield from map(
-                _archived, pq.read_table(file.path, columns=list(_COLUMNS), partitioning=None).to_pylist()
-            )
+        """Yield every row."""
+        for batch in self._archive.scan(_COLUMNS):
+            yield from map(_archived, batch.to_pylist())
 
     def read_ids(self) -> set[tuple[str, str]]:
-        """Return (topic, message_id) of every row of the newest snapshot."""
-        import pyarrow.parquet as pq
-
+        """Return (topic, message_id) of every row."""
         ids: set[tuple[str, str]] = set()
-        for file in self._archive.data_files():
-            table = pq.read_table(file.path, columns=["topic", "message_id"], partitioning=None)
-            ids.update(zip(table.column("topic").to_pylist(), table.column("message_id").to_pylist(), strict=True))
+        for batch in self._archive.scan(("topic", "message_id")):
+            ids.update(zip(batch.column("topic").to_pylist(), batch.column("message_id").to_pylist(), strict=True))
         return ids
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from uuid import uuid4
@@ -19,8 +20,12 @@ from cli.terminal import ExitCode, err, out, print_json
 from model.errors import InputError, RefeedError
 from model.message import Message
 
-# Where google-cloud-bigquery looks for a stand-in, and where Refeed does for its other half.
-_STANDIN: Final = ("BIGQUERY_EMULATOR_HOST", "REFEED_BIGQUERY_STORAGE_HOST")
+# The variables that name a stand-in for a warehouse: where google-cloud-bigquery looks for one, and where Refeed
+# does for its other half.
+_STANDIN: Final[Mapping[str, tuple[str, ...]]] = {
+    "lake": (),
+    "bigquery": ("BIGQUERY_EMULATOR_HOST", "REFEED_BIGQUERY_STORAGE_HOST"),
+}
 
 
 def demo(
@@ -90,17 +95,18 @@ def _own_environment(warehouse: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REFEED_")}
     kept.pop("GOOGLE_CLOUD_PROJECT", None)
     kept["REFEED_ACK_DEADLINE_SECONDS"] = "10"
-    if warehouse == "lake":
+    standin = _STANDIN[warehouse]
+    if not standin:
         return kept
-    if missing := [name for name in _STANDIN if not os.environ.get(name)]:
+    if missing := [name for name in standin if not os.environ.get(name)]:
         raise InputError(
             f"The demo fills a stand-in for BigQuery, never Google's: set {' and '.join(missing)}, "
             "or run 'make demo-bigquery', which starts one."
         )
     return {
         **kept,
-        **{name: os.environ[name] for name in _STANDIN},
-        "REFEED_WAREHOUSE": "bigquery",
+        **{name: os.environ[name] for name in standin},
+        "REFEED_WAREHOUSE": warehouse,
         # A dataset of its own: a stand-in may keep those of earlier runs.
         "REFEED_ARCHIVE_TABLE": f"demo_{uuid4().hex[:12]}.messages",
     }

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from cli.attach import attach_topics
 from cli.client import RefeedApi
-from cli.demo.archive import open_reader, receive
+from cli.demo.archive import ArchiveReader, receive
 from cli.demo.verdict import ArchivedMessage, Key, Verdict, compare_archive, compare_replay
 from cli.processes import Children
 from cli.publish import publish_all
@@ -42,7 +42,7 @@ class Demo:
         self._stack = stack
         self._children = children
         self._messages = messages
-        self._archive = open_reader(stack.settings)
+        self._archive = ArchiveReader(stack.settings)
         self._published: dict[Key, Message] = {}
         self._markers: set[Key] = set()
         self._killed_at = 0.0

@@ -4,7 +4,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cli.demo.archive import open_reader
+from cli.demo.archive import ArchiveReader
 from cli.demo.verdict import ArchivedMessage
 from model.archive import Attempt
 from model.settings import read_settings
@@ -24,7 +24,7 @@ def test_it_reads_what_lies_in_the_archive(tmp_path: Path, shared_standin: Stand
             "REFEED_ARCHIVE_TABLE": "demo_reader.messages",
         }
     )
-    reader = open_reader(settings)
+    reader = ArchiveReader(settings)
     reader.create()
     assert (reader.count_rows(), list(reader.read()), reader.read_ids()) == (0, [], set())
 
