@@ -1,4 +1,4 @@
-"""What a backup needs of an archive, the same in the lake and in BigQuery (against the stand-in)."""
+"""What a backup needs of an archive, the same in the lake, in BigQuery (against the stand-in) and in memory."""
 
 import uuid
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
 from model.errors import LeaseLostError
 from model.settings import read_settings
+from tests.memory.warehouse import MemoryWarehouse
 from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse, warehouse_from_json
 
@@ -27,7 +28,7 @@ class World:
         self.warehouse = warehouse
         self.settings = settings
         self.standin = standin
-        self.opened = open_warehouse(settings)
+        self.opened = MemoryWarehouse.new(settings) if warehouse == "memory" else open_warehouse(settings)
         self.archive = self.opened.open_archive()
         self.archive.create()
         self._opened = [self.archive]
@@ -38,6 +39,8 @@ class World:
         return found
 
     def rows(self) -> list[dict]:
+        if self.warehouse == "memory":
+            return list(self.archive.rows)
         if self.warehouse == "lake":
             return [
                 row for file in self.archive.data_files() for row in pq.ParquetFile(file.path).read().to_pylist()
@@ -87,12 +90,12 @@ def ids_of(*message_ids: str) -> pa.Table:
     )
 
 
-@pytest.fixture(params=["lake", "bigquery"])
+@pytest.fixture(params=["lake", "bigquery", "memory"])
 def world(request, tmp_path, shared_standin):
     settings = read_settings(
         {
             **shared_standin.environment,
-            "REFEED_WAREHOUSE": request.param,
+            "REFEED_WAREHOUSE": "lake" if request.param == "memory" else request.param,
             "REFEED_PROJECT": "shop",
             "REFEED_ARCHIVE_TABLE": f"d{uuid.uuid4().hex[:12]}.messages",
         },

@@ -1,4 +1,4 @@
-"""What the pipeline needs of its tables, the same in the lake and in BigQuery (against the stand-in)."""
+"""What the pipeline needs of its tables: the same in the lake, in BigQuery (the stand-in) and in memory."""
 
 import json
 import uuid
@@ -16,6 +16,7 @@ from model.settings import read_settings
 from pipeline.inferred import EventType, Variation
 from pipeline.repository import SchemaRepository
 from pipeline.shapes import Shape
+from tests.memory.warehouse import MemoryWarehouse
 from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse, warehouse_from_json
 
@@ -45,7 +46,7 @@ class World:
         self.settings = settings
         self.standin = standin
         self._opened = []
-        self.opened = open_warehouse(settings)
+        self.opened = MemoryWarehouse.new(settings) if warehouse == "memory" else open_warehouse(settings)
         self.dataset = settings.dead_letter_table.rpartition(".")[0]
         self.orders, self.members = self.name("orders"), self.name("members")
         self.tables = self.start()
@@ -75,6 +76,8 @@ class World:
         return warehouse_from_json(self.opened.to_json()).row_writer(writer.as_json())
 
     def rows(self, name: str) -> list[dict]:
+        if self.warehouse == "memory":
+            return sorted(self.tables.open(name).read_rows(), key=lambda row: row["id"])
         if self.warehouse == "lake":
             table = DeltaTable(self.tables.open(name).uri).to_pyarrow_table().to_pylist()
             return sorted(table, key=lambda row: row["id"])
@@ -117,12 +120,12 @@ def ids_of(name: str, *ids: int) -> pa.Table:
     )
 
 
-@pytest.fixture(params=["lake", "bigquery"])
+@pytest.fixture(params=["lake", "bigquery", "memory"])
 def world(request, tmp_path, shared_standin):
     settings = read_settings(
         {
             **shared_standin.environment,
-            "REFEED_WAREHOUSE": request.param,
+            "REFEED_WAREHOUSE": "lake" if request.param == "memory" else request.param,
             "REFEED_PROJECT": "shop",
             "REFEED_DEAD_LETTER_TABLE": f"d{uuid.uuid4().hex[:12]}.dead_letters",
         },
