@@ -23,7 +23,7 @@ from model.message import (
     redact_tokens,
 )
 from sql.validate import ValidatedQuery
-from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, Figures
+from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, QueryFigures
 
 _TIB: Final = 2**40
 
@@ -75,7 +75,7 @@ class Plan:
 
 def make_plan(
     valid: ValidRequest,
-    figures: Figures,
+    figures: QueryFigures,
     target: PlanTarget,
     *,
     overlapping: Sequence[str] = (),
@@ -216,7 +216,7 @@ def render_nothing_warning() -> dict[str, str]:
     return {"code": "nothing_selected", "message": "The query selects nothing."}
 
 
-def _row_warnings(figures: Figures) -> list[dict[str, str]]:
+def _row_warnings(figures: QueryFigures) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     if figures.rows == 0:
         found.append(render_nothing_warning())
@@ -250,7 +250,7 @@ def render_bounds(bounds: SelectionBounds) -> dict[str, int | None]:
     return {"rows": bounds.max_rows, "bytes": bounds.max_bytes}
 
 
-def _size_warnings(figures: Figures, bounds: SelectionBounds) -> list[dict[str, str]]:
+def _size_warnings(figures: QueryFigures, bounds: SelectionBounds) -> list[dict[str, str]]:
     """Return the warning that a backfill of this plan would fail, the selection being too large."""
     if figures.rows is None or figures.selection_bytes is None:
         return []

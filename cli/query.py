@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from model.table import TableSchema
     from sql.validate import Policy, ValidatedQuery
     from warehouse.merges import UnionViews
-    from warehouse.queries import Answer, Queries
+    from warehouse.queries import Queries, QueryAnswer
 
 _MAX_CELL_CHARACTERS: Final = 80
 
@@ -139,7 +139,7 @@ def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSc
 
 def run(
     settings: Settings, validated: "ValidatedQuery", *, max_rows: int, views: "UnionViews | None" = None
-) -> "Answer":
+) -> "QueryAnswer":
     """Return up to ``max_rows`` rows of the result, and whether there are more; in BigQuery they are billed.
 
     Raises:

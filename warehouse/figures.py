@@ -12,7 +12,7 @@ MAX_SHOWN_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class QueryNote:
     """Something that a person should know of a query, with a stable code."""
 
     code: str
@@ -24,7 +24,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class QueryFigures:
     """The sums over a query's rows, and the first rows themselves.
 
     ``bytes`` are those of the payloads, ``selection_bytes`` those by which a selection is bounded;
@@ -50,4 +50,4 @@ class Figures:
     refused: int | None = None
     samples: Sequence[Mapping[str, Any]] = ()
     is_kept: bool = False
-    notes: Sequence[Note] = ()
+    notes: Sequence[QueryNote] = ()

@@ -11,7 +11,7 @@ import pyarrow as pa
 from model.window import Window
 from sql.validate import Policy, ValidatedQuery
 from warehouse.counts import Counts
-from warehouse.figures import Figures, Note
+from warehouse.figures import QueryFigures, QueryNote
 from warehouse.merges import UnionViews
 
 
@@ -47,12 +47,12 @@ class ReplayQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """The first rows of a query; ``is_cut`` says that there are more."""
 
     rows: pa.Table
     is_cut: bool
-    notes: tuple[Note, ...] = ()
+    notes: tuple[QueryNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Queries(Protocol):
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
-    ) -> Answer:
+    ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query; where queries are billed, it is.
 
         Without ``seconds`` it may take as long as the warehouse lets anybody wait. ``views`` are the union views
@@ -155,7 +155,7 @@ class Queries(Protocol):
             QueryRefusedError, QueryError, WarehouseError: it can't be answered.
         """
 
-    def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> Figures:
+    def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> QueryFigures:
         """Return what is known of the query's rows for free.
 
         With ``keep_as`` a warehouse that bills runs the query after all, and keeps the rows under that id for

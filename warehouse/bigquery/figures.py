@@ -11,30 +11,30 @@ import pyarrow.compute as pc
 from connectors.bigquery.selection import SelectedTable
 from sql.validate import ValidatedQuery
 from warehouse.bigquery.runs import QueryRuns
-from warehouse.figures import MAX_GROUPS, MAX_SAMPLES, Figures, Note
+from warehouse.figures import MAX_GROUPS, MAX_SAMPLES, QueryFigures, QueryNote
 
 _COUNTED: Final = {"topic": "STRING", "publish_time": "TIMESTAMP"}
 _SAMPLED: Final = ("message_id", "publish_time", "topic", "attributes", "data")
 
 
-def dry_figures(query: ValidatedQuery, bytes_scanned: int) -> Figures:
+def dry_figures(query: ValidatedQuery, bytes_scanned: int) -> QueryFigures:
     """Return the figures of a dry run, which reads nothing."""
     message = (
         "A dry run reads nothing: how many rows there are, of which topics and hours, and what they look "
         "like, is known with exact=true, which runs the query and bills it."
     )
-    notes = [*_notes(query), Note("not_exact", message)]
-    return Figures(bytes_scanned=bytes_scanned, bytes_billed=bytes_scanned, notes=notes)
+    notes = [*_notes(query), QueryNote("not_exact", message)]
+    return QueryFigures(bytes_scanned=bytes_scanned, bytes_billed=bytes_scanned, notes=notes)
 
 
 def read_figures(
     query: ValidatedQuery, bytes_scanned: int, selected: SelectedTable, runs: QueryRuns | None
-) -> Figures:
+) -> QueryFigures:
     """Return the figures of the rows that were selected; without ``runs`` they are not read."""
     counts = _Counts()
     if runs is not None and selected.rows:
         _count(counts, selected, query, runs)
-    return Figures(
+    return QueryFigures(
         bytes_scanned=bytes_scanned,
         bytes_billed=bytes_scanned,
         rows=selected.rows,
@@ -50,14 +50,14 @@ def read_figures(
     )
 
 
-def _notes(query: ValidatedQuery) -> list[Note]:
+def _notes(query: ValidatedQuery) -> list[QueryNote]:
     if not query.missing_columns or not query.reads_archive:
         return []
     message = (
         f"The query does not give {', '.join(query.missing_columns)}: BigQuery runs it as it is written, so "
         "that messages go out without them. Select them, if they matter."
     )
-    return [Note("columns_missing", message)]
+    return [QueryNote("columns_missing", message)]
 
 
 def _count(found: "_Counts", selected: SelectedTable, query: ValidatedQuery, runs: QueryRuns) -> None:

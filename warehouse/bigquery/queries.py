@@ -23,10 +23,10 @@ from warehouse.bigquery.runs import QueryRuns, cap_of
 from warehouse.bigquery.views import BigQueryViews
 from warehouse.bigquery.warehouse import BigQueryWarehouse
 from warehouse.bigquery.write_buffer import with_write_buffer
-from warehouse.figures import Figures, Note
+from warehouse.figures import QueryFigures, QueryNote
 from warehouse.merges import UnionViews
 from warehouse.ordering import ordering_errors
-from warehouse.queries import Answer, QuerySpace, ReplayQuery, SelectionRun
+from warehouse.queries import QueryAnswer, QuerySpace, ReplayQuery, SelectionRun
 
 # Somebody waits for the answer.
 _EXACT_SECONDS: Final = 45.0
@@ -76,7 +76,7 @@ class BigQueryQueries:
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
-    ) -> Answer:
+    ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query; it is billed and capped.
 
         Raises:
@@ -87,9 +87,9 @@ class BigQueryQueries:
         behind = frozenset[str]() if views is None else views.tables_behind()
         whole, notes = self._with_buffer(query)
         rows, is_cut = self._runs.answer(whole, max_rows=max_rows, seconds=seconds or _MOST_SECONDS, behind=behind)
-        return Answer(rows, is_cut=is_cut, notes=tuple(notes))
+        return QueryAnswer(rows, is_cut=is_cut, notes=tuple(notes))
 
-    def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> Figures:
+    def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> QueryFigures:
         """Try the query dry; with ``keep_as`` run it, count its rows and keep them.
 
         Raises:
@@ -199,7 +199,7 @@ class BigQueryQueries:
                 raise faults[0] from None
             raise
 
-    def _with_buffer(self, query: ValidatedQuery) -> tuple[ValidatedQuery, list[Note]]:
+    def _with_buffer(self, query: ValidatedQuery) -> tuple[ValidatedQuery, list[QueryNote]]:
         if not query.leaves_out_buffer or query.window is None:
             return query, []
         return with_write_buffer(query, query.window, self._runs.describe_archive(), datetime.now(UTC))

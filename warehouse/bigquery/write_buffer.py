@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from model.window import Window
 from sql.validate import ValidatedQuery
-from warehouse.figures import Note
+from warehouse.figures import QueryNote
 
 # tables.get says how old the buffer's oldest row is, where it says anything. A partition may begin up to a day
 # before its rows came in, and clocks differ.
@@ -15,7 +15,7 @@ _MARGIN: Final = timedelta(days=2)
 
 def with_write_buffer(
     query: ValidatedQuery, window: Window, table: Any, now: datetime
-) -> tuple[ValidatedQuery, list[Note]]:
+) -> tuple[ValidatedQuery, list[QueryNote]]:
     """Return the query that is to run, and what its plan says of the write buffer.
 
     ``table`` is the archive as BigQuery describes it. Rows in the buffer have a NULL _PARTITIONTIME, for how long
@@ -28,14 +28,14 @@ def with_write_buffer(
             f"The window reaches into BigQuery's write buffer ({_rows_text(table)}), whose rows have no "
             "_PARTITIONTIME yet: the query runs with those of them whose ingest_time lies in the window."
         )
-        return replace(query, text=query.buffered_text), [Note("write_buffer_added", message)]
+        return replace(query, text=query.buffered_text), [QueryNote("write_buffer_added", message)]
     message = (
         f"The window reaches into BigQuery's write buffer ({_rows_text(table)}), whose rows have no "
         "_PARTITIONTIME yet, and the query may leave them out. Add them: "
         "WHERE (_PARTITIONTIME >= @from AND _PARTITIONTIME < @to OR _PARTITIONTIME IS NULL) "
         "AND (_PARTITIONTIME IS NOT NULL OR ingest_time >= @from AND ingest_time < @to)."
     )
-    return query, [Note("write_buffer_left_out", message)]
+    return query, [QueryNote("write_buffer_left_out", message)]
 
 
 def _is_reached(window: Window, table: Any, now: datetime) -> bool:

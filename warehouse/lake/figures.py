@@ -15,7 +15,7 @@ from model.message import (
 )
 from sql.dialect import render_lake_query
 from sql.validate import ValidatedQuery
-from warehouse.figures import MAX_GROUPS, MAX_SAMPLES, MAX_SHOWN_BYTES, Figures, Note
+from warehouse.figures import MAX_GROUPS, MAX_SAMPLES, MAX_SHOWN_BYTES, QueryFigures, QueryNote
 
 # What an attribute takes on the wire beside its texts, and all tags together with theirs.
 _ENTRY_BYTES: Final = 8
@@ -31,7 +31,7 @@ def read_figures(
     limits: QueryLimits,
     *,
     added: Mapping[str, str],
-) -> Figures:
+) -> QueryFigures:
     """Run the query in a process of its own, once for its sums and once for its first rows.
 
     Messages have ``added`` attributes beside their own and the tags. The lake bills nobody.
@@ -44,7 +44,7 @@ def read_figures(
     sums = _Sums(groups)
     look_up_bytes = int(look_up[0][0]["bytes"]) if look_up else 0
     size = int(sums.total["bytes"])
-    return Figures(
+    return QueryFigures(
         bytes_scanned=snapshot.size_bytes + look_up_bytes,
         rows=sums.total["rows"],
         bytes=size,
@@ -62,7 +62,7 @@ def read_figures(
     )
 
 
-def _notes(query: ValidatedQuery, look_up_bytes: int) -> list[Note]:
+def _notes(query: ValidatedQuery, look_up_bytes: int) -> list[QueryNote]:
     if not query.looks_up_columns:
         return []
     names = ", ".join(query.missing_columns)
@@ -70,7 +70,7 @@ def _notes(query: ValidatedQuery, look_up_bytes: int) -> list[Note]:
         f"The query does not give {names}: looked up in the archive by message_id within the window, which "
         f"reads {look_up_bytes:,} bytes more. Select them, if you can."
     )
-    return [Note("columns_looked_up", message)]
+    return [QueryNote("columns_looked_up", message)]
 
 
 def _render_statements(

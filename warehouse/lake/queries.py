@@ -18,7 +18,7 @@ from model.window import Window
 from sql.dialect import LakeQuery, render_lake_query
 from sql.ordering import render_in_key_order
 from sql.validate import Policy, ValidatedQuery
-from warehouse.figures import Figures
+from warehouse.figures import QueryFigures
 from warehouse.lake.counts import LakeCounts
 from warehouse.lake.figures import read_figures
 from warehouse.lake.messages import LakeMessages
@@ -26,7 +26,7 @@ from warehouse.lake.views import LakeViews
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.merges import UnionViews
 from warehouse.ordering import ordering_errors
-from warehouse.queries import Answer, QuerySpace, ReplayQuery, SelectionRun
+from warehouse.queries import QueryAnswer, QuerySpace, ReplayQuery, SelectionRun
 
 _LOG: Final = structlog.get_logger()
 # Somebody waits for the answer.
@@ -91,7 +91,7 @@ class LakeQueries:
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
-    ) -> Answer:
+    ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query, and stop it there.
 
         Raises:
@@ -114,9 +114,9 @@ class LakeQueries:
                 if count > max_rows:
                     break
         rows = pa.Table.from_batches(batches).slice(0, max_rows) if batches else pa.table({})
-        return Answer(rows, is_cut=count > max_rows)
+        return QueryAnswer(rows, is_cut=count > max_rows)
 
-    def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> Figures:  # noqa: ARG002
+    def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> QueryFigures:  # noqa: ARG002
         """Return exact figures, which cost nothing: nothing has to be kept.
 
         Raises:
