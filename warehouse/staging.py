@@ -1,7 +1,9 @@
 """The rows that one backfill brought into the staging tables of a source: counted, and taken out again."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
+
+from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
 
 
 class Staging(Protocol):
@@ -28,3 +30,45 @@ class Staging(Protocol):
             RevertIncompleteError: some are deleted, and a table failed; called again it goes on with that.
             WarehouseError: the warehouse failed, and nothing was deleted.
         """
+
+
+def delete_in_turn(
+    backfill_id: str, deletes: Mapping[str, Callable[[], int]], *, overtake: Callable[[], bool], place: str
+) -> int:
+    """Delete a backfill's rows from one table after the other, and return how many there were.
+
+    ``deletes`` has, by the table's name, the call that deletes its rows and returns their number. ``overtake``
+    keeps every merge that has read the rows from committing, and returns whether one had committed before.
+
+    Raises:
+        AlreadyMergedError: one had; rows that it took may be in reporting.
+        RevertIncompleteError: some tables are done, and one failed; called again it goes on with that.
+        WarehouseError: the warehouse, which is called ``place``, failed, and nothing was deleted.
+    """
+    deleted, failure = 0, None
+    left = list(deletes)
+    try:
+        while left:
+            deleted += deletes[left[0]]()
+            left.pop(0)
+    except WarehouseError as exc:
+        if not deleted:
+            raise
+        failure = exc
+    # After the rows are gone: a merge that read them before can't commit them any more.
+    if deleted and overtake():
+        raise AlreadyMergedError(
+            f"A merge ran while {deleted} rows of {backfill_id} were deleted from staging; reporting may have "
+            "them: repair it by another backfill.",
+            id=backfill_id,
+            deleted=deleted,
+        )
+    if failure is not None:
+        raise RevertIncompleteError(
+            f"{deleted} rows of {backfill_id} are deleted from staging; {', '.join(left)} may have more, as "
+            f"{place} failed: {failure.message} Revert it again.",
+            id=backfill_id,
+            deleted=deleted,
+            left=left,
+        ) from failure
+    return deleted

@@ -22,10 +22,6 @@ from backfill.request import BackfillRequest
 from backup.archiver import Archiver
 from backup.source import BackupSource
 from cli.main import main
-from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.entity_table import BigQueryEntityTable
-from connectors.bigquery.staging import BigQueryStaging, StagingTexts
-from connectors.bigquery.tables import TableId
 from connectors.pubsub import channel as pubsub_channel
 from connectors.pubsub.backlog import MonitoredBacklog
 from connectors.pubsub.client import PubSub
@@ -48,7 +44,6 @@ from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.stager import Stager
 from reporting.merge import merge_source
-from sql.staged import render_landed, render_merged, render_revert
 from tests.deploy.permissions import CALLS, KINDS, ROLES, Need, granted, needs_of_call, needs_of_job
 from tests.pipeline.conftest import frame
 from tests.reporting.shops import RULES, SCHEMA, START, order
@@ -64,7 +59,6 @@ pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = b"sources:\n  orders: {topic: orders, schema: inferred}\n"
-RENDERERS = (render_landed, render_merged, render_revert)
 QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONTIME >= '2024-01-01'"
 
 
@@ -404,16 +398,11 @@ def run_merge(world: World, source: MergeSource) -> None:
 
 def revert(world: World, source: MergeSource) -> None:
     """Count what a backfill brought to staging, and take it out again."""
-    connection = Connection.of(world.project, world.settings.bigquery)
-    with closing(Clients(connection)) as clients:
-        name = f"{world.project}.{source.staging}"
-        texts = StagingTexts(TableId.parse(source.staging, world.project), *(f(name) for f in RENDERERS))
-        reporting = BigQueryEntityTable(clients, source.reporting, world.settings.bigquery)
-        staging = BigQueryStaging(clients, [texts], reporting)
-        backfill = new_job_id("bf")
-        assert list(staging.landed_rows(backfill)) is not None
-        assert staging.merged_rows(backfill) == 0
-        assert staging.delete_rows(backfill) == 0
+    staging = open_warehouse(world.settings).open_staging([source.staging], source.reporting)
+    backfill = new_job_id("bf")
+    assert list(staging.landed_rows(backfill)) is not None
+    assert staging.merged_rows(backfill) == 0
+    assert staging.delete_rows(backfill) == 0
 
 
 def stage(world: World) -> MergeSource:

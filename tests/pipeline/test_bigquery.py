@@ -304,7 +304,7 @@ def test_a_batch_lasts_as_long_as_its_streams_want_unless_the_stream_drains(tmp_
 def test_the_staging_of_an_inferred_source_is_the_tables_of_its_own_types(stream):
     Registry(stream.settings.registry).publish({"sources.yaml": HOOKS.encode()})
     topics = StagedTopics(stream.settings)
-    assert topics("hooks")._texts == ()
+    assert topics("hooks")._tables == ()
     # The name of another source's table begins with this one's too.
     note_types(
         stream.settings,
@@ -312,5 +312,5 @@ def test_the_staging_of_an_inferred_source_is_the_tables_of_its_own_types(stream
         ("hooks", "staging.hooks"),
         ("hooks_x", "staging.hooks_x"),
     )
-    found = [str(text.table) for text in topics("hooks")._texts]
+    found = [str(table) for table in topics("hooks")._tables]
     assert found == [f"{stream.project}.staging.hooks", f"{stream.project}.staging.hooks_push"]

@@ -16,7 +16,6 @@ from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.merging import MergeLimits
 from connectors.lake.rows import RowTable
-from connectors.lake.staging import LakeStaging
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
@@ -33,6 +32,7 @@ from pipeline.staged import StagedTopics
 from reporting.merge import merge_source
 from tests.pipeline.conftest import compile_protos
 from warehouse.lake.merger import LakeMerger
+from warehouse.lake.staging import LakeStaging
 from warehouse.lake.tasks import LocalTasks, MergeWork
 from warehouse.merges import MergeSource
 from warehouse.open import open_warehouse

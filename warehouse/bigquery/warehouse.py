@@ -19,9 +19,9 @@ from warehouse.queries import QuerySpace
 
 if TYPE_CHECKING:
     from connectors.bigquery.probes import BigQueryProbes
-    from connectors.bigquery.staging import BigQueryStaging
     from warehouse.bigquery.merger import BigQueryMerger
     from warehouse.bigquery.queries import BigQueryQueries
+    from warehouse.bigquery.staging import BigQueryStaging
     from warehouse.bigquery.views import BigQueryViews
 
 NAME: Final = "bigquery"
@@ -129,15 +129,11 @@ class BigQueryWarehouse:
         """Return the staging tables of one source, over clients that the whole process shares."""
         from connectors.bigquery.client import process_clients
         from connectors.bigquery.entity_table import BigQueryEntityTable
-        from connectors.bigquery.staging import BigQueryStaging, StagingTexts
-        from sql.staged import render_landed, render_merged, render_revert
+        from warehouse.bigquery.staging import BigQueryStaging
 
-        texts = [
-            StagingTexts(table, render_landed(str(table)), render_merged(str(table)), render_revert(str(table)))
-            for table in (TableId.parse(name, self.project) for name in tables)
-        ]
         clients = process_clients(self.connection)
-        return BigQueryStaging(clients, texts, BigQueryEntityTable(clients, reporting, self.settings))
+        ids = [TableId.parse(name, self.project) for name in tables]
+        return BigQueryStaging(clients, ids, BigQueryEntityTable(clients, reporting, self.settings))
 
     @property
     def has_merge_tasks(self) -> bool:

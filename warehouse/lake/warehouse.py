@@ -19,9 +19,9 @@ from warehouse.merges import MergeSource
 from warehouse.queries import QuerySpace
 
 if TYPE_CHECKING:
-    from connectors.lake.staging import LakeStaging
     from warehouse.lake.merger import LakeMerger
     from warehouse.lake.queries import LakeQueries
+    from warehouse.lake.staging import LakeStaging
     from warehouse.lake.views import LakeViews
 
 NAME: Final = "lake"
@@ -97,7 +97,7 @@ class LakeWarehouse:
 
     def open_staging(self, tables: Sequence[str], reporting: str) -> "LakeStaging":
         """Return the staging tables of one source."""
-        from connectors.lake.staging import LakeStaging
+        from warehouse.lake.staging import LakeStaging
 
         return LakeStaging(self.lake, tables, reporting)
 

@@ -1,8 +1,8 @@
 """The rows that one backfill brought into staging tables of BigQuery: counted, and taken out again."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from connectors.bigquery.client import Clients
@@ -10,8 +10,10 @@ from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
 from connectors.bigquery.query_run import run_query
 from connectors.bigquery.selection import QueryParameter
 from connectors.bigquery.tables import TableId, read_table
-from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
+from model.errors import AlreadyMergedError
 from model.job import created_at
+from sql.staged import render_landed, render_merged, render_revert
+from warehouse.staging import delete_in_turn
 
 _ROW: Final = "_backfill_row"
 # What made the backfill has a clock of its own, and partitions are of BigQuery's.
@@ -21,16 +23,6 @@ _PAST: Final = timedelta(hours=47)
 _QUERY_SECONDS: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class StagingTexts:
-    """The statements over one staging table, as :mod:`sql.staged` renders them."""
-
-    table: TableId
-    landed: str
-    merged: str
-    revert: str
-
-
 class BigQueryStaging:
     """What of a backfill is in the staging tables of one source, and in its reporting table.
 
@@ -38,9 +30,9 @@ class BigQueryStaging:
     is merged when staging had it at the moment that the last merge looked at: BigQuery keeps its tables' past.
     """
 
-    def __init__(self, clients: Clients, texts: Sequence[StagingTexts], reporting: BigQueryEntityTable) -> None:
+    def __init__(self, clients: Clients, tables: Sequence[TableId], reporting: BigQueryEntityTable) -> None:
         self._clients = clients
-        self._texts = tuple(texts)
+        self._tables = tuple(tables)
         self._reporting = reporting
 
     def landed_rows(self, backfill_id: str) -> Iterator[Any]:
@@ -49,8 +41,8 @@ class BigQueryStaging:
         Raises:
             WarehouseError: BigQuery failed.
         """
-        for text, _ in self._existing():
-            for batch in self._query(text.landed, _parameters(backfill_id)).to_arrow_iterable():
+        for table, _ in self._existing():
+            for batch in self._query(render_landed(str(table)), _parameters(backfill_id)).to_arrow_iterable():
                 yield batch.column("landed").to_numpy()
 
     def merged_rows(self, backfill_id: str) -> int:
@@ -72,8 +64,8 @@ class BigQueryStaging:
         remembered = max(until, state.now - _PAST)
         parameters = {**_parameters(backfill_id), "merged_until": QueryParameter("TIMESTAMP", remembered)}
         # A table that was made anew has nothing that was merged, and no past to ask.
-        texts = [text for text, created in self._existing() if created <= until]
-        found = [int(row["merged"]) for text in texts for row in self._query(text.merged, parameters)]
+        texts = [render_merged(str(table)) for table, created in self._existing() if created <= until]
+        found = [int(row["merged"]) for text in texts for row in self._query(text, parameters)]
         return sum(found), remembered == until
 
     def delete_rows(self, backfill_id: str) -> int:
@@ -94,42 +86,23 @@ class BigQueryStaging:
             raise AlreadyMergedError(
                 f"Rows of {backfill_id} {are} in the reporting table already.", id=backfill_id
             )
-        deleted, failure = 0, None
-        left = [text for text, _ in self._existing()]
-        try:
-            while left:
-                answer = self._query(left[0].revert, _parameters(backfill_id))
-                deleted += int(answer.num_dml_affected_rows or 0)
-                left.pop(0)
-        except WarehouseError as exc:
-            if not deleted:
-                raise
-            failure = exc
-        # After the rows are gone: who has read them before can't commit them any more.
-        if deleted and self._reporting.peek_state() is not None:
-            after = self._reporting.overtake()
-            if after.until != (None if before is None else before.until):
-                raise AlreadyMergedError(
-                    f"A merge ran while {deleted} rows of {backfill_id} were deleted from staging; reporting may "
-                    "have them: repair it by another backfill.",
-                    id=backfill_id,
-                    deleted=deleted,
-                )
-        if failure is not None:
-            names = [str(text.table) for text in left]
-            raise RevertIncompleteError(
-                f"{deleted} rows of {backfill_id} are deleted from staging; {', '.join(names)} may have more, as "
-                f"BigQuery failed: {failure.message} Revert it again.",
-                id=backfill_id,
-                deleted=deleted,
-                left=names,
-            ) from failure
-        return deleted
+        deletes = {str(table): partial(self._delete_from, table, backfill_id) for table, _ in self._existing()}
+        return delete_in_turn(backfill_id, deletes, overtake=partial(self._overtake, before), place="BigQuery")
 
-    def _existing(self) -> list[tuple[StagingTexts, datetime]]:
+    def _delete_from(self, table: TableId, backfill_id: str) -> int:
+        answer = self._query(render_revert(str(table)), _parameters(backfill_id))
+        return int(answer.num_dml_affected_rows or 0)
+
+    def _overtake(self, before: MergeState | None) -> bool:
+        """Keep every merge under way from its commit, and return whether one has committed since ``before``."""
+        if self._reporting.peek_state() is None:
+            return False
+        return self._reporting.overtake().until != (None if before is None else before.until)
+
+    def _existing(self) -> list[tuple[TableId, datetime]]:
         """Return the tables that there are, and when each was made."""
-        found = [(text, read_table(self._clients, text.table)) for text in self._texts]
-        return [(text, table.created) for text, table in found if _has_backfills(table)]
+        found = [(table, read_table(self._clients, table)) for table in self._tables]
+        return [(table, read.created) for table, read in found if _has_backfills(read)]
 
     def _query(self, sql: str, parameters: Mapping[str, QueryParameter]) -> Any:
         what = "asking staging about a backfill"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +15,10 @@ from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.rows import RowTable
 from connectors.lake.tables import our_errors
 from connectors.lake.taken_files import TakenFiles, TakenLists
-from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
+from model.errors import AlreadyMergedError, WarehouseError
 from model.job import created_at
 from model.window import Window
+from warehouse.staging import delete_in_turn
 
 _ID: Final = "_backfill_id"
 _ROW: Final = "_backfill_row"
@@ -72,33 +74,13 @@ class LakeStaging:
                 "gone. Merge, and look again.",
                 id=backfill_id,
             )
-        deleted, failure = 0, None
-        left = list(self._tables)
-        try:
-            while left:
-                deleted += self._delete_from(left[0], backfill_id)
-                left.pop(0)
-        except WarehouseError as exc:
-            if not deleted:
-                raise
-            failure = exc
-        # After the rows are gone: who has read them before can't commit them any more.
-        if deleted and reporting.exists() and reporting.overtake() != before:
-            raise AlreadyMergedError(
-                f"A merge ran while {deleted} rows of {backfill_id} were deleted from staging; reporting may have "
-                "them: repair it by another backfill.",
-                id=backfill_id,
-                deleted=deleted,
-            )
-        if failure is not None:
-            raise RevertIncompleteError(
-                f"{deleted} rows of {backfill_id} are deleted from staging; {', '.join(left)} may have more, as "
-                f"the lake failed: {failure.message} Revert it again.",
-                id=backfill_id,
-                deleted=deleted,
-                left=left,
-            ) from failure
-        return deleted
+        deletes = {name: partial(self._delete_from, name, backfill_id) for name in self._tables}
+        return delete_in_turn(
+            backfill_id,
+            deletes,
+            overtake=lambda: reporting.exists() and reporting.overtake() != before,
+            place="the lake",
+        )
 
     def _delete_from(self, name: str, backfill_id: str) -> int:
         table = RowTable(self._root, name)

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from connectors.bigquery.entity_table import BigQueryEntityTable
-from connectors.bigquery.staging import BigQueryStaging, StagingTexts
 from connectors.bigquery.tables import TableId
 from model import failpoint
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError
 from model.job import new_job_id
 from model.schema import Field, RowSchema
-from sql.staged import render_landed, render_merged, render_revert
 from tests.reporting.shops import SCHEMA, BigQueryShop, order
-from tests.standin.fixture import PROJECT, StandIn
+from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
+from warehouse.bigquery.staging import BigQueryStaging
+
+__all__ = ["session_standin", "shared_standin"]
 
 _DATASETS = itertools.count()
 
@@ -31,12 +32,8 @@ def shop(shared_standin: StandIn) -> Iterator[BigQueryShop]:
 
 def staged(shop: BigQueryShop, *more: str) -> BigQueryStaging:
     clients = shop.warehouse._clients
-    texts = [
-        StagingTexts(TableId.parse(name, PROJECT), *(render(f"{PROJECT}.{name}") for render in renders))
-        for name in (shop.source.staging, *more)
-        for renders in [(render_landed, render_merged, render_revert)]
-    ]
-    return BigQueryStaging(clients, texts, BigQueryEntityTable(clients, shop.source.reporting, shop.settings))
+    tables = [TableId.parse(name, PROJECT) for name in (shop.source.staging, *more)]
+    return BigQueryStaging(clients, tables, BigQueryEntityTable(clients, shop.source.reporting, shop.settings))
 
 
 def stage(shop: BigQueryShop, backfill: str | None, *rows: int) -> None:
@@ -78,7 +75,7 @@ def test_a_merge_of_longer_ago_than_bigquery_remembers_is_not_counted_and_nothin
     mine, late = new_job_id("bf"), new_job_id("bf")
     stage(shop, mine, 0)
     shop.merge(datetime.now(UTC))
-    monkeypatch.setattr("connectors.bigquery.staging._PAST", timedelta(0))
+    monkeypatch.setattr("warehouse.bigquery.staging._PAST", timedelta(0))
     assert staged(shop).merged_rows(mine) == 0
     with pytest.raises(AlreadyMergedError, match="may be in the reporting table"):
         staged(shop).delete_rows(mine)
