@@ -15,7 +15,7 @@ from backfill.selection import read_slice, render_time
 from backfill.tagging import Target, common_attributes, tag_messages
 from backfill.work import Chain, Piece
 from connectors.pubsub.channel import process_channel
-from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, Refusal
+from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, RefusedMessage
 from connectors.worker import freeze_loaded
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, SliceCheckpoint
@@ -121,7 +121,7 @@ class _Publication:
         before = self._checkpoints.read(piece.number)
         self._reached = _take_over(before, epoch, piece, publisher.max_unconfirmed_messages)
         self._base = self._reached.offset
-        self._refused: deque[Refusal] = deque()
+        self._refused: deque[RefusedMessage] = deque()
 
     def run(self) -> SliceCheckpoint:
         # Written before the first request: a piece without a checkpoint has sent nothing.
@@ -158,7 +158,7 @@ class _Publication:
             if confirmed.rows:
                 following = confirmed.start + confirmed.rows
                 end = self._cut(int(places[following - 1]) + 1, int(ends[following]))
-            late = [Refusal(int(places[refusal.row]), refusal.reason) for refusal in confirmed.refused]
+            late = [RefusedMessage(int(places[refusal.row]), refusal.reason) for refusal in confirmed.refused]
             self._advance(rows, confirmed, end, late)
         return self._end()
 
@@ -180,7 +180,9 @@ class _Publication:
         """Return ``end``, or the end of the row behind ``least`` that is one refused too many."""
         return max(least, min(end, self._too_many_at(end) + 1))
 
-    def _advance(self, rows: pa.RecordBatch, confirmed: Confirmation, end: int, late: list[Refusal]) -> None:
+    def _advance(
+        self, rows: pa.RecordBatch, confirmed: Confirmation, end: int, late: list[RefusedMessage]
+    ) -> None:
         """Write down that the rows before ``end`` are answered for; dead letters first, they are counted here."""
         failpoint.hit("backfill.confirmed")
         begin = self._reached.offset - self._base

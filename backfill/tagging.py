@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.pubsub.encoding import MESSAGE_SCHEMA
-from connectors.pubsub.publish import KEY_STOPPED, Refusal
+from connectors.pubsub.publish import KEY_STOPPED, RefusedMessage
 from connectors.pubsub.requests import key_ends
 from model.message import (
     BACKFILL_ID_ATTRIBUTE,
@@ -41,7 +41,7 @@ class Target:
 
 def tag_messages(
     rows: pa.RecordBatch, target: Target, *, is_key_stopped: bool = False
-) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.int64]], list[Refusal]]:
+) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.int64]], list[RefusedMessage]]:
     """Return messages to publish, the row that each comes from, and the rows that can't be messages.
 
     The messages are for a publisher that adds the target's :func:`common_attributes` to each: they have their own
@@ -69,7 +69,7 @@ def tag_messages(
         else KEY_STOPPED
         for row in np.flatnonzero(is_refused)
     }
-    refused = [Refusal(row, reason) for row, reason in reasons.items()]
+    refused = [RefusedMessage(row, reason) for row, reason in reasons.items()]
     data = rows.column("data")
     messages = pa.RecordBatch.from_arrays(
         [data if data.null_count == 0 else pc.fill_null(data, b""), attributes, ordering_keys, *tags.values()],

@@ -46,7 +46,7 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PulledParts:
     """What the tasks of one batch handed over, and how many of their subscriptions could not be pulled."""
 
     pulled: list[Pulled]
@@ -116,7 +116,7 @@ class Archiver:
             self._journal.remember(self._last_attempt, inherited)
             _log.info("ids_inherited", messages=inherited.num_rows)
 
-    def open_batch(self, rows: Sequence[TaskResult]) -> Batch:
+    def open_batch(self, rows: Sequence[TaskResult]) -> PulledParts:
         """Return what the tasks of one batch handed over.
 
         Raises:
@@ -125,7 +125,7 @@ class Archiver:
         failpoint.hit("batch.collected")
         faults = read_faults(rows)
         pulled = [Pulled.of(self.archive, row.result) for row in rows if row.result is not None]
-        batch = Batch(pulled, len(faults))
+        batch = PulledParts(pulled, len(faults))
         try:
             raise_reported(rows)
         except RefeedError:
@@ -133,16 +133,16 @@ class Archiver:
             raise
         return batch
 
-    def hold(self, batch: Batch) -> AbstractContextManager[None]:
+    def hold(self, batch: PulledParts) -> AbstractContextManager[None]:
         """Extend the leases of the batch's messages for as long as the block runs."""
         return self._hold.extended(batch.ids())
 
-    def give_up(self, batch: Batch) -> None:
+    def give_up(self, batch: PulledParts) -> None:
         """Let go of a batch that will not be archived: its messages come again."""
         for one in batch.pulled:
             self._drop(one.part)
 
-    def archive_batch(self, batch: Batch) -> None:
+    def archive_batch(self, batch: PulledParts) -> None:
         """Commit the batch and acknowledge it, before the next one is begun.
 
         Raises:
@@ -158,7 +158,7 @@ class Archiver:
         self._journal.prune(has_messages=bool(batch.pulled))
         self._report()
 
-    def _archive_parts(self, batch: Batch) -> None:
+    def _archive_parts(self, batch: PulledParts) -> None:
         parts, fresh, returned = self._without_known(batch.pulled)
         held = batch.ids()
         if parts:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import structlog
 
-from backup.archiver import Archiver, Batch
+from backup.archiver import Archiver, PulledParts
 from connectors.pubsub.source import TaskResult, collect_results
 from model.errors import RefeedError
 
@@ -68,7 +68,7 @@ class Handover:
         self._wait_for_the_last(batch)
         self._last = self._pool.submit(self.archiver.archive_batch, batch)
 
-    def _wait_for_the_last(self, batch: Batch) -> None:
+    def _wait_for_the_last(self, batch: PulledParts) -> None:
         if self._last is None:
             return
         try:

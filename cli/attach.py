@@ -14,7 +14,7 @@ from model.message import backup_subscription_id, parse_resource_id, replay_filt
 from model.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.pubsub.client import Difference, SubscriptionInfo
+    from connectors.pubsub.client import SettingDifference, SubscriptionInfo
 
 TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Ids of topics.")]
 LabelOption = Annotated[
@@ -28,7 +28,7 @@ class Attached:
     """A topic's backup subscription, and what of it is not as a new one would be."""
 
     subscription: "SubscriptionInfo"
-    differences: "list[Difference]"
+    differences: "list[SettingDifference]"
 
 
 def attach(

@@ -12,7 +12,7 @@ from model.errors import EvolutionRefusedError, InputError
 from model.settings import Settings
 
 if TYPE_CHECKING:
-    from pipeline.registry import Registry, Snapshot
+    from pipeline.registry import Registry, RegistrySnapshot
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -116,7 +116,7 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
     return found
 
 
-def _differences(settings: Settings, snapshot: "Snapshot") -> list[dict[str, Any]]:
+def _differences(settings: Settings, snapshot: "RegistrySnapshot") -> list[dict[str, Any]]:
     """Return for each source what would change in its table, and what is refused."""
     from warehouse.open import open_warehouse
 

@@ -17,7 +17,7 @@ _HEALTHY_SECONDS: Final = 120.0
 
 
 @dataclass(slots=True)
-class _Stream:
+class _GroupProcess:
     """One group's process; ``start_at`` is when it is to be started, None while it runs."""
 
     child: Child
@@ -48,7 +48,7 @@ class PipelineStreams:
         self._poll_seconds = poll_seconds
         self._say = say
         self._now = now
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _GroupProcess] = {}
         self._leaving: list[Child] = []
         self._fingerprint = ""
         self._problem = ""
@@ -117,9 +117,9 @@ class PipelineStreams:
         """Have a stream for each of ``groups`` that has none."""
         for group in groups:
             if group not in self._streams:
-                self._streams[group] = _Stream(self._make_child(group))
+                self._streams[group] = _GroupProcess(self._make_child(group))
 
-    def _keep(self, stream: _Stream) -> bool:
+    def _keep(self, stream: _GroupProcess) -> bool:
         """Start the stream when it is time, or note that it died; True when either happened."""
         now = self._now()
         if stream.start_at is None:

@@ -11,7 +11,7 @@ from connectors.dataproc.batches import BatchState, BatchView
 from jobs.files import Files
 from jobs.launcher import Launch
 from model.errors import CredentialsMissingError, LaunchError
-from model.process import Batch, Driver, Process
+from model.process import DataprocBatch, Driver, Process
 
 _LOG: Final = structlog.get_logger()
 _MAIN_FILE: Final = "dataproc_main.py"
@@ -89,7 +89,7 @@ class DataprocLauncher:
         """End the connection; batches go on."""
         self._batches.close()
 
-    def launch(self, launch: Launch) -> Batch:
+    def launch(self, launch: Launch) -> DataprocBatch:
         """Start a batch, or find the one of this attempt, and return before it runs."""
         self.prepare()
         # Lower-case letters, digits and hyphens, 63 at most: "CreateBatchRequest.batch_id".
@@ -97,7 +97,7 @@ class DataprocLauncher:
         name = self._batches.create(
             batch_id, f"{self._folder}/{_MAIN_FILE}", [launch.module, launch.argument], self._properties
         )
-        return Batch(name)
+        return DataprocBatch(name)
 
     def exit_reason(self, driver: Driver) -> str | None:
         """Return None while the batch lives, as far as can be seen, else what Dataproc says of its end.
@@ -130,7 +130,7 @@ class DataprocLauncher:
         self._looked.pop(driver.name, None)
 
 
-def _reason(driver: Batch, found: BatchView | None) -> str | None:
+def _reason(driver: DataprocBatch, found: BatchView | None) -> str | None:
     if found is None:
         return f"The driver ({driver}) is gone: Dataproc knows no such batch."
     if found.state not in _ENDED:

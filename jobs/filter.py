@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
-from jobs.store import Condition, Order
+from jobs.store import Condition, SortOrder
 from model.errors import RequestInvalidError
 from model.job import JobState
 
@@ -38,7 +38,7 @@ class ListQuery:
     """A list's conditions, all of which hold for what it shows, and its order; the id decides between equals."""
 
     conditions: tuple[Condition, ...]
-    order: tuple[Order, ...]
+    order: tuple[SortOrder, ...]
 
     def digest(self) -> str:
         """Return what tells this list from others: a page token is good for one list only."""
@@ -66,7 +66,7 @@ def parse_list_query(filter_text: str = "", order_text: str = "") -> ListQuery:
     """
     errors: list[dict[str, Any]] = []
     conditions: tuple[Condition, ...] = ()
-    order: tuple[Order, ...] = ()
+    order: tuple[SortOrder, ...] = ()
     try:
         conditions = _FilterParser(filter_text).parse()
     except _FaultError as exc:
@@ -354,8 +354,8 @@ def _negate(found: _Conjunction, column: int) -> _Conjunction:
     return tuple(replace(restriction, sign=sign, values=(value,)) for value in restriction.values)
 
 
-def _parse_order(text: str) -> tuple[Order, ...]:
-    orders: list[Order] = []
+def _parse_order(text: str) -> tuple[SortOrder, ...]:
+    orders: list[SortOrder] = []
     column = 1
     for part in text.split(",") if text.strip() else ():
         words = part.split()
@@ -366,9 +366,9 @@ def _parse_order(text: str) -> tuple[Order, ...]:
             raise _FaultError(f"There is no order by {words[0][:60]!r}; by {', '.join(ORDER_FIELDS)}.", at)
         if any(order.field == words[0] for order in orders):
             raise _FaultError(f"{words[0]} stands in the order twice.", at)
-        orders.append(Order(words[0], words[1:] == ["desc"]))
+        orders.append(SortOrder(words[0], words[1:] == ["desc"]))
         column += len(part) + 1
     if any(order.field == "id" for order in orders):
         return tuple(orders)
     # An id begins with the time it was made: the newest first, as without any order.
-    return (*orders, Order("id", descending=True))
+    return (*orders, SortOrder("id", descending=True))

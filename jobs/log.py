@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from jobs.store import Job
-from model.process import Batch
+from model.process import DataprocBatch
 
 DEFAULT_TAIL_BYTES: Final = 100_000
 MAX_TAIL_BYTES: Final = 10_000_000
@@ -54,6 +54,6 @@ def read_log_from(job: Job, log: Path, offset: int) -> LogPiece:
 
 
 def _where_it_is(job: Job) -> bytes:
-    if not isinstance(job.driver, Batch):
+    if not isinstance(job.driver, DataprocBatch):
         return b""
     return f"The driver's log is at {job.driver.log_url}\n".encode()

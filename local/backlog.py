@@ -104,7 +104,7 @@ class LogReader:
         return runs
 
 
-class Backlog:
+class WaitingMessages:
     """Undelivered messages of a subscription without message ordering."""
 
     def __init__(self, log: MessageLog, acks: AckLog, message_filter: Filter) -> None:

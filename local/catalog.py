@@ -21,7 +21,7 @@ _KINDS: Final = ("logs", "topics", "subscriptions", "snapshots")
 _MIN_REWRITE_BYTES: Final = 256 * 1024
 
 
-class Catalog:
+class ResourceCatalog:
     """The two files of one data folder; ``content`` is what they held at start.
 
     A change is durable when ``write`` returns. Not thread-safe.

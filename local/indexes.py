@@ -17,7 +17,7 @@ _ENTRY: Final = struct.Struct("<IIqI")
 _CHECKED: Final = 4
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """One publish request; without messages it says that another segment follows this one."""
 
     publish_time: int
@@ -25,9 +25,9 @@ class Entry(NamedTuple):
     lengths: Seqs
 
 
-def parse_index(raw: bytes) -> tuple[list[Entry], int]:
+def parse_index(raw: bytes) -> tuple[list[IndexEntry], int]:
     """Return the entries up to the first damaged one, and how many bytes they take with the header."""
-    entries: list[Entry] = []
+    entries: list[IndexEntry] = []
     if not raw.startswith(HEADER):
         return entries, 0
     position = len(HEADER)
@@ -37,7 +37,7 @@ def parse_index(raw: bytes) -> tuple[list[Entry], int]:
         if end > len(raw) or crc != crc32c(raw[position + _CHECKED : end]):
             break
         lengths = np.frombuffer(raw, dtype="<u4", count=count, offset=position + _ENTRY.size)
-        entries.append(Entry(publish_time, chain, lengths.astype(np.int64)))
+        entries.append(IndexEntry(publish_time, chain, lengths.astype(np.int64)))
         position = end
     return entries, position
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from local import configs
 from local.acklog import AckLog
-from local.catalog import CHANGES_NAME, Catalog, parse_config, render_config
+from local.catalog import CHANGES_NAME, ResourceCatalog, parse_config, render_config
 from local.configs import DELETED_TOPIC
 from local.damage import keep_aside, report_damage
 from local.dead_letters import build_dead_letter
@@ -86,7 +86,7 @@ class Resources:
         self.snapshots: dict[str, Snapshot] = {}
         (folder / "topics").mkdir(parents=True, exist_ok=True)
         (folder / "subscriptions").mkdir(exist_ok=True)
-        self._catalog = Catalog(folder)
+        self._catalog = ResourceCatalog(folder)
         self._load(self._catalog.content)
 
     # -- topics

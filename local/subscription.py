@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from local.acklog import AckLog
-from local.backlog import NOTHING, Backlog
+from local.backlog import NOTHING, WaitingMessages
 from local.damage import DamagedError
 from local.filters import Filter
 from local.leases import LeaseBook
@@ -75,7 +75,7 @@ class Subscription:
         self.detached = False
         self._acks = acks
         self._clock = clock
-        self._backlog = (OrderedBacklog if ordered else Backlog)(log, acks, message_filter)
+        self._backlog = (OrderedBacklog if ordered else WaitingMessages)(log, acks, message_filter)
         # Numbered by time, so that an id from before a restart is never one of a lease of today.
         self._leases = LeaseBook(time.time_ns() // 1000)
         # Ids of leases below this number were made before a seek and no longer count.

@@ -56,7 +56,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DataprocBatch:
     """A driver that Dataproc runs: ``projects/P/locations/REGION/batches/ID``. No later batch has its name."""
 
     name: str
@@ -71,7 +71,7 @@ class Batch:
         """Where its log is, for people.
 
         Example:
-            >>> Batch("projects/shop/locations/europe-west1/batches/bf-1").log_url
+            >>> DataprocBatch("projects/shop/locations/europe-west1/batches/bf-1").log_url
             'https://console.cloud.google.com/dataproc/batches/europe-west1/bf-1/summary?project=shop'
         """
         _, project, _, region, _, batch_id = self.name.split("/")
@@ -82,7 +82,7 @@ class Batch:
 
 
 # What a job's attempt runs in, on this machine or elsewhere.
-Driver = Process | Batch
+Driver = Process | DataprocBatch
 
 
 def parse_driver(fields: Mapping[str, Any]) -> Driver:
@@ -90,9 +90,9 @@ def parse_driver(fields: Mapping[str, Any]) -> Driver:
 
     Example:
         >>> parse_driver({"name": "projects/p/locations/r/batches/b"})
-        Batch(name='projects/p/locations/r/batches/b')
+        DataprocBatch(name='projects/p/locations/r/batches/b')
     """
-    return Batch(**fields) if "name" in fields else Process(**fields)
+    return DataprocBatch(**fields) if "name" in fields else Process(**fields)
 
 
 def _start_ticks(pid: int, *, or_ended: bool = False) -> int | None:

@@ -23,7 +23,7 @@ from model.schema import RowSchema
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.inferred import MAX_TYPES, EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
-from pipeline.registry import Registry, Snapshot, Source
+from pipeline.registry import Registry, RegistrySnapshot, Source
 from pipeline.repository import SchemaRepository, repository_table
 from warehouse.rows import RowTables
 
@@ -239,7 +239,7 @@ class Group:
             _log.info("plan_changed", group=self.name, sources=len(accepted))
         self._report()
 
-    def _keep_broken(self, snapshot: Snapshot, before: Mapping[str, SourcePlan]) -> dict[str, SourcePlan]:
+    def _keep_broken(self, snapshot: RegistrySnapshot, before: Mapping[str, SourcePlan]) -> dict[str, SourcePlan]:
         """Return the plans of sources whose entries have faults now: they go on as before."""
         kept = {}
         for broken in snapshot.broken:

@@ -76,7 +76,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RegistrySnapshot:
     """All that the registry said at one moment; ``version`` is a hash over its files.
 
     Only :meth:`Registry.read_valid` leaves ``broken`` sources beside the others, and ``error`` for files that are
@@ -136,7 +136,7 @@ class Registry:
             wanted = {name: path for name, path in names.items() if _is_ours(name)}
             return {name: self._files.cat_file(path) for name, path in sorted(wanted.items())}
 
-    def read(self, overlay: Mapping[str, bytes] | None = None) -> Snapshot:
+    def read(self, overlay: Mapping[str, bytes] | None = None) -> RegistrySnapshot:
         """Return what the registry says, with the files of ``overlay`` in the place of its own.
 
         Raises:
@@ -144,7 +144,7 @@ class Registry:
         """
         return read_snapshot({**self.read_files(), **(overlay or {})}, self.url)
 
-    def read_valid(self) -> Snapshot:
+    def read_valid(self) -> RegistrySnapshot:
         """Return what the registry says of the sources that have no fault, and the others as broken.
 
         Raises:
@@ -170,7 +170,7 @@ class Registry:
         Path(beside).replace(path)
 
 
-def read_snapshot(files: Mapping[str, bytes], url: str, *, is_partial: bool = False) -> Snapshot:
+def read_snapshot(files: Mapping[str, bytes], url: str, *, is_partial: bool = False) -> RegistrySnapshot:
     """Return what ``files`` of a registry say; with ``is_partial`` faults of one source leave the others alone.
 
     Raises:
@@ -192,7 +192,7 @@ def read_snapshot(files: Mapping[str, bytes], url: str, *, is_partial: bool = Fa
         sources = _unshared(sources, faults)
     if entries is None or not is_partial:
         faults.raise_any()
-    return Snapshot(digest.hexdigest()[:16], tuple(sources), faults.broken(), faults.of_files.error(url))
+    return RegistrySnapshot(digest.hexdigest()[:16], tuple(sources), faults.broken(), faults.of_files.error(url))
 
 
 def _read_descriptors(files: Mapping[str, bytes], faults: FaultList) -> dict[str, DescriptorSet]:

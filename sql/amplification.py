@@ -15,7 +15,7 @@ from sql.syntax import (
     Chain,
     Element,
     Expression,
-    Field,
+    FieldAccess,
     Is,
     Lambda,
     NamedArgument,
@@ -162,7 +162,7 @@ def is_key(binder: Binder, node: Expression, value: Value) -> bool:
     parts: tuple[object, ...] = ()
     if isinstance(node, Cast):
         parts = (node.operand,)
-    elif isinstance(node, Field | Element):
+    elif isinstance(node, FieldAccess | Element):
         parts = (node.base,)
     elif isinstance(node, StructLiteral):
         parts = tuple(item for item, _ in node.items)

@@ -3,7 +3,7 @@
 import re
 from typing import Final, NoReturn
 
-from sql.lexer import MAX_NESTING, Source, Token
+from sql.lexer import MAX_NESTING, SourceText, Token
 from sql.syntax import Name
 from sql.violation import Fault
 
@@ -177,7 +177,7 @@ class GrammarError(Exception):
 class Cursor:
     """Walks over tokens; every look costs the same, nothing is ever read twice but for one remembered place."""
 
-    def __init__(self, source: Source, tokens: list[Token]) -> None:
+    def __init__(self, source: SourceText, tokens: list[Token]) -> None:
         self.source = source
         self._tokens = tokens
         self._index = 0

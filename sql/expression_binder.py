@@ -44,7 +44,7 @@ from sql.syntax import (
     Element,
     Expression,
     Extract,
-    Field,
+    FieldAccess,
     In,
     Interval,
     Is,
@@ -68,7 +68,7 @@ _NUMERIC_CALLS: Final = {"*": "refeed_numeric_product", "/": "refeed_numeric_quo
 
 
 # Expressions that give back a value which was there before, or pieces of it.
-_REFERENCES: Final = (Path, Field, Element, Subquery, StructLiteral, Cast)
+_REFERENCES: Final = (Path, FieldAccess, Element, Subquery, StructLiteral, Cast)
 _CHOOSING: Final = frozenset([
     "ANY_VALUE", "ARRAY_AGG", "ARRAY_CONCAT_AGG", "ARRAY_FIRST", "ARRAY_LAST", "ARRAY_REVERSE", "ARRAY_SLICE",
     "FIRST_VALUE", "LAST_VALUE", "MAX", "MAX_BY", "MIN", "MIN_BY", "NTH_VALUE",
@@ -134,7 +134,7 @@ class ExpressionBinder(ConstructBinder):
                 return self._placeholder(node)
             case Path():
                 return self._path(node, scope)
-            case Field():
+            case FieldAccess():
                 return self._field(self.bind(node.base, scope), node.name)
             case Element():
                 return self._element(node, scope)

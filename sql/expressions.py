@@ -17,7 +17,7 @@ from sql.syntax import (
     Element,
     Expression,
     Extract,
-    Field,
+    FieldAccess,
     In,
     Interval,
     Is,
@@ -172,7 +172,7 @@ class ExpressionGrammar(CallGrammar):
                 self.take()
                 if self.is_symbol("*"):
                     self.refuse("'.*' stands in a select list only", "star_not_allowed")
-                base = Field(base.at, base, self.expect_field())
+                base = FieldAccess(base.at, base, self.expect_field())
             elif self.is_symbol("["):
                 base = self._read_element(base)
             else:

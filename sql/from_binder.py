@@ -13,7 +13,7 @@ from sql.amplification import ARRAY_ROWS, DATA_ITEMS, KEY_COLUMNS, is_part
 from sql.binder import Policy, Scan
 from sql.datatypes import ATTRIBUTES, DATE, INT64, MESSAGE_ID, SCALARS, STRING, TIMESTAMP, UNKNOWN, SqlType
 from sql.expression_binder import ExpressionBinder
-from sql.names import AmbiguousNameError, Column, Item, Scope, find_path
+from sql.names import AmbiguousNameError, BoundColumn, Item, Scope, find_path
 from sql.parameters import Parameter
 from sql.relation import Relation
 from sql.syntax import (
@@ -221,7 +221,7 @@ class FromBinder(ExpressionBinder):
             items = DATA_ITEMS if column.name in SAYING_COLUMNS else None
             text = f'{alias}."{column.name}"'
             bound = Partition(scan.number, is_ingest_time=True) if column.name == INGEST_TIME else None
-            columns.append(Column(column.name, Value(kind, text, origin, bound, items=items, is_key=is_key)))
+            columns.append(BoundColumn(column.name, Value(kind, text, origin, bound, items=items, is_key=is_key)))
         pseudo = _pseudo_columns(alias, scan)
         item = Item(self._alias(node), columns, pseudo=pseudo, scans=(scan,), lake_name=alias, is_archive=True)
         scope.items.append(item)
@@ -239,7 +239,7 @@ class FromBinder(ExpressionBinder):
         else:
             known = [(name, _column_type(name, read_type(kind))) for name, kind in schema.columns]
             item.columns = [
-                Column(n, Value(k, f"{alias}.{quote_name(n)}", items=_said(k), is_key=True))
+                BoundColumn(n, Value(k, f"{alias}.{quote_name(n)}", items=_said(k), is_key=True))
                 for n, k in known
                 if k.is_known
             ]
@@ -275,14 +275,18 @@ class FromBinder(ExpressionBinder):
             value = column.value
             further = scans.get(value.partition.scan) if value.partition else None
             partition = replace(value.partition, scan=further.number) if further and value.partition else None
-            columns.append(Column(column.name, replace(value, lake=f"{alias}.{value.lake}", partition=partition)))
+            columns.append(
+                BoundColumn(column.name, replace(value, lake=f"{alias}.{value.lake}", partition=partition))
+            )
         whole = None
         if relation.is_value_table and columns:
             whole = columns[0].value
             fields = whole.type.fields
             columns = [
-                Column(n, replace(whole, type=k, lake=f"({whole.lake}).{quote_name(n)}")) for n, k in fields if n
-            ] or [Column(None, whole)]
+                BoundColumn(n, replace(whole, type=k, lake=f"({whole.lake}).{quote_name(n)}"))
+                for n, k in fields
+                if n
+            ] or [BoundColumn(None, whole)]
         if key is not None and scope.item(key) is not None:
             self.fault(node, "name_duplicate", f"The name {key[:60]} is there twice in FROM.")
         scope.items.append(
@@ -310,12 +314,12 @@ class FromBinder(ExpressionBinder):
         whole = Value(element, f"{name}.e", items=items, is_key=array.is_key)
         if element.name == "STRUCT":
             columns = [
-                Column(n, replace(whole, type=k, lake=f"({whole.lake}).{quote_name(n)}"))
+                BoundColumn(n, replace(whole, type=k, lake=f"({whole.lake}).{quote_name(n)}"))
                 for n, k in element.fields
                 if n
             ]
         else:
-            columns = [Column(alias.text if alias else None, whole)]
+            columns = [BoundColumn(alias.text if alias else None, whole)]
         if alias is not None and scope.item(alias.key) is not None:
             self.fault(node, "name_duplicate", f"The name {alias.text[:60]} is there twice in FROM.")
         rows: int | None = len(array.constant) if isinstance(array.constant, list) else array.items or ARRAY_ROWS
@@ -333,7 +337,7 @@ class FromBinder(ExpressionBinder):
             return f"UNNEST({array.lake}) AS {name}(e)"
         offset = node.offset.text if node.offset else "offset"
         value = Value(INT64, f"({name}.i - 1)")
-        scope.items.append(Item(offset.lower(), [Column(offset, value)], value, rows=1, is_array=True))
+        scope.items.append(Item(offset.lower(), [BoundColumn(offset, value)], value, rows=1, is_array=True))
         return f"UNNEST({array.lake}) WITH ORDINALITY AS {name}(e, i)"
 
 

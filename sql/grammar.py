@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from sql.cursor import STATEMENTS, GrammarError
 from sql.expressions import ExpressionGrammar
-from sql.lexer import Source, Token
+from sql.lexer import SourceText, Token
 from sql.syntax import (
     Cte,
     Expression,
@@ -30,7 +30,7 @@ from sql.syntax import (
 __all__ = ["GrammarError", "read_statement"]
 
 
-def read_statement(source: Source, tokens: list[Token]) -> Query:
+def read_statement(source: SourceText, tokens: list[Token]) -> Query:
     """Return the one query that ``tokens`` are.
 
     Raises:

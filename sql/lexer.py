@@ -28,7 +28,7 @@ class Token:
     fault: Fault | None = None
 
 
-class Source:
+class SourceText:
     """A query's text with the way from offsets to lines and columns, both counted from 1."""
 
     def __init__(self, text: str) -> None:
@@ -39,7 +39,7 @@ class Source:
         r"""Return line and column of ``offset``.
 
         Example:
-            >>> Source("SELECT 1\nFROM x").locate(9)
+            >>> SourceText("SELECT 1\nFROM x").locate(9)
             (2, 1)
         """
         line = bisect_right(self._starts, offset)
@@ -92,14 +92,14 @@ def check_size(text: str) -> Fault | None:
     return None
 
 
-def read_tokens(source: Source) -> tuple[list[Token], list[Fault]]:
+def read_tokens(source: SourceText) -> tuple[list[Token], list[Fault]]:
     r"""Return the tokens of a text that passed ``check_size``, ended by one "end" token, and the faults found.
 
     A fault that only makes one token wrong travels in that token (kind "bad"), because a dashed project name
     may yet swallow it; the others stop the query by themselves.
 
     Example:
-        >>> tokens, faults = read_tokens(Source("SELECT 'a\\x41'"))
+        >>> tokens, faults = read_tokens(SourceText("SELECT 'a\\x41'"))
         >>> [t.value for t in tokens], faults
         (['SELECT', 'aA', ''], [])
     """

@@ -15,7 +15,7 @@ def _key(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class BoundColumn:
     """A column of an item of FROM or of a query's result; ``name`` is None where it has none."""
 
     name: str | None
@@ -35,7 +35,7 @@ class Item:
     """
 
     key: str | None
-    columns: list[Column]
+    columns: list[BoundColumn]
     whole: Value | None = None
     pseudo: dict[str, Value] = field(default_factory=dict)
     is_open: bool = False

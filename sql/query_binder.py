@@ -10,7 +10,7 @@ from sql import amplification, literals
 from sql.datatypes import UNKNOWN, SqlType, common_type, computed, message_ids, settled
 from sql.expression_binder import ExpressionBinder
 from sql.from_binder import FromBinder
-from sql.names import Column, Item, Scope
+from sql.names import BoundColumn, Item, Scope
 from sql.relation import Relation
 from sql.sorting import direction, order_item
 from sql.syntax import (
@@ -81,7 +81,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         if query.order_by or query.limit is not None:
             alias = self.fresh("q")
             scope = Scope(parent=outer, clause="ORDER BY")
-            scope.items.append(Item(None, [Column(c.name, c.value) for c in relation.columns]))
+            scope.items.append(Item(None, [BoundColumn(c.name, c.value) for c in relation.columns]))
             tail = self._order(query.order_by, scope, relation.columns) + self._limit(query, scope)
             relation.sql = f"SELECT * FROM ({relation.sql}) AS {alias}{tail}"
         self._cap_rows(relation, query)
@@ -132,7 +132,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 text.append(f"{literals.bent(value, kind).lake} AS {name}")
             items = max((value.items for value in values if value.items is not None), default=None)
             is_key = all(value.is_key for value in values)
-            columns.append(Column(column.name, Value(kind, name, origin=origin, items=items, is_key=is_key)))
+            columns.append(BoundColumn(column.name, Value(kind, name, origin=origin, items=items, is_key=is_key)))
         word = node.operator if node.operator != "UNION" or node.is_distinct else "UNION ALL"
         pieces = [
             f"(SELECT {', '.join(text)} FROM ({part.sql}) AS {self.fresh('q')})"
@@ -225,7 +225,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
 
     def _output_scope(self, scope: Scope, relation: Relation) -> Scope:
         out = Scope(parent=scope.parent, clause="ORDER BY")
-        out.items.append(Item(None, [Column(c.name, c.value) for c in relation.columns]))
+        out.items.append(Item(None, [BoundColumn(c.name, c.value) for c in relation.columns]))
         return out
 
     def _bind_grouping(self, node: Select, scope: Scope) -> bool:
@@ -315,7 +315,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
     # --- select list ---------------------------------------------------------------------------------------------
 
     def _bind_items(self, node: Select, scope: Scope) -> Relation:
-        columns: list[Column] = []
+        columns: list[BoundColumn] = []
         selected: list[Value] = []
         aggregated: list[bool] = []
         open_star = False
@@ -327,11 +327,11 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 open_star |= is_open
             else:
                 value = self.bind(item.value, scope)
-                stars = [Column(self._name_of(item), value)]
+                stars = [BoundColumn(self._name_of(item), value)]
             for column in stars:
                 selected.append(column.value)
                 aggregated.append(scope.has_aggregates)
-                columns.append(Column(column.name, self._renamed(column.value)))
+                columns.append(BoundColumn(column.name, self._renamed(column.value)))
             scope.has_aggregates |= before
         if node.shape is not None:
             selected, columns = self._as_value(node, selected, columns)
@@ -357,19 +357,19 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 relation.columns[number] = replace(column, value=replace(column.value, items=items))
 
     def _as_value(
-        self, node: Select, selected: list[Value], columns: list[Column]
-    ) -> tuple[list[Value], list[Column]]:
+        self, node: Select, selected: list[Value], columns: list[BoundColumn]
+    ) -> tuple[list[Value], list[BoundColumn]]:
         if node.shape == "VALUE":
             if len(columns) != 1:
                 self.fault(node, "subquery_columns", "SELECT AS VALUE takes exactly one column.")
-            return selected[:1], [Column(None, columns[0].value)]
+            return selected[:1], [BoundColumn(None, columns[0].value)]
         kind = SqlType("STRUCT", fields=tuple((c.name, c.value.type) for c in columns))
         pairs = zip(kind.lake_names, selected, strict=True)
         inner = ", ".join(f"{quote_name(name)} := {value.lake}" for name, value in pairs)
         items = max((value.items for value in selected if value.items is not None), default=None)
         packed = Value(kind, f"struct_pack({inner})", items=items)
         is_key = any(value.is_key for value in selected)
-        return [packed], [Column(None, Value(kind, self.fresh("o"), items=items, is_key=is_key))]
+        return [packed], [BoundColumn(None, Value(kind, self.fresh("o"), items=items, is_key=is_key))]
 
     def _name_of(self, item: SelectItem) -> str | None:
         if item.alias is not None:
@@ -379,12 +379,12 @@ class QueryBinder(FromBinder, ExpressionBinder):
         name = getattr(item.value, "name", None)
         return name.text if name is not None and hasattr(name, "text") else None
 
-    def _bind_star(self, star: Star, scope: Scope) -> tuple[list[Column], bool]:
-        columns: list[Column] = []
+    def _bind_star(self, star: Star, scope: Scope) -> tuple[list[BoundColumn], bool]:
+        columns: list[BoundColumn] = []
         is_open = False
         if star.path is None:
             merged = set(scope.merged)
-            columns += [Column(key, value) for key, value in scope.merged.items()]
+            columns += [BoundColumn(key, value) for key, value in scope.merged.items()]
             for item in scope.items:
                 is_open |= item.is_open
                 columns += [column for column in item.columns if column.key not in merged]
@@ -404,12 +404,12 @@ class QueryBinder(FromBinder, ExpressionBinder):
             value = self.bind(expression, scope)
             if name.key not in known and not is_open:
                 self.fault(name, "column_unknown", f"There is no column {name.text[:60]} to replace.")
-            columns = [Column(c.name, value) if c.key == name.key else c for c in columns]
+            columns = [BoundColumn(c.name, value) if c.key == name.key else c for c in columns]
         if scope.group_keys is not None and not scope.in_aggregate:
             scope.loose += [(star.at, c.value.lake) for c in columns if c.value.lake not in scope.group_keys]
         return columns, is_open
 
-    def _bind_path_star(self, star: Star, scope: Scope) -> tuple[list[Column], bool]:
+    def _bind_path_star(self, star: Star, scope: Scope) -> tuple[list[BoundColumn], bool]:
         path = star.path
         if isinstance(path, Path) and len(path.names) == 1:
             item = scope.item(path.names[0].key)
@@ -421,14 +421,14 @@ class QueryBinder(FromBinder, ExpressionBinder):
         if value.type.name != "STRUCT":
             self.fault(star, "type_mismatch", f"'.*' needs a STRUCT, this is {value.type}.")
         return [
-            Column(name, Value(kind, f"({value.lake}).{quote_name(name)}", is_key=value.is_key))
+            BoundColumn(name, Value(kind, f"({value.lake}).{quote_name(name)}", is_key=value.is_key))
             for name, kind in value.type.fields
             if name
         ], False
 
     # --- order and limit -----------------------------------------------------------------------------------------
 
-    def _order(self, items: tuple[OrderItem, ...], scope: Scope, columns: list[Column]) -> str:
+    def _order(self, items: tuple[OrderItem, ...], scope: Scope, columns: list[BoundColumn]) -> str:
         if not items:
             return ""
         parts = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from sql.binder import Scan
 from sql.datatypes import NULL
-from sql.names import Column, Scope
+from sql.names import BoundColumn, Scope
 from sql.values import Value
 
 
@@ -14,7 +14,7 @@ from sql.values import Value
 class Relation:
     """What a query gives back; ``sql`` names its columns as the columns' values do."""
 
-    columns: list[Column]
+    columns: list[BoundColumn]
     sql: str
     is_value_table: bool = False
     # The scope of a plain SELECT, to which columns can still be added; None for anything else.

@@ -76,7 +76,7 @@ class Path(Expression):
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Expression):
+class FieldAccess(Expression):
     """``(expression).name``."""
 
     base: Expression

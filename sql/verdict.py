@@ -12,7 +12,7 @@ from sql.binder import Policy, Scan
 from sql.buffer import leaves_out, with_buffer
 from sql.from_binder import INGEST_TIME, LAKE_VIEW
 from sql.grammar import GrammarError, read_statement
-from sql.lexer import Source, check_size, read_tokens
+from sql.lexer import SourceText, check_size, read_tokens
 from sql.literals import parameter_value
 from sql.parameters import Parameter
 from sql.query_binder import QueryBinder
@@ -101,7 +101,7 @@ def _judge_text(text: str, parameters: Mapping[str, Parameter], policy: Policy) 
     fault = check_size(text)
     if fault is not None:
         raise QueryRefusedError([Violation(fault.code, fault.message, 1, 1, fault.rewrite)])
-    source = Source(text)
+    source = SourceText(text)
     tokens, faults = read_tokens(source)
     if faults:
         raise _refusal(source, faults)
@@ -114,12 +114,12 @@ def _judge_text(text: str, parameters: Mapping[str, Parameter], policy: Policy) 
     return _judge(source, query, relation, binder)
 
 
-def _refusal(source: Source, faults: list[Fault]) -> QueryRefusedError:
+def _refusal(source: SourceText, faults: list[Fault]) -> QueryRefusedError:
     violations = [source.violation(fault) for fault in faults]
     return QueryRefusedError(sorted(set(violations), key=lambda v: (v.line, v.column, v.code)))
 
 
-def _judge(source: Source, query: Query, relation: Relation, binder: QueryBinder) -> ValidatedQuery:
+def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBinder) -> ValidatedQuery:
     policy = binder.policy
     bound = rules.Bound(query, relation, binder, policy)
     windows: dict[str, Window] = {}

@@ -12,7 +12,7 @@ from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from, our_errors, retry_passing
 from connectors.bigquery.outbox import Outbox, Request
 from connectors.bigquery.readiness import not_ready
-from connectors.bigquery.rows import Refusal
+from connectors.bigquery.rows import RefusedRow
 from connectors.bigquery.tables import TableId
 from connectors.wire import field_head
 from model.errors import TableNotFoundError, WarehouseError, WarehouseUnavailableError
@@ -93,7 +93,7 @@ class StreamAppender:
     def __init__(self, clients: Clients, stream: str, *, offset: int = 0, seconds: float = APPEND_SECONDS) -> None:
         self.stream = stream
         self.offset = offset
-        self.refusals: list[Refusal] = []
+        self.refusals: list[RefusedRow] = []
         self._clients = clients
         self._seconds = seconds
 
@@ -203,7 +203,7 @@ class StreamAppender:
         self.offset = request.offset + request.rows.num_rows
 
     def _leave_out(self, rows: pa.RecordBatch, reasons: dict[int, str]) -> pa.RecordBatch:
-        self.refusals += [Refusal(rows.slice(index, 1), reason) for index, reason in sorted(reasons.items())]
+        self.refusals += [RefusedRow(rows.slice(index, 1), reason) for index, reason in sorted(reasons.items())]
         return rows.filter(pa.array([index not in reasons for index in range(rows.num_rows)]))
 
     def _error(self, status: Any, what: str) -> WarehouseError:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from connectors.bigquery.client import Connection, process_clients
 from connectors.bigquery.row_schema import with_times
-from connectors.bigquery.rows import Refusal
+from connectors.bigquery.rows import RefusedRow
 from connectors.bigquery.tables import TableId
 from connectors.bigquery.writer import PartWriter, TablePart
 from model.errors import WarehouseError
@@ -93,7 +93,7 @@ class BigQueryRowWriter:
         return RowPart(table.num_rows - len(refused), now.isoformat(), tuple(tables), refused)
 
 
-def _places(table: pa.Table, refusals: Iterable[Refusal]) -> tuple[tuple[int, str], ...]:
+def _places(table: pa.Table, refusals: Iterable[RefusedRow]) -> tuple[tuple[int, str], ...]:
     """Return where the refused rows are in ``table``: a message that is there twice is refused twice."""
     names = [name for name in _IDENTITY if name in table.column_names]
     reasons = {tuple(found.row.column(name)[0].as_py() for name in names): found.reason for found in refusals}

@@ -34,7 +34,7 @@ _GROUP_BYTES: Final = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedRow:
     """A row that BigQuery refuses for good, as a batch of one, and what it says against it."""
 
     row: pa.RecordBatch
@@ -53,7 +53,7 @@ def archive_batch(topic: str, subscription: str, rows: pa.RecordBatch, ingest_ti
     return pa.RecordBatch.from_arrays(columns, schema=ARCHIVE_SCHEMA)
 
 
-def dead_letter_batch(refusals: Sequence[Refusal], failed_at: datetime) -> pa.RecordBatch:
+def dead_letter_batch(refusals: Sequence[RefusedRow], failed_at: datetime) -> pa.RecordBatch:
     """Return refused rows of the archive in :data:`DEAD_LETTER_SCHEMA`, whole, as Arrow IPC streams."""
 
     def text(row: pa.RecordBatch, name: str) -> Any:

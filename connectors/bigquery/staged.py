@@ -16,7 +16,7 @@ from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
 from connectors.bigquery.json_rows import encode_lines
 from connectors.bigquery.query_jobs import begin_query, wait_until_done
-from connectors.bigquery.rows import Refusal
+from connectors.bigquery.rows import RefusedRow
 from connectors.bigquery.tables import TableId, read_table
 from model.errors import (
     CommitOutcomeUnknownError,
@@ -55,7 +55,7 @@ class StagedRows:
 
 def stage_rows(
     clients: Clients, target: TableId, rows: Sequence[pa.RecordBatch]
-) -> tuple[StagedRows | None, list[Refusal]]:
+) -> tuple[StagedRows | None, list[RefusedRow]]:
     """Load ``rows`` into a new table beside ``target``; return it, and the rows that BigQuery refuses.
 
     Raises:
@@ -120,13 +120,15 @@ def _create(clients: Clients, staged: TableId, target: TableId) -> Sequence[Any]
     return tuple(found.schema)
 
 
-def _load(clients: Clients, staged: TableId, rows: list[pa.RecordBatch], fields: Sequence[Any]) -> list[Refusal]:
+def _load(
+    clients: Clients, staged: TableId, rows: list[pa.RecordBatch], fields: Sequence[Any]
+) -> list[RefusedRow]:
     """Load ``rows`` in one job; when it is refused find out by loading them one by one which of them it is."""
     error = _run_load(clients, staged, rows, fields)
     if error is None:
         return []
     if len(rows) == 1:
-        return [Refusal(rows[0], error.message)]
+        return [RefusedRow(rows[0], error.message)]
     return [refusal for row in rows for refusal in _load(clients, staged, [row], fields)]
 
 

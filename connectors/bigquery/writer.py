@@ -14,7 +14,7 @@ from connectors.bigquery.append import PENDING, StreamAppender, create_stream, f
 from connectors.bigquery.client import Clients, Connection, process_clients
 from connectors.bigquery.outbox import Outbox
 from connectors.bigquery.readiness import not_ready
-from connectors.bigquery.rows import Refusal, archive_batch, cut, dead_letter_batch
+from connectors.bigquery.rows import RefusedRow, archive_batch, cut, dead_letter_batch
 from connectors.bigquery.staged import StagedRows, drop_staged, stage_rows
 from connectors.bigquery.tables import DEAD_LETTERS, TableId
 from model import failpoint
@@ -207,10 +207,10 @@ class PartWriter:
             outbox.fail(exc)
             raise
 
-    def finish(self) -> tuple[list[TablePart], list[Refusal]]:
+    def finish(self) -> tuple[list[TablePart], list[RefusedRow]]:
         """Let nothing more in; return what there is to commit, and the rows that BigQuery refused."""
         streams: list[str] = []
-        refusals: list[Refusal] = []
+        refusals: list[RefusedRow] = []
         if self._appenders:
             failpoint.hit("bigquery.appended")
         for appender in self._appenders:
@@ -231,7 +231,7 @@ class PartWriter:
         return [*first, *(TablePart(table, stream, None) for stream in streams[1:])], refusals
 
 
-def _log_refusals(refusals: Sequence[Refusal]) -> None:
+def _log_refusals(refusals: Sequence[RefusedRow]) -> None:
     for refusal in refusals:
         _log.warning(
             "row_refused",

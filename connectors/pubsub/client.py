@@ -53,7 +53,7 @@ class SubscriptionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDifference:
     """A setting of a subscription that is not as wanted; one that can't be changed costs a new subscription."""
 
     field: str
@@ -351,7 +351,7 @@ def _id(path: str) -> str:
 
 def find_differences(
     found: SubscriptionInfo, *, ack_deadline_seconds: int, exactly_once: bool = False
-) -> list[Difference]:
+) -> list[SettingDifference]:
     """Return what of a backup subscription is not as Refeed would create it, but can be changed."""
     wanted = replace(
         found,
@@ -363,9 +363,9 @@ def find_differences(
     return _differences(found, wanted)
 
 
-def _differences(found: SubscriptionInfo, wanted: SubscriptionInfo) -> list[Difference]:
+def _differences(found: SubscriptionInfo, wanted: SubscriptionInfo) -> list[SettingDifference]:
     return [
-        Difference(name, repr(getattr(found, name)), repr(getattr(wanted, name)), name not in _FIXED)
+        SettingDifference(name, repr(getattr(found, name)), repr(getattr(wanted, name)), name not in _FIXED)
         for name in _COMPARED
         if getattr(found, name) != getattr(wanted, name)
     ]

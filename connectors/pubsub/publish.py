@@ -43,7 +43,7 @@ Room = Callable[[int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedMessage:
     """A message that Pub/Sub does not take: its row in the batch, and why."""
 
     row: int
@@ -61,7 +61,7 @@ class Confirmation:
     start: int
     rows: int
     bytes: int
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RefusedMessage, ...] = ()
     repeated: int = 0
     message_ids: tuple[str, ...] = ()
 
@@ -237,7 +237,7 @@ class _Sending:
         if len(request.body) <= MAX_PUBLISH_REQUEST_BYTES:
             return request
         reason = f"message_too_large: {len(request.body)} bytes, {MAX_PUBLISH_REQUEST_BYTES} fit"
-        return Confirmation(start, request.rows, 0, (Refusal(start, reason),))
+        return Confirmation(start, request.rows, 0, (RefusedMessage(start, reason),))
 
     def _must_wait(self, start: int) -> bool:
         """Say whether an answer must come first: too much is under way, or a message of the same key."""
@@ -302,7 +302,7 @@ class _Sending:
         request = flight.request
         start, end = request.start, request.start + request.rows
         if request.rows == 1:
-            return Confirmation(start, 1, 0, (Refusal(start, reason),), flight.repeated)
+            return Confirmation(start, 1, 0, (RefusedMessage(start, reason),), flight.repeated)
         middle = start + request.rows // 2
         first = self._confirm_part(flight, start, middle)
         if first.refused and request.key:
@@ -355,8 +355,8 @@ class _Sending:
         )
 
 
-def _held(start: int, end: int) -> tuple[Refusal, ...]:
-    return tuple(Refusal(row, KEY_STOPPED) for row in range(start, end))
+def _held(start: int, end: int) -> tuple[RefusedMessage, ...]:
+    return tuple(RefusedMessage(row, KEY_STOPPED) for row in range(start, end))
 
 
 def _no_limit(_start: int) -> int:

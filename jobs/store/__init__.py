@@ -10,7 +10,7 @@ from jobs.store.records import (
     Job,
     JobCount,
     JobError,
-    Order,
+    SortOrder,
     StoredPlan,
 )
 from jobs.store.store import JobStore, open_store
@@ -25,7 +25,7 @@ __all__ = [
     "JobCount",
     "JobError",
     "JobStore",
-    "Order",
+    "SortOrder",
     "StoredPlan",
     "open_store",
     "sort_key",

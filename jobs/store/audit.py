@@ -9,7 +9,7 @@ from jobs.store.records import AuditEntry
 from jobs.store.tables import AUDIT
 
 
-class Audit:
+class AuditLog:
     """Keeps the audit log."""
 
     _database: Database

@@ -11,7 +11,7 @@ from jobs.progress import Progress
 from jobs.store.database import Database
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, order_by, where
-from jobs.store.records import Condition, Event, Idempotency, Job, JobCount, JobError, Order
+from jobs.store.records import Condition, Event, Idempotency, Job, JobCount, JobError, SortOrder
 from jobs.store.rows import append_event, document_of, get_job, job_of, update_job
 from jobs.store.tables import CREATES, EVENTS, JOBS
 from model.errors import (
@@ -138,7 +138,7 @@ class Jobs:
         *,
         limit: int,
         conditions: Sequence[Condition] = (),
-        order: Sequence[Order] = (),
+        order: Sequence[SortOrder] = (),
         after: Sequence[Any] | None = None,
     ) -> list[Job]:
         """Return up to ``limit`` jobs for which all conditions hold, the newest first without an order.

@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
-from jobs.store.records import Condition, Job, Order
+from jobs.store.records import Condition, Job, SortOrder
 from jobs.store.tables import JOBS
 from model.errors import RequestInvalidError
 
@@ -24,7 +24,7 @@ _SIGNS: Final = {
     ">": lambda left, right: left > right,
     ">=": lambda left, right: left >= right,
 }
-_NEWEST_FIRST: Final = Order("id", descending=True)
+_NEWEST_FIRST: Final = SortOrder("id", descending=True)
 
 
 def where(conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
@@ -36,7 +36,7 @@ def where(conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
     return [_condition(condition) for condition in conditions]
 
 
-def complete_order(order: Sequence[Order]) -> tuple[Order, ...]:
+def complete_order(order: Sequence[SortOrder]) -> tuple[SortOrder, ...]:
     """Return the order with the id in it, which decides between equals.
 
     Raises:
@@ -50,7 +50,7 @@ def complete_order(order: Sequence[Order]) -> tuple[Order, ...]:
     return (*order, _NEWEST_FIRST)
 
 
-def sort_key(job: Job, order: Sequence[Order]) -> tuple[Any, ...]:
+def sort_key(job: Job, order: Sequence[SortOrder]) -> tuple[Any, ...]:
     """Return the job's values in the order of a list: what ``after`` of the next page takes."""
     values = {
         "id": job.id,
@@ -62,12 +62,12 @@ def sort_key(job: Job, order: Sequence[Order]) -> tuple[Any, ...]:
     return tuple(values[part.field] for part in complete_order(order))
 
 
-def order_by(order: Sequence[Order]) -> list[ColumnElement[Any]]:
+def order_by(order: Sequence[SortOrder]) -> list[ColumnElement[Any]]:
     """Return a complete order as SQL."""
     return [JOBS.c[part.field].desc() if part.descending else JOBS.c[part.field].asc() for part in order]
 
 
-def behind(order: Sequence[Order], after: Sequence[Any]) -> ColumnElement[bool]:
+def behind(order: Sequence[SortOrder], after: Sequence[Any]) -> ColumnElement[bool]:
     """Return what holds for jobs behind the one with the values ``after``, in a complete order.
 
     Raises:

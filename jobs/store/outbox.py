@@ -18,7 +18,7 @@ _FIRST_WAIT_SECONDS: Final = 10.0
 _LONGEST_WAIT_SECONDS: Final = 3600.0
 
 
-class Outbox:
+class WebhookOutbox:
     """Hands each job that has news, or has ended, to one replica at a time until what it needs is done."""
 
     _database: Database

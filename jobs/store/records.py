@@ -107,7 +107,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SortOrder:
     """A field that a list is sorted by: id, state, topic, created_by or created_at."""
 
     field: str

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
-from jobs.store.audit import Audit
+from jobs.store.audit import AuditLog
 from jobs.store.database import Database
 from jobs.store.jobs import Jobs
 from jobs.store.keys import Keys
 from jobs.store.leases import Leases
-from jobs.store.outbox import Outbox
+from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
 
 
-class JobStore(Jobs, Leases, Outbox, Plans, Keys, Audit):
+class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog):
     """Jobs with their history and leases, plans, API keys, the audit log and what is still to be told.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only

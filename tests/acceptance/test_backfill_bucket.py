@@ -25,7 +25,7 @@ from jobs.progress import CheckpointFolder
 from local.server import PubSubServer
 from model.job import JobState
 from model.message import replay_token
-from model.process import Batch
+from model.process import DataprocBatch
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
 
@@ -137,14 +137,14 @@ def receive_all(pubsub: PubSub) -> list[tuple[int, datetime]]:
 def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(
     folder: JobFolder, launcher: DataprocLauncher, dataproc: DataprocServer, pubsub: PubSub
 ) -> None:
-    def launch(epoch: int) -> Batch:
+    def launch(epoch: int) -> DataprocBatch:
         argument = json.dumps({"folder": folder.location, "epoch": epoch})
         return launcher.launch(Launch("bf_1", "backfill.job", argument, folder.driver_log, epoch))
 
     def published() -> int:
         return sum(c.published for c in CheckpointFolder(folder.progress).read_all())
 
-    def wait(driver: Batch, is_there: Callable[[], bool], why: str) -> None:
+    def wait(driver: DataprocBatch, is_there: Callable[[], bool], why: str) -> None:
         deadline = time.monotonic() + 240
         while not is_there():
             assert time.monotonic() < deadline, f"not within 240 s: {why}\n{dataproc.log_of(driver.name)[-4000:]}"

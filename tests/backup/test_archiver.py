@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
 
-from backup.archiver import Archiver, Batch
+from backup.archiver import Archiver, PulledParts
 from backup.source import ArchiveTask
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.source import TaskResult
@@ -353,4 +353,4 @@ def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monke
 
 
 def test_a_batch_in_which_nothing_came_holds_no_ids():
-    assert Batch([], 0).ids().num_rows == 0
+    assert PulledParts([], 0).ids().num_rows == 0

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.progress import Progress
-from jobs.store import Condition, Job, JobCount, JobStore, Order, sort_key
+from jobs.store import Condition, Job, JobCount, JobStore, SortOrder, sort_key
 from model.errors import RequestInvalidError
 from model.job import JobState, new_job_id
 
@@ -58,7 +58,7 @@ def test_all_conditions_hold_for_what_is_listed(
     store: JobStore, jobs: list[Job], conditions: list[tuple[str, str, object]], numbers: list[int]
 ) -> None:
     asked = [Condition(*condition) for condition in conditions]
-    found = store.list_jobs(KIND, limit=10, conditions=asked, order=[Order("id")])
+    found = store.list_jobs(KIND, limit=10, conditions=asked, order=[SortOrder("id")])
     assert [job.id for job in found] == [jobs[number].id for number in numbers]
 
 
@@ -83,14 +83,14 @@ def test_changed_labels_are_what_is_looked_for(store: JobStore, jobs: list[Job])
     "order",
     [
         [],
-        [Order("id")],
-        [Order("topic")],
-        [Order("topic", descending=True), Order("created_by")],
-        [Order("state"), Order("created_at", descending=True)],
-        [Order("created_by", descending=True), Order("id")],
+        [SortOrder("id")],
+        [SortOrder("topic")],
+        [SortOrder("topic", descending=True), SortOrder("created_by")],
+        [SortOrder("state"), SortOrder("created_at", descending=True)],
+        [SortOrder("created_by", descending=True), SortOrder("id")],
     ],
 )
-def test_pages_in_any_order_have_every_job_once(store: JobStore, insert: Insert, order: list[Order]) -> None:
+def test_pages_in_any_order_have_every_job_once(store: JobStore, insert: Insert, order: list[SortOrder]) -> None:
     for number in range(12):
         insert({"topic": "ab"[number % 2]}, actor="xyz"[number % 3])
     pages: list[Job] = []
@@ -102,7 +102,7 @@ def test_pages_in_any_order_have_every_job_once(store: JobStore, insert: Insert,
     assert pages == store.list_jobs(KIND, limit=100, order=order)
     assert len({job.id for job in pages}) == 12
     keys = [sort_key(job, order) for job in pages]
-    for place, part in reversed(list(enumerate(order or [Order("id", descending=True)]))):
+    for place, part in reversed(list(enumerate(order or [SortOrder("id", descending=True)]))):
         keys.sort(key=lambda key, place=place: key[place], reverse=part.descending)
     assert [sort_key(job, order) for job in pages] == keys
 
@@ -137,9 +137,9 @@ def test_a_condition_that_makes_no_sense_is_refused(store: JobStore, field: str,
 
 def test_an_order_or_a_page_that_makes_no_sense_is_refused(store: JobStore) -> None:
     with pytest.raises(RequestInvalidError):
-        store.list_jobs(KIND, limit=1, order=[Order("progress")])
+        store.list_jobs(KIND, limit=1, order=[SortOrder("progress")])
     with pytest.raises(RequestInvalidError):
-        store.list_jobs(KIND, limit=1, order=[Order("topic")], after=("x",))
+        store.list_jobs(KIND, limit=1, order=[SortOrder("topic")], after=("x",))
 
 
 def test_jobs_and_their_messages_are_counted_by_kind_and_state(store: JobStore, jobs: list[Job]) -> None:

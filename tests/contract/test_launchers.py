@@ -19,7 +19,7 @@ from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
 from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
 from model.errors import LaunchError
-from model.process import Batch, Driver, Process, parse_driver
+from model.process import DataprocBatch, Driver, Process, parse_driver
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
 
@@ -115,7 +115,7 @@ def log_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Driver],
     """Return what gives what a driver has printed."""
 
     def read(driver: Driver) -> str:
-        if isinstance(driver, Batch):
+        if isinstance(driver, DataprocBatch):
             server: DataprocServer = request.getfixturevalue("dataproc")
             return server.log_of(driver.name)
         return (tmp_path / "driver.log").read_text()
@@ -198,7 +198,7 @@ def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(
 def test_a_driver_of_another_kind_of_launcher_is_no_riddle(
     launcher: Launcher, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    foreign = Batch("projects/p/locations/r/batches/b")
+    foreign = DataprocBatch("projects/p/locations/r/batches/b")
     if isinstance(launcher, DataprocLauncher):
         with subprocess.Popen(["sleep", "60"]) as process:
             here = Process.of(process.pid)

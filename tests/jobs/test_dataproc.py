@@ -13,7 +13,7 @@ from jobs.dataproc import DataprocLauncher
 from jobs.files import open_files
 from jobs.launcher import Launch
 from model.errors import LaunchError
-from model.process import Batch
+from model.process import DataprocBatch
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import GcsServer, running_gcs
 
@@ -57,7 +57,7 @@ def launcher(dataproc: DataprocServer, tmp_path: Path) -> Iterator[DataprocLaunc
     launcher.close()
 
 
-def launch(launcher: DataprocLauncher, attempt: int = 1) -> Batch:
+def launch(launcher: DataprocLauncher, attempt: int = 1) -> DataprocBatch:
     return launcher.launch(Launch("bf_01ABC", "backfill.job", '{"epoch": 1}', Path("unused"), attempt))
 
 
@@ -136,7 +136,7 @@ def test_a_batch_that_waits_is_cancelled_once_and_says_where_its_log_is(
     reason = launcher.exit_reason(driver) or ""
     assert "was cancelled" in reason
     assert "https://console.cloud.google.com/dataproc/batches/europe-west1/refeed-bf-01abc-1" in reason
-    launcher.kill(Batch(driver.name + "-unknown"))
+    launcher.kill(DataprocBatch(driver.name + "-unknown"))
 
 
 def test_states_are_asked_for_now_and_then(launcher: DataprocLauncher, dataproc: DataprocServer) -> None:

@@ -15,7 +15,7 @@ from jobs.filter import (
     render_page_token,
     render_row_token,
 )
-from jobs.store import Condition, Order
+from jobs.store import Condition, SortOrder
 from model.errors import RequestInvalidError
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,7 +110,7 @@ def test_no_text_does_anything_but_parse_or_be_refused(text: str):
     ],
 )
 def test_an_order_is_complete_with_the_id(text: str, order: list[tuple[str, bool]]):
-    assert list(parse_list_query("", text).order) == [Order(*parts) for parts in order]
+    assert list(parse_list_query("", text).order) == [SortOrder(*parts) for parts in order]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import random
 
-from sql.lexer import Source, read_tokens
+from sql.lexer import SourceText, read_tokens
 
 NASTY = (
     *(";", "--", "/*", "*/", "`", "'", '"', "|>", "(", ")", "[", "]", ",", ".", "*", "@x", "@@x", ">>", "\\"),
@@ -29,7 +29,7 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "||")
 
 
 def pieces(text: str) -> list[str]:
-    source = Source(text)
+    source = SourceText(text)
     tokens, _ = read_tokens(source)
     return [text[token.start : token.end] for token in tokens if token.kind != "end"]
 

@@ -2,17 +2,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sql.lexer import MAX_QUERY_BYTES, MAX_TOKENS, Source, check_size, read_tokens
+from sql.lexer import MAX_QUERY_BYTES, MAX_TOKENS, SourceText, check_size, read_tokens
 
 
 def values(text: str) -> list[str | bytes]:
-    tokens, faults = read_tokens(Source(text))
+    tokens, faults = read_tokens(SourceText(text))
     assert not faults
     return [token.value for token in tokens if token.kind != "end"]
 
 
 def code(text: str) -> str:
-    tokens, faults = read_tokens(Source(text))
+    tokens, faults = read_tokens(SourceText(text))
     found = faults + [token.fault for token in tokens if token.fault]
     return found[0].code if found else ""
 
@@ -83,7 +83,7 @@ def test_sizes_are_limited() -> None:
 def test_every_text_is_read_to_its_end_or_refused(text: str) -> None:
     if check_size(text) is not None:
         return
-    source = Source(text)
+    source = SourceText(text)
     tokens, faults = read_tokens(source)
     assert tokens[-1].kind == "end"
     previous = 0

@@ -5,7 +5,7 @@ import pyarrow as pa
 from connectors.bigquery.rows import (
     ARCHIVE_SCHEMA,
     DEAD_LETTER_SCHEMA,
-    Refusal,
+    RefusedRow,
     archive_batch,
     cut,
     dead_letter_batch,
@@ -48,7 +48,7 @@ def test_payloads_are_the_pulled_buffers_themselves(messages):
 
 def test_a_dead_letter_gives_its_row_back_bit_for_bit(messages):
     row = archive_batch("orders", "s", messages(b"\x00\xff", b"b"), NOW).slice(0, 1)
-    dead = dead_letter_batch([Refusal(row, "no good")], NOW)
+    dead = dead_letter_batch([RefusedRow(row, "no good")], NOW)
     assert dead.schema == DEAD_LETTER_SCHEMA
     assert dead.column("message_id").to_pylist() == ["1"]
     assert dead.column("reason").to_pylist() == ["no good"]
