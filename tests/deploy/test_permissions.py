@@ -254,7 +254,8 @@ def pull_options(world: World, prefix: str, plan_file: Path | None = None) -> Pu
 
 def run_backup(world: World) -> None:
     """Do what the backup stream does, Spark aside: one batch from the subscription to the acknowledgement."""
-    with closing(open_warehouse(world.settings).open_archive()) as archive:
+    warehouse = open_warehouse(world.settings)
+    with closing(warehouse.open_archive()) as archive:
         archive.check()
         leases = archive.leases()
         refuse_held(leases, "backup", "s")
@@ -270,7 +271,7 @@ def run_backup(world: World) -> None:
                 status=StatusFile(world.folder / "status.json"),
             )
             archiver.recover()
-            task = archive.writer().as_json()
+            task = {"warehouse": warehouse.to_json(), "writer": archive.writer().as_json()}
             options = pull_options(world, BACKUP_SUBSCRIPTION_PREFIX)
             source = BackupSource({"pull": options.as_json(), "task": json.dumps(task), "secret": "s3cret"})
             reader = source.streamReader(None)
