@@ -179,7 +179,7 @@ class Group:
             about = f"{source.name} {found.table}"
             try:
                 with committer.lock:
-                    self._tables.open(found.table).rewrite(found.schema)
+                    self._tables.open(found.table).widen(found.schema)
             except EvolutionRefusedError as exc:
                 self._alert(about, exc)
                 refused.append(found)

@@ -23,7 +23,7 @@ MAX_DEPTH: Final = 15
 # BigQuery takes 10,000, those in records and those that every row has among them.
 MAX_COLUMNS: Final = 9_950
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
-# "Schemas", column names: those that begin like this are BigQuery's own.
+# "Schemas", column names: those that begin like this are BigQuery's own, the last ones those of wider columns.
 REFUSED_PREFIXES: Final = (
     "_table_",
     "_file_",
@@ -34,6 +34,7 @@ REFUSED_PREFIXES: Final = (
     "_change_sequence_number",
     "_change_type",
     "_change_timestamp",
+    "_refeed_",
 )
 
 _T = FieldDescriptor

@@ -1,7 +1,7 @@
 """The merge of one source in GoogleSQL: its texts in sql/queries, and what they are filled with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
 
@@ -38,13 +38,15 @@ class MergeQueries:
     """The statements that merge one kind of entity; ``columns`` are reporting's, without ``_deleted``.
 
     ``partition_type`` is the type of the rules' partition field, None where reporting has one partition. Days
-    are given as dates, None among them standing for entities without one.
+    are given as dates, None among them standing for entities without one. ``staged`` has the GoogleSQL that reads
+    a column of the staging table ``s``, for those that it does not have as they are.
     """
 
     tables: MergeTables
     columns: tuple[str, ...]
     rules: EntityRules
     partition_type: PartitionType | None
+    staged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_replays(self) -> bool:
@@ -97,7 +99,7 @@ class MergeQueries:
             "values": [_column("c", column) for column in every],
             "columns_of_both": [_column("b", column) for column in every],
             "reporting_columns": [_column("r", column) for column in every],
-            "staged_columns": [_column("s", column) for column in self.columns],
+            "staged_columns": [self._staged(column) for column in self.columns],
             "replay_columns": [_column("s", column) for column in REPLAY_COLUMNS],
             "changed_columns": [self._changed("s", column) for column in self.columns],
             "order_columns": [_column("r", column) for column in self.rules.order],
@@ -117,6 +119,12 @@ class MergeQueries:
             **(more or {}),
         }
         return fill(name, asdict(self.tables), parts)
+
+    def _staged(self, column: str) -> exp.Expr:
+        if column not in self.staged:
+            return _column("s", column)
+        # As it is: it was made for BigQuery, and is not parsed to be written again.
+        return exp.alias_(exp.Var(this=self.staged[column]), column, quoted=True)
 
     def _changed(self, alias: str, column: str) -> exp.Expr:
         """Return a staged column; a removed entity loses all but what says which it was and when it went."""

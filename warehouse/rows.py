@@ -62,10 +62,14 @@ class RowTable(Protocol):
             EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
         """
 
-    def rewrite(self, wanted: RowSchema) -> None:
-        """Make the table what is wanted even where types become wider: every row is written again.
+    def widen(self, wanted: RowSchema) -> None:
+        """Make the table what is wanted even where types become wider, with the rows that are there.
 
-        Cells become what :func:`model.widening.widen_value` makes of them. Nobody commits to the table meanwhile.
+        Read again, cells are what :func:`model.widening.widen_value` makes of them. Nobody commits to the table
+        meanwhile.
+
+        Raises:
+            EvolutionRefusedError: it can't hold rows of ``wanted`` even so; nothing was changed.
         """
 
     def writer(self, schema: RowSchema) -> RowWriter:

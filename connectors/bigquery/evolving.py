@@ -1,6 +1,7 @@
 """How a table comes to hold rows of a wanted schema: made, or changed as the very version that was read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from google.api_core import exceptions as api
@@ -8,24 +9,50 @@ from google.api_core import exceptions as api
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import our_errors, retry_passing
 from connectors.bigquery.row_schema import from_bigquery, to_bigquery
+from connectors.bigquery.successors import spread
 from connectors.bigquery.tables import TableId, read_table
 from model.errors import WarehouseError
-from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
+from model.schema import Difference, Evolution, Field, RowSchema, evolution_error, plan_evolution
 
 _TRIES: Final = 5
 _CHANGE_SECONDS: Final = 60.0
+# "Quotas and limits", Standard tables: columns per table, those in records among them.
+_MAX_COLUMNS: Final = 10_000
 
 
-def plan_table(found: Any, wanted: RowSchema) -> Evolution:
-    """Return how ``found``, a table as BigQuery describes it or None, comes to hold rows of ``wanted``."""
-    current = RowSchema((), wanted.description) if found is None else from_bigquery(found)
-    return plan_evolution(current, wanted)
+def plan_table(found: Any, wanted: RowSchema, *, may_widen: bool = False) -> Evolution:
+    """Return how ``found``, a table as BigQuery describes it or None, comes to hold rows of ``wanted``.
+
+    With ``may_widen`` a field whose type became wider gets a column of its own beside the one it had, which is a
+    change like any other new column.
+    """
+    if found is None:
+        return plan_evolution(RowSchema((), wanted.description), wanted)
+    current = from_bigquery(found)
+    fields = spread(current.fields, wanted.fields, may_widen=may_widen)
+    evolution = plan_evolution(current, RowSchema(tuple(fields), wanted.description))
+    count = _count(evolution.schema.fields)
+    if evolution.changes and count > _MAX_COLUMNS:
+        fault = Difference("the table", f"would have {count} columns, of {_MAX_COLUMNS} that BigQuery takes")
+        evolution = replace(evolution, refused=(*evolution.refused, fault))
+    return evolution
+
+
+def _count(fields: Sequence[Field]) -> int:
+    return sum(1 + _count(field.fields) for field in fields)
 
 
 def evolve_table(
-    clients: Clients, table: TableId, wanted: RowSchema, create: Callable[[RowSchema], None]
+    clients: Clients,
+    table: TableId,
+    wanted: RowSchema,
+    create: Callable[[RowSchema], None],
+    *,
+    may_widen: bool = False,
 ) -> Evolution:
     """Create the table with ``create`` or widen it, and return what was done; it is never narrowed.
+
+    ``may_widen`` is that of :func:`plan_table`.
 
     Raises:
         EvolutionRefusedError: it can't hold rows of ``wanted``; ``details["differences"]`` says why, and nothing
@@ -35,7 +62,7 @@ def evolve_table(
 
     def call() -> Evolution | None:
         found = read_table(clients, table)
-        evolution = plan_table(found, wanted)
+        evolution = plan_table(found, wanted, may_widen=may_widen)
         if evolution.refused:
             raise evolution_error(str(table), evolution)
         if found is None:

@@ -5,14 +5,17 @@ from typing import Any, Final
 
 from google.cloud import bigquery
 
+from connectors.bigquery.cells import read_columns
 from connectors.bigquery.client import ONCE, Clients
 from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
 from connectors.bigquery.evolving import evolve_table, plan_table
 from connectors.bigquery.row_schema import from_bigquery, time_paths, to_bigquery
 from connectors.bigquery.row_writer import BigQueryRowWriter
+from connectors.bigquery.successors import read_schema, successor_paths
 from connectors.bigquery.tables import TableId, apply, read_table, rows_spec
-from connectors.bigquery.widening import widen_table
-from model.schema import Evolution, RowSchema
+from connectors.bigquery.widening import alter_columns
+from model.errors import TableNotFoundError
+from model.schema import Evolution, RowSchema, evolution_error
 from model.settings import BigQuerySettings
 from model.table import Partitioning
 
@@ -22,31 +25,52 @@ _QUERY_SECONDS: Final = 120.0
 class BigQueryRowTable:
     """A table of rows, partitioned by when they came in; ``ingest_time`` is one of its columns.
 
-    Its schema is what BigQuery says, so that columns which others add have to be in the registry too.
+    Its schema is what BigQuery says, so that columns which others add have to be in the registry too. Tables that
+    share ``known``, the columns by table, ask for them only once.
     """
 
     def __init__(
-        self, clients: Clients, table: str, settings: BigQuerySettings, partitioning: Partitioning = "day"
+        self,
+        clients: Clients,
+        table: str,
+        settings: BigQuerySettings,
+        partitioning: Partitioning = "day",
+        *,
+        known: dict[str, RowSchema] | None = None,
     ) -> None:
         self.name = table
         self.id = TableId.parse(table, clients.connection.project)
         self._clients = clients
         self._settings = settings
         self._partitioning = partitioning
+        self._known = {} if known is None else known
 
     def exists(self) -> bool:
         """Say whether the table has been created."""
         return read_table(self._clients, self.id) is not None
 
     def schema(self) -> RowSchema | None:
-        """Return the schema that the table has, None when there is no table yet."""
+        """Return the schema that readers of the table see, None when there is no table yet."""
+        columns = self.columns()
+        return None if columns is None else read_schema(columns)
+
+    def columns(self) -> RowSchema | None:
+        """Return the columns as BigQuery has them, successors of others among them, None without a table."""
         found = read_table(self._clients, self.id)
-        return None if found is None else from_bigquery(found)
+        if found is None:
+            return None
+        self._known[self.name] = from_bigquery(found)
+        return self._known[self.name]
 
     def writer(self, schema: RowSchema) -> BigQueryRowWriter:
-        """Return what appends rows of ``schema``."""
+        """Return what appends rows of ``schema``, each field to the column of its type."""
+        columns = self._known.get(self.name) or self.columns() if schema.fields else None
         return BigQueryRowWriter(
-            self._clients.connection, str(self.id), self._settings.append_bytes, time_paths(schema.fields)
+            self._clients.connection,
+            str(self.id),
+            self._settings.append_bytes,
+            time_paths(schema.fields),
+            () if columns is None else tuple(successor_paths(columns.fields, schema.fields)),
         )
 
     def plan(self, wanted: RowSchema) -> Evolution:
@@ -60,23 +84,26 @@ class BigQueryRowTable:
             EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
             WarehouseError: BigQuery failed, or others changed the table all the time.
         """
-        return evolve_table(self._clients, self.id, wanted, self._create)
+        return self._evolve(wanted, may_widen=False)
 
-    def rewrite(self, wanted: RowSchema) -> None:
-        """Make the table what is wanted even where types become wider: every row is written again, in one job.
+    def widen(self, wanted: RowSchema) -> None:
+        """Make the table what is wanted even where types become wider, whatever is in the write buffer.
 
-        Whoever calls this holds the lease and commits nothing meanwhile. A crash is mended by the next call.
+        No row is written again. A column that BigQuery can't alter gets a successor: rows are written to that from
+        then on, and read from both. A crash is mended by the next call.
 
         Raises:
-            EvolutionRefusedError: a column would be dropped or become narrower, or BigQuery still has rows in its
-                write buffer; nothing was changed.
-            WarehouseError: BigQuery failed; nothing was changed.
+            EvolutionRefusedError: a column would be dropped or become narrower, or there would be too many;
+                nothing was changed.
+            WarehouseError: BigQuery failed; what was not changed is at the next call.
         """
         table = read_table(self._clients, self.id)
-        evolution = plan_table(table, wanted)
-        if table is not None and evolution.refused:
-            widen_table(self._clients, self.id, table, wanted, evolution, use="pipeline")
-        self.evolve(wanted)
+        if table is not None:
+            evolution = plan_table(table, wanted, may_widen=True)
+            if evolution.refused:
+                raise evolution_error(str(self.id), evolution)
+            alter_columns(self._clients, self.id, table, wanted, use="pipeline")
+        self._evolve(wanted, may_widen=True)
 
     def read_rows(self, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """Return every row, with some of its columns or all, JSON as text; for small tables only.
@@ -88,12 +115,16 @@ class BigQueryRowTable:
             use_query_cache=False, labels=self._clients.connection.labels_for("pipeline")
         )
 
-        selected = "*" if columns is None else ", ".join(f"`{name}`" for name in columns)
+        found = self.columns()
+        if found is None:
+            raise TableNotFoundError(f"There is no table {self.name}.")
+        cells = {name.lower(): f"{sql} AS `{name}`" for name, sql in read_columns(found, "t").items()}
+        selected = ", ".join(cells.values() if columns is None else (cells[name.lower()] for name in columns))
 
         def call() -> list[dict[str, Any]]:
             with our_errors(f"reading {self.id}", JOB_ROLE):
                 job = self._clients.rest().query(
-                    f"SELECT {selected} FROM `{self.id}`",  # noqa: S608  checked names
+                    f"SELECT {selected} FROM `{self.id}` AS t",  # noqa: S608  checked names
                     job_config=config,
                     job_retry=None,
                     **ONCE,
@@ -106,6 +137,11 @@ class BigQueryRowTable:
     def compact(self, *, max_small_files: int = 0) -> int:  # noqa: ARG002
         """Return 0: BigQuery looks after its own storage."""
         return 0
+
+    def _evolve(self, wanted: RowSchema, *, may_widen: bool) -> Evolution:
+        evolution = evolve_table(self._clients, self.id, wanted, self._create, may_widen=may_widen)
+        self._known[self.name] = evolution.schema
+        return evolution
 
     def _create(self, schema: RowSchema) -> None:
         columns = to_bigquery(schema)

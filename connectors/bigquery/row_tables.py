@@ -23,6 +23,7 @@ from model.errors import (
     TableNotFoundError,
     WarehouseUnavailableError,
 )
+from model.schema import RowSchema
 from model.settings import BigQuerySettings
 from model.table import Partitioning
 
@@ -97,6 +98,8 @@ class BigQueryRowTables:
         self._attempts = Attempts(self._clients, self._anchor, notes, RowCommitter(self._clients))
         # Schemas follow the registry in a thread of their own, beside the one that commits.
         self._schema_clients = Clients(Connection.of(project, settings))
+        # Nobody else changes these tables while this stream holds the lease.
+        self._known: dict[str, RowSchema] = {}
         self._epoch = 0
         self._last_noted: int | None = None
 
@@ -106,7 +109,7 @@ class BigQueryRowTables:
 
     def open(self, name: str) -> BigQueryRowTable:
         """Return the table ``name``, which need not exist yet."""
-        return BigQueryRowTable(self._schema_clients, name, self._settings, self._partitioning)
+        return BigQueryRowTable(self._schema_clients, name, self._settings, self._partitioning, known=self._known)
 
     def leases(self) -> "BigQueryRowTables":
         """Return itself: taking a lease is also settling what its last holder left."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 from connectors.bigquery.client import Connection, process_clients
 from connectors.bigquery.row_schema import with_times
 from connectors.bigquery.rows import RefusedRow
+from connectors.bigquery.successors import to_successors
 from connectors.bigquery.tables import TableId
 from connectors.bigquery.writer import PartWriter, TablePart
 from model.errors import WarehouseError
@@ -47,13 +48,15 @@ class RowPart:
 class BigQueryRowWriter:
     """Appends rows to a stream of their table; picklable, so that tasks can carry it.
 
-    ``times`` are the paths of TIME columns, which come as texts.
+    ``times`` are the paths of TIME columns, which come as texts; ``successors`` those of fields that became wider,
+    each with the name of the column that its cells go to.
     """
 
     connection: Connection
     table: str
     append_bytes: int
     times: tuple[str, ...] = ()
+    successors: tuple[tuple[str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -62,13 +65,17 @@ class BigQueryRowWriter:
             "table": self.table,
             "append_bytes": self.append_bytes,
             "times": list(self.times),
+            "successors": list(self.successors),
         }
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the writer that :meth:`as_json` described."""
         connection = Connection.from_json(fields["connection"])
-        return cls(connection, fields["table"], fields["append_bytes"], tuple(fields["times"]))
+        times = tuple(fields["times"])
+        # A plan of a Refeed of old has none.
+        successors = tuple((str(path), str(name)) for path, name in fields.get("successors", ()))
+        return cls(connection, fields["table"], fields["append_bytes"], times, successors)
 
     def write_rows(self, batches: Sequence[pa.RecordBatch]) -> RowPart:
         """Append the rows of ``batches``, which have one schema and an ``ingest_time``, durably and unseen.
@@ -85,11 +92,12 @@ class BigQueryRowWriter:
         place = table.schema.get_field_index("ingest_time")
         same = pa.repeat(pa.scalar(now, table.schema.field(place).type), table.num_rows)
         table = with_times(table.set_column(place, table.schema.field(place), same), self.times)
+        ready = to_successors(table.combine_chunks().to_batches(), self.successors)
         target = TableId.parse(self.table, self.connection.project)
         part = PartWriter(process_clients(self.connection), target, self.append_bytes)
-        part.write(table.combine_chunks().to_batches())
+        part.write(ready)
         tables, refusals = part.finish()
-        refused = _places(table, refusals)
+        refused = _places(pa.Table.from_batches(ready), refusals) if refusals else ()
         return RowPart(table.num_rows - len(refused), now.isoformat(), tuple(tables), refused)
 
 

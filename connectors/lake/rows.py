@@ -148,7 +148,7 @@ class RowTable(LakeTable):
             self._again(lambda: self._change(evolution.schema))
         return evolution
 
-    def rewrite(self, wanted: RowSchema) -> None:
+    def widen(self, wanted: RowSchema) -> None:
         """Make the table what is wanted even where types become wider: every row is written again, in one commit.
 
         Whoever calls this holds the lease and commits nothing meanwhile. A crash is mended by the next call: the

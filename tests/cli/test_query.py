@@ -1,6 +1,7 @@
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.lake.archive import Attempt, LakeArchive
+from model.schema import RowSchema
 from model.settings import read_settings
 from tests.reporting.shops import START, BigQueryShop, order
 from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
@@ -151,6 +153,22 @@ def bigquery_shop(shared_standin: StandIn, home: Path, monkeypatch: pytest.Monke
     shop.stage([order(1), order(2)], START)
     yield shop
     shop.warehouse.close()
+
+
+def test_a_view_that_does_not_know_a_column_that_became_wider_is_refused_until_it_is_made_again(
+    refeed: Callable[..., Any], bigquery_shop: BigQueryShop
+) -> None:
+    shop = bigquery_shop
+    shop.warehouse.create_view(shop.source)
+    wider = tuple(replace(f, type="STRING") if f.name == "number" else f for f in shop.schema.fields)
+    shop.schema = RowSchema(wider, shop.schema.description)
+    shop.widen_staging()
+    shop.stage([{**order(3), "number": "x"}], START)
+    shown = refeed("query", "--view", "orders", "--json")
+    assert (shown.code, "number of " in shown.err, "refeed merge" in shown.err) == (1, True, True), shown.err
+    shop.warehouse.create_view(shop.source)
+    shown = refeed("query", "--view", "orders", "--json")
+    assert {json.loads(line)["number"] for line in shown.out.splitlines()} == {"1", "2", "x"}, shown.err
 
 
 def test_bigquery_s_union_view_is_queried_like_the_lake_s(

@@ -117,7 +117,7 @@ class Rows:
         promise(f"-rows {gone}", f"-rows {also_gone}")
         self.table.delete_where("tag", "gone", since=datetime.now(UTC) - timedelta(days=2))
         self.append("kept")
-        self.table.rewrite(_OTHER_ROWS)
+        self.table.widen(_OTHER_ROWS)
         promise("rows rewritten")
 
 

@@ -218,7 +218,7 @@ WIDE = RowSchema(
 def test_a_rewrite_keeps_every_row_and_attempt_and_gives_columns_wider_types(table):
     table.evolve(NARROW)
     write(table, NARROW, {"n": 5, "items": [{"sku": "a"}], "free": "5"}, {"n": None, "items": [], "free": None})
-    table.rewrite(WIDE)
+    table.widen(WIDE)
     assert table.schema() == WIDE
     rows = DeltaTable(table.uri).to_pyarrow_table(columns=["n", "items", "free", "x"]).to_pylist()
     assert rows == [
@@ -240,9 +240,9 @@ def test_a_crash_in_the_middle_of_a_rewrite_converts_nothing_twice(table, monkey
     with monkeypatch.context() as patched:
         patched.setattr(RowTable, "_note", crash)
         with pytest.raises(KeyboardInterrupt):
-            table.rewrite(WIDE)
+            table.widen(WIDE)
     again = table.another()
-    again.rewrite(WIDE)
+    again.widen(WIDE)
     assert again.schema() == WIDE
     assert DeltaTable(table.uri).to_pyarrow_table().column("free").to_pylist() == ['"text"']
 
@@ -250,7 +250,7 @@ def test_a_crash_in_the_middle_of_a_rewrite_converts_nothing_twice(table, monkey
 def test_a_rewrite_drops_no_column(table):
     table.evolve(NARROW)
     with pytest.raises(EvolutionRefusedError, match="free was STRING and is gone"):
-        table.rewrite(RowSchema((Field("n", "STRING"), ITEM, INGEST_TIME)))
+        table.widen(RowSchema((Field("n", "STRING"), ITEM, INGEST_TIME)))
 
 
 def test_upkeep_that_comes_between_a_change_is_waited_out_three_times_at_most(table, monkeypatch):

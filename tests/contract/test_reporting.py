@@ -177,6 +177,31 @@ def test_reporting_becomes_wider_with_staging_and_merges_go_on(shop: Shop) -> No
     assert {key: row["code"] for key, row in seen.items()} == {("se", 1): "1", ("se", 2): "2", ("se", 3): "x"}
 
 
+def test_staging_that_became_wider_with_its_rows_is_merged_and_seen_as_if_it_had_always_been(shop: Shop) -> None:
+    shop.schema = RowSchema((*SCHEMA.fields, *WIDENED), "orders")
+    shop.stage([order(n, day=n, price=n, code=n, extra={"a": n}) for n in (1, 2)], START)
+    shop.merge(START + HOUR)
+    shop.stage([order(n, day=n, price=n, code=n, extra={"a": n}) for n in (3, 4)], START + DAY)
+    key = [replace(f, type="STRING") if f.name == "number" else f for f in SCHEMA.fields]
+    shop.schema = RowSchema((*key, *WIDER), "orders")
+    shop.widen_staging()
+    repaired_row = {**order(4, day=4, _backfill_id="bf_1"), "number": "4", "price": 4.5, "code": "four"}
+    new = {**order(5, day=2), "number": "x", "price": 0.5, "code": "x", "extra": '{"a":"y"}'}
+    later = {**order(1, day=1, minute=5), "number": "1", "code": "later"}
+    shop.stage([repaired_row, new, later], START + 2 * DAY)
+    expected = {
+        "1": (None, "later", None),
+        "2": (2.0, "2", {"a": 2}),
+        "3": (3.0, "3", {"a": 3}),
+        "4": (4.5, "four", None),
+        "x": (0.5, "x", {"a": "y"}),
+    }
+    seen = shop.view(START + 2 * DAY)
+    shop.merge(START + 2 * DAY + HOUR)
+    for rows in (seen, shop.reporting(), shop.view(START + 2 * DAY + HOUR)):
+        assert {key[1]: (row["price"], row["code"], value(row["extra"])) for key, row in rows.items()} == expected
+
+
 def test_an_entity_is_found_by_its_key_when_the_key_has_become_wider(shop: Shop) -> None:
     shop.stage([order(1), order(2)], START)
     shop.merge(START + HOUR)

@@ -218,7 +218,7 @@ class RowTable:
         self._table.schema = evolution.schema
         return evolution
 
-    def rewrite(self, wanted):
+    def widen(self, wanted):
         current, evolution = self.schema(), self.plan(wanted)
         if current is not None and evolution.refused:
             widened = plan_widening(self.name, current, wanted, evolution)

@@ -1,5 +1,6 @@
 """What differs for a stager whose parts are taken whole or not at all, with refused rows and a quota."""
 
+import json
 import time
 import uuid
 from collections import Counter
@@ -252,27 +253,53 @@ def narrow_table(stream):
 def test_an_integer_column_becomes_a_float_whatever_is_in_the_write_buffer(stream):
     table, narrow = narrow_table(stream)
     wider = RowSchema((Field("n", "FLOAT64"), *narrow.fields[1:], Field("more", "STRING")))
-    table.rewrite(wider)
+    table.widen(wider)
     assert table.schema() == wider
     assert [row["n"] for row in table.read_rows(["n"])] == [1.0]
     # Nothing was written again: the row is where it was.
     sql = f"SELECT COUNT(*) AS found FROM `{stream.project}.staging.numbers` WHERE _PARTITIONTIME IS NULL"
     assert [row["found"] for row in stream.standin.client().query_and_wait(sql)] == [1]
-    table.rewrite(wider)
+    table.widen(wider)
     row = {"n": 0.5, "_message_id": "2", "ingest_time": None, "more": None}
     stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
     assert sorted(row["n"] for row in table.read_rows(["n"])) == [0.5, 1.0]
 
 
-def test_a_column_that_must_be_written_again_waits_for_the_write_buffer(stream):
+def test_a_column_becomes_a_text_and_any_value_while_the_write_buffer_is_never_empty(stream):
     table, narrow = narrow_table(stream)
-    wider = RowSchema((Field("n", "STRING"), *narrow.fields[1:]))
-    with pytest.raises(EvolutionRefusedError, match="write buffer"):
-        table.rewrite(wider)
-    assert table.schema() == narrow
+    cells = ["1"]
+    for kind, cell in (("STRING", "x"), ("JSON", '{"a":2}')):
+        wider = RowSchema((Field("n", kind), *narrow.fields[1:], Field("more", "STRING")))
+        for _ in range(2):
+            table.widen(wider)
+        assert table.schema() == wider
+        row = {"n": cell, "_message_id": kind, "ingest_time": None, "more": "m"}
+        stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
+        cells.append(cell)
+        found = [row["n"] for row in table.read_rows(["n"])]
+        expected = cells if kind == "STRING" else [*(json.dumps(cell) for cell in cells[:-1]), cell]
+        assert sorted(cell.replace(" ", "") for cell in found) == sorted(expected)
+    # No row was written again: all are where they were.
+    sql = f"SELECT COUNT(*) AS found FROM `{stream.project}.staging.numbers` WHERE _PARTITIONTIME IS NULL"
+    assert [row["found"] for row in stream.standin.client().query_and_wait(sql)] == [3]
+
+
+def test_rows_that_are_committed_after_a_column_became_wider_are_not_lost(stream):
+    table, narrow = narrow_table(stream)
     stream.standin.release_write_buffer(f"{stream.project}.staging.numbers")
-    table.rewrite(wider)
-    assert [row["n"] for row in table.read_rows(["n"])] == ["1"]
+    wider = RowSchema((Field("n", "STRING"), *narrow.fields[1:]))
+    table.widen(wider)
+    row = {"n": "x", "_message_id": "2", "ingest_time": None}
+    stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
+    assert sorted(row["n"] for row in table.read_rows(["n"])) == ["1", "x"]
+
+
+def test_a_table_that_would_have_more_columns_than_bigquery_takes_stays_as_it_is(stream, monkeypatch):
+    table, narrow = narrow_table(stream)
+    monkeypatch.setattr("connectors.bigquery.evolving._MAX_COLUMNS", len(narrow.fields))
+    with pytest.raises(EvolutionRefusedError, match="would have 4 columns"):
+        table.widen(RowSchema((Field("n", "STRING"), *narrow.fields[1:])))
+    assert table.schema() == narrow
 
 
 def test_columns_that_a_table_does_not_have_are_no_delay(stream):

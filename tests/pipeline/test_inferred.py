@@ -1,8 +1,9 @@
 import gzip
 import itertools
 import json
+import uuid
 from collections import Counter, defaultdict
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +20,18 @@ from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
 from jobs.stream.status import StatusFile
 from local.server import PubSubServer
 from model.errors import EvolutionRefusedError, WarehouseError
+from model.settings import read_settings
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
 from tests.pipeline.conftest import frame, messages
+from tests.standin.fixture import session_standin, shared_standin
 from warehouse.lake.warehouse import LakeWarehouse
+from warehouse.open import open_warehouse
+
+__all__ = ["session_standin", "shared_standin"]
 
 SOURCES = b"sources:\n  hooks: {topic: hooks, schema: inferred, event_type_attribute: event}\n"
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
@@ -60,17 +66,21 @@ class Stream:
         self.open = partial(RowTable, str(folder / "lake"))
         self.registry = Registry(str(folder / "registry"))
         self.registry.publish({"sources.yaml": SOURCES})
-        self.warehouse = LakeWarehouse(
-            str(folder / "lake"), "backup.messages", "backup.dead_letters", "day", "1GB"
-        )
+        self.warehouse = self.find_warehouse()
         self.plan_file = PlanFile(folder / "plan.json", self.warehouse)
         self.backlog = Backlog()
         self.sent = 0
         self.start()
 
+    def find_warehouse(self):
+        return LakeWarehouse(str(self.folder / "lake"), "backup.messages", "backup.dead_letters", "day", "1GB")
+
+    def open_tables(self):
+        return self.warehouse.open_row_tables(stream="s", lease="l")
+
     def start(self) -> None:
         status = StatusFile(self.folder / "status.json")
-        tables = self.warehouse.open_row_tables(stream="s", lease="l")
+        tables = self.open_tables()
         group = Group(
             "default",
             registry=self.registry,
@@ -83,9 +93,11 @@ class Stream:
             max_bytes=1_000_000,
             status=status,
         )
+        names = group.start()
+        tables.leases().take_lease("l")
         self.stager = Stager(
             tables=tables,
-            names=group.start(),
+            names=names,
             journal=Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
             hold=self.backlog,
             status=status,
@@ -125,10 +137,58 @@ class Stream:
         return {field.name: f"{field.type}{'[]' if field.mode == 'REPEATED' else ''}" for field in own}
 
 
+class BigQueryStream(Stream):
+    """The same over tables in BigQuery's stand-in, whose write buffers are never empty."""
+
+    def __init__(self, folder, pubsub, standin) -> None:
+        self.project = f"p{uuid.uuid4().hex[:12]}"
+        self.standin = standin
+        self.opened = []
+        super().__init__(folder, pubsub)
+
+    def find_warehouse(self):
+        environment = {
+            **self.standin.environment,
+            "REFEED_WAREHOUSE": "bigquery",
+            "REFEED_PROJECT": self.project,
+            "REFEED_DEAD_LETTER_TABLE": "backup.dead_letters",
+        }
+        return open_warehouse(read_settings(environment, home=self.folder))
+
+    def open_tables(self):
+        self.opened.append(super().open_tables())
+        self.open = self.opened[-1].open
+        return self.opened[-1]
+
+    def drain(self, *, batches: int) -> None:
+        super().drain(batches=batches)
+        for found in self.standin.client(self.project).list_tables(f"{self.project}.staging"):
+            self.standin.hold_write_buffer(f"{self.project}.staging.{found.table_id}", everything=True)
+
+    def rows(self, table: str) -> list[dict]:
+        return self.open(table).read_rows()
+
+    def close(self) -> None:
+        for tables in self.opened:
+            tables.close()
+
+
 @pytest.fixture
 def stream(tmp_path):
     with PubSubServer(tmp_path / "pubsub") as server, PubSub("shop", server.emulator_host) as pubsub:
         yield Stream(tmp_path, pubsub)
+
+
+@pytest.fixture(params=["lake", "bigquery"])
+def either(request, tmp_path):
+    """A stream in each warehouse: the same messages have to become the same rows."""
+    with PubSubServer(tmp_path / "pubsub") as server, PubSub("shop", server.emulator_host) as pubsub:
+        if request.param == "lake":
+            yield Stream(tmp_path, pubsub)
+            return
+        found = BigQueryStream(tmp_path, pubsub, request.getfixturevalue("shared_standin"))
+        with closing(found):
+            yield found
 
 
 def test_a_new_type_of_event_gets_its_table_and_its_messages_are_rows_of_the_next_batch(stream):
@@ -146,14 +206,14 @@ def test_a_new_type_of_event_gets_its_table_and_its_messages_are_rows_of_the_nex
     assert stream.types("staging.hooks_member") == {"id": "STRING"}
 
 
-def test_a_later_run_with_more_fields_and_other_types_widens_and_keeps_every_message(stream):
-    stream.send("a", *[{"id": 1, "n": 5, "many": [1], "one": True, "deep": {"x": 1}} for _ in range(3)])
-    stream.drain(batches=2)
-    stream.start()
-    stream.send("a", {"id": 2, "n": 0.5, "many": 7, "one": "yes", "deep": {"x": {"y": 1}, "z": 1}, "new": "field"})
-    stream.send("a", {"id": 1 << 60, "n": 1 << 60})
-    stream.drain(batches=2)
-    assert stream.types("staging.hooks_a") == {
+def test_a_later_run_with_more_fields_and_other_types_widens_and_keeps_every_message(either):
+    either.send("a", *[{"id": 1, "n": 5, "many": [1], "one": True, "deep": {"x": 1}} for _ in range(3)])
+    either.drain(batches=2)
+    either.start()
+    either.send("a", {"id": 2, "n": 0.5, "many": 7, "one": "yes", "deep": {"x": {"y": 1}, "z": 1}, "new": "field"})
+    either.send("a", {"id": 1 << 60, "n": 1 << 60})
+    either.drain(batches=2)
+    assert either.types("staging.hooks_a") == {
         "id": "INT64",
         "n": "STRING",
         "many": "JSON",
@@ -161,11 +221,52 @@ def test_a_later_run_with_more_fields_and_other_types_widens_and_keeps_every_mes
         "deep": "RECORD",
         "new": "STRING",
     }
-    rows = stream.rows("staging.hooks_a")
+    rows = either.rows("staging.hooks_a")
     assert Counter(row["n"] for row in rows) == {"5": 3, "0.5": 1, str(1 << 60): 1}
-    assert sorted(str(row["many"]) for row in rows) == ["7", "None", "[1]", "[1]", "[1]"]
+    assert sorted(str(value(row["many"])) for row in rows) == ["7", "None", "[1]", "[1]", "[1]"]
     assert {row["one"] for row in rows} == {"true", "yes", None}
-    assert {row["deep"]["x"] for row in rows if row["deep"]} == {"1", '{"y":1}'}
+    assert sorted(str(value(row["deep"]["x"])) for row in rows if row["deep"]) == ["1"] * 3 + ["{'y': 1}"]
+
+
+def test_a_field_within_records_becomes_wider_again_and_again_and_keeps_every_message(either):
+    """Each time the rows that are there and those that come are one column, as deep as the field lies."""
+    bodies = [
+        {"r": {"a": 1, "b": [1, 2], "c": {"x": True}}, "s": [{"k": 1}, {"k": 2}]},
+        {"r": {"a": 0.5, "b": ["x"], "c": {"x": 7}}, "s": [{"k": "y"}]},
+        {"r": {"a": "z", "b": 5, "c": {"x": {"y": 1}}}, "s": [{"k": [1]}, {"new": 1}]},
+        {"r": {"a": {"q": 1}, "d": 1}, "s": {"k": 1}},
+        {"r": [], "s": 3},
+        {"r": "text"},
+    ]
+    for number, body in enumerate(bodies):
+        either.send("a", {"id": number, **body})
+        either.drain(batches=2)
+        if number == 2:
+            either.start()
+    rows = {row["id"]: row for row in either.rows("staging.hooks_a")}
+    found = [{name: value(row[name]) for name in ("r", "s")} for _, row in sorted(rows.items())]
+    assert [without_nulls(row) for row in found] == [
+        {"r": {"a": "1", "b": ["1", "2"], "c": {"x": "true"}}, "s": [{"k": "1"}, {"k": "2"}]},
+        {"r": {"a": "0.5", "b": ["x"], "c": {"x": "7"}}, "s": [{"k": "y"}]},
+        {"r": {"a": "z", "b": 5, "c": {"x": {"y": 1}}}, "s": [{"k": [1]}, {"new": 1}]},
+        {"r": {"a": {"q": 1}, "d": 1}, "s": {"k": 1}},
+        {"s": 3},
+        {"r": "text"},
+    ]
+
+
+def value(text):
+    """Return the value of a JSON column's text."""
+    return text and json.loads(text)
+
+
+def without_nulls(found):
+    """Return a value without the nulls that BigQuery's objects have where the lake's have nothing."""
+    if isinstance(found, list):
+        return [without_nulls(element) for element in found]
+    if not isinstance(found, dict):
+        return found
+    return {name: without_nulls(cell) for name, cell in found.items() if cell is not None}
 
 
 @pytest.mark.parametrize(("last", "text"), [("x", "x"), ({"y": 2.0}, '{"y":2}')])
@@ -179,28 +280,27 @@ def test_a_number_has_one_text_in_whatever_order_messages_came(stream, last, tex
         assert {row["n"] for row in stream.rows(f"staging.hooks_t{number}")} == {"1", "0.5", text}
 
 
-def test_a_message_without_an_array_has_none_when_the_column_becomes_wider(stream):
+def test_a_message_without_an_array_has_none_when_the_column_becomes_wider(either):
     first = {"id": 1, "tags": ["a"], "deep": {"tags": ["a"], "x": 1}}
-    stream.send("a", first, {"id": 2, "tags": None, "deep": {"x": 2}})
-    stream.drain(batches=2)
-    stream.send("a", {"id": 3, "tags": "text", "deep": "text"})
-    stream.drain(batches=2)
-    found = {row["id"]: (row["tags"], row["deep"]) for row in stream.rows("staging.hooks_a")}
-    assert found == {
-        1: ('["a"]', '{"tags":["a"],"x":1}'),
-        2: (None, '{"x":2}'),
-        3: ('"text"', '"text"'),
+    either.send("a", first, {"id": 2, "tags": None, "deep": {"x": 2}})
+    either.drain(batches=2)
+    either.send("a", {"id": 3, "tags": "text", "deep": "text"})
+    either.drain(batches=2)
+    rows = {
+        row["id"]: (value(row["tags"]), without_nulls(value(row["deep"])))
+        for row in either.rows("staging.hooks_a")
     }
+    assert rows == {1: (["a"], {"tags": ["a"], "x": 1}), 2: (None, {"x": 2}), 3: ("text", "text")}
 
 
-def test_a_name_that_is_empty_is_its_own_when_its_record_becomes_wider(stream):
+def test_a_name_that_is_empty_is_its_own_when_its_record_becomes_wider(either):
     bodies = [{"": 1, "_": 2, '"': 3, '""': 4}, {"": 5}]
-    stream.send("a", *[{"id": 1, "deep": body} for body in bodies])
-    stream.drain(batches=2)
-    assert stream.types("staging.hooks_a")["deep"] == "RECORD"
-    stream.send("a", {"id": 2, "deep": "text"})
-    stream.drain(batches=2)
-    found = [json.loads(row["deep"]) for row in stream.rows("staging.hooks_a")]
+    either.send("a", *[{"id": 1, "deep": body} for body in bodies])
+    either.drain(batches=2)
+    assert either.types("staging.hooks_a")["deep"] == "RECORD"
+    either.send("a", {"id": 2, "deep": "text"})
+    either.drain(batches=2)
+    found = [without_nulls(value(row["deep"])) for row in either.rows("staging.hooks_a")]
     assert sorted(found, key=str) == sorted([*bodies, "text"], key=str)
 
 
@@ -321,7 +421,7 @@ def test_a_crash_after_the_repository_and_before_the_table_is_mended_at_the_next
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "rewrite", crash)
+        patched.setattr(RowTable, "widen", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch()
     assert stream.types("staging.hooks_a") == {"id": "INT64"}
@@ -339,7 +439,7 @@ def test_a_type_whose_table_can_t_be_widened_yet_goes_on_as_it_was_and_is_noted_
         raise EvolutionRefusedError("Rows are in the write buffer.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "rewrite", refuse)
+        patched.setattr(RowTable, "widen", refuse)
         stream.send("a", {"id": "text"})
         stream.batch()
         noted = len(stream.rows("backup.schemas"))

@@ -116,6 +116,10 @@ class Shop:
     def drop_staging(self) -> None:
         raise AssertionError("a subclass drops")
 
+    def widen_staging(self) -> None:
+        """Give staging the schema as it is now, with the rows that are there."""
+        raise AssertionError("a subclass widens")
+
     def read(self) -> list[Row]:
         raise AssertionError("a subclass reads")
 
@@ -211,6 +215,9 @@ class LakeShop(Shop):
     def drop_staging(self) -> None:
         shutil.rmtree(self.staging().uri)
 
+    def widen_staging(self) -> None:
+        self.staging().widen(self.schema)
+
     def read(self) -> list[Row]:
         found = []
         for file in self.table().snapshot().files:
@@ -261,13 +268,22 @@ class BigQueryShop(Shop):
         return self.merger
 
     def write(self, rows: Sequence[Row]) -> None:
-        BigQueryRowTable(self.warehouse._clients, self.source.staging, self.settings).evolve(self.schema)
-        names = set(self.schema.names())
-        ready = [{k: _json(v) for k, v in row.items() if k in names and v is not None} for row in rows]
+        staging = self.staging()
+        staging.evolve(self.schema)
+        names = {name: name for name in self.schema.names()} | dict(staging.writer(self.schema).successors)
+        ready = [{names[k]: _json(v) for k, v in row.items() if k in names and v is not None} for row in rows]
         assert self.client.insert_rows_json(self.source.staging, ready) == []
 
     def drop_staging(self) -> None:
         self.client.delete_table(self.source.staging)
+
+    def widen_staging(self) -> None:
+        assert self.standin is not None
+        self.standin.hold_write_buffer(f"{PROJECT}.{self.source.staging}", everything=True)
+        self.staging().widen(self.schema)
+
+    def staging(self) -> BigQueryRowTable:
+        return BigQueryRowTable(self.warehouse._clients, self.source.staging, self.settings)
 
     def age(self) -> None:
         """Let all that is staged have come in long ago."""

@@ -26,6 +26,9 @@ from tests.standin.schemas import arrow_schema, conform
 PARTITION_TIME: Final = "_PARTITIONTIME"
 PARTITION_DATE: Final = "_PARTITIONDATE"
 _STEPS_US: Final = {"HOUR": 3_600_000_000, "DAY": 86_400_000_000}
+# How long Google's people have asked to wait after a table was made again
+# (https://github.com/googleapis/google-cloud-go/issues/876).
+_CONSISTENCY_US: Final = 600_000_000
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS datasets (project TEXT, dataset TEXT, body TEXT, PRIMARY KEY (project, dataset));
 CREATE TABLE IF NOT EXISTS tables (id INTEGER PRIMARY KEY AUTOINCREMENT, project TEXT, dataset TEXT, name TEXT,
@@ -147,6 +150,8 @@ class Catalog:
         # For how long the Storage Write API does not know a new table, and new columns of one.
         self.new_tables_us = self.new_columns_us = 0
         self.delayed = ""
+        # By table: when all of its rows were replaced.
+        self._replaced_us: dict[int, int] = {}
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -174,6 +179,21 @@ class Catalog:
         """Return the lock that whoever rewrites a table's rows holds."""
         with self._lock:
             return self._change_locks.setdefault(table_id, threading.Lock())
+
+    def note_replaced(self, table_id: int) -> None:
+        """Note that a query has taken the place of all of a table's rows just now."""
+        self._replaced_us[table_id] = now_us()
+
+    def loses_streams(self, table_id: int) -> bool:
+        """Whether rows that streams bring to a table now are lost, because it was replaced a moment ago.
+
+        "Truncating a table's data (by using a query job that uses writeDisposition of WRITE_TRUNCATE) can
+        similarly cause subsequent inserts during the consistency period to be dropped."
+        (https://cloud.google.com/bigquery/docs/error-messages#metadata-errors-for-streaming-inserts). No page says
+        how long that is, or that the Storage Write API knows better: the unkind answer is kept here.
+        """
+        replaced_us = self._replaced_us.get(table_id)
+        return replaced_us is not None and now_us() - replaced_us < _CONSISTENCY_US
 
     # Datasets and tables
 

@@ -65,6 +65,8 @@ class Destinations:
                     kept = [piece for piece in snapshot.pieces if piece not in replaced]
                     replace_with_pieces(self._catalog, entry, snapshot, kept)
                     self._catalog.put_table(entry.key, entry.body)
+                    if not decorator and snapshot.pieces:
+                        self._catalog.note_replaced(entry.id)
                 self._catalog.add_part(entry, part)
                 publish()
 

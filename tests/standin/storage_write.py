@@ -141,7 +141,8 @@ class StorageWrite:
             for stream in streams:
                 path = str(stream.log.path.relative_to(self._catalog.folder))
                 part = {"path": path, "last_row": stream.log.rows, "arrival_us": moment, "partition_us": None}
-                self._catalog.add_part(entry, part)
+                if not self._catalog.loses_streams(entry.id):
+                    self._catalog.add_part(entry, part)
                 db.execute("UPDATE streams SET committed_us = ? WHERE name = ?", (moment, stream.name))
         for stream in streams:
             stream.committed_us = moment

@@ -14,6 +14,8 @@ lie there, for as long as a test holds them.
 
 from datetime import UTC, datetime, timedelta
 
+from google.cloud import bigquery
+
 from tests.standin.conftest import messages
 from tests.standin.writer import PENDING, request
 
@@ -58,3 +60,14 @@ def test_tables_get_says_how_much_is_in_the_write_buffer_and_how_old_it_is(share
     assert began <= buffer.oldest_entry_time <= datetime.now(UTC)
     shared_standin.release_write_buffer(f"shop.{archive.name}")
     assert archive.rest.get_table(archive.name).streaming_buffer is None
+
+
+def test_rows_that_streams_bring_after_a_query_took_the_table_s_place_are_lost(archive):
+    archive.add(0, 2)
+    job = bigquery.QueryJobConfig(destination=f"shop.{archive.name}", write_disposition="WRITE_TRUNCATE")
+    archive.rest.query_and_wait(f"SELECT * FROM `{archive.name}`", job_config=job)
+    stream = archive.create(PENDING)
+    archive.append(request(stream, messages(2, 3)))
+    archive.finalise(stream)
+    archive.commit(stream)
+    assert archive.query("SELECT COUNT(*) FROM {t}") == [(2,)]

@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from connectors.bigquery.audits import BigQueryAudits
+from connectors.bigquery.cells import read_columns
 from connectors.bigquery.client import Clients
 from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
 from connectors.bigquery.merge_jobs import MergeJobs, Step
@@ -48,7 +49,10 @@ class Findings:
 
 
 class BigQueryMerge:
-    """One merge under way; ``table`` is compared with, ``reporting``'s own unless it is only tried."""
+    """One merge under way; ``table`` is compared with, ``reporting``'s own unless it is only tried.
+
+    ``schema`` are the columns of reporting, ``staging`` those that staging has for them.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class BigQueryMerge:
         *,
         table: TableId,
         schema: RowSchema,
+        staging: RowSchema,
         clients: Clients,
         audits: BigQueryAudits,
         maximum_bytes_billed: int,
@@ -78,7 +83,7 @@ class BigQueryMerge:
         field = source.rules.partition_field
         kind = None if field is None else _PARTITION_TYPES.get(types.get(field, ""))
         columns = tuple(field.name for field in schema.fields if field.name != DELETED)
-        self._queries = MergeQueries(tables, columns, source.rules, kind)
+        self._queries = MergeQueries(tables, columns, source.rules, kind, _staged(staging))
         self._schema = schema
 
     def run(self, state: MergeState, since: datetime | None) -> MergeReport:
@@ -180,6 +185,11 @@ class BigQueryMerge:
         return MergeJobs(
             self._clients, self._source.name, state.id, maximum_bytes_billed=self._maximum_bytes_billed
         )
+
+
+def _staged(staging: RowSchema) -> dict[str, str]:
+    """Return how those columns of staging are read that are several, or whose type within changed."""
+    return {name: sql for name, sql in read_columns(staging, "s").items() if sql != f"s.`{name}`"}
 
 
 def _audit(row: Mapping[str, Any]) -> Audit:

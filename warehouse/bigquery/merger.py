@@ -14,6 +14,7 @@ from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
 from connectors.bigquery.row_schema import to_bigquery
 from connectors.bigquery.row_table import BigQueryRowTable
+from connectors.bigquery.successors import read_schema
 from connectors.bigquery.tables import TableId
 from model.entity import check_rules
 from model.schema import RowSchema
@@ -37,19 +38,19 @@ class BigQueryMerger:
         self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
         """Merge one source; see :class:`warehouse.merges.Merger`. The clock that counts is BigQuery's."""
-        schema = self._staging_schema(source)
-        if schema is None:
+        columns = self._staging_columns(source)
+        if columns is None:
             return MergeReport(source.name, since, now, is_dry_run=is_dry_run)
-        reporting = self._reporting(source)
+        schema, reporting = read_schema(columns), self._reporting(source)
         if is_dry_run:
             with _tried(reporting, schema) as (table, state):
-                merge = self._merge(source, reporting, table, schema)
+                merge = self._merge(source, reporting, table, schema, columns)
                 found = merge.compare(state, since)
                 merge.drop(found)
                 return replace(found.report, is_dry_run=True)
         wanted = reporting.evolve(reporting_schema(schema), source.rules).schema
         self._audits.create()
-        merge = self._merge(source, reporting, reporting.id, wanted)
+        merge = self._merge(source, reporting, reporting.id, wanted, columns)
         state = reporting.read_state()
         if state.until is None:
             # Before the first merge too: staging is to be seen.
@@ -69,12 +70,12 @@ class BigQueryMerger:
             EvolutionRefusedError: reporting can't be widened to what staging has become.
             WarehouseError: BigQuery failed.
         """
-        schema = self._staging_schema(source)
-        if schema is None:
+        columns = self._staging_columns(source)
+        if columns is None:
             return None
-        reporting = self._reporting(source)
+        schema, reporting = read_schema(columns), self._reporting(source)
         wanted = reporting.evolve(reporting_schema(schema), source.rules).schema
-        merge = self._merge(source, reporting, reporting.id, wanted)
+        merge = self._merge(source, reporting, reporting.id, wanted, columns)
         merge.create_view(reporting.read_state().until)
         return str(TableId.parse(source.view, self._clients.connection.project))
 
@@ -86,14 +87,19 @@ class BigQueryMerger:
         """End the connections."""
         self._clients.close()
 
-    def _staging_schema(self, source: MergeSource) -> RowSchema | None:
-        schema = BigQueryRowTable(self._clients, source.staging, self._settings).schema()
-        if schema is not None:
-            check_rules(source.name, source.rules, schema)
-        return schema
+    def _staging_columns(self, source: MergeSource) -> RowSchema | None:
+        columns = BigQueryRowTable(self._clients, source.staging, self._settings).columns()
+        if columns is not None:
+            check_rules(source.name, source.rules, read_schema(columns))
+        return columns
 
     def _merge(
-        self, source: MergeSource, reporting: BigQueryEntityTable, table: TableId, schema: RowSchema
+        self,
+        source: MergeSource,
+        reporting: BigQueryEntityTable,
+        table: TableId,
+        schema: RowSchema,
+        staging: RowSchema,
     ) -> BigQueryMerge:
         limit = self._settings.merge_max_bytes_billed
         return BigQueryMerge(
@@ -101,6 +107,7 @@ class BigQueryMerger:
             reporting,
             table=table,
             schema=schema,
+            staging=staging,
             clients=self._clients,
             audits=self._audits,
             maximum_bytes_billed=limit,

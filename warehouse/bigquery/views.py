@@ -1,11 +1,15 @@
 """The union views of BigQuery as tables that queries read; the merge makes them, here they are looked up."""
 
+import re
 from collections.abc import Iterable
 from contextlib import closing
+from typing import Any
 
 from connectors.bigquery.client import Clients, Connection
+from connectors.bigquery.row_schema import from_bigquery
+from connectors.bigquery.successors import read_schema, successor_paths
 from connectors.bigquery.tables import TableId, read_table
-from model.errors import TableNotFoundError
+from model.errors import TableMismatchError, TableNotFoundError
 from model.settings import BigQuerySettings
 from model.table import TableSchema
 from sql.agreement import column_types
@@ -24,6 +28,8 @@ class BigQueryViews:
 
         Raises:
             TableNotFoundError: one is not there yet.
+            TableMismatchError: a column of its staging table has become wider, and no merge has run since: it
+                would show null for what was written meanwhile.
             WarehouseError: BigQuery can't be asked.
         """
         found = []
@@ -36,8 +42,24 @@ class BigQueryViews:
                         f"Run 'refeed merge --source {source.name}'.",
                         table=name,
                     )
+                self._check_age(clients, name, source, view)
                 found.append(TableSchema(name, column_types(field.to_api_repr() for field in view.schema)))
         return tuple(found)
+
+    def _check_age(self, clients: Clients, name: str, source: MergeSource, view: Any) -> None:
+        """Raise when the view does not read a column that rows are written to since another became wider."""
+        staging = read_table(clients, TableId.parse(source.staging, self._connection.project))
+        if staging is None:
+            return
+        columns = from_bigquery(staging)
+        paths = successor_paths(columns.fields, read_schema(columns).fields)
+        unread = [path for path, column in paths if not re.search(rf"\b{column}\b", view.view_query)]
+        if unread:
+            raise TableMismatchError(
+                f"{', '.join(unread)} of {source.staging} became wider since the view {name} was made, which the "
+                f"next merge makes again. Run 'refeed merge --source {source.name}'.",
+                table=name,
+            )
 
     def tables_behind(self) -> frozenset[str]:
         """Return the full names of the tables that the views read: BigQuery says these of a query over a view."""
