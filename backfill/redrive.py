@@ -143,13 +143,13 @@ def _render_count(table: str, staged: Mapping[str, Sequence[str]]) -> tuple[str,
 def _render_redrive(table: str, tables: Sequence[str]) -> str:
     """Return the query of a backfill; an empty list of codes, or of ids, stands for all."""
     repaired = "".join(
-        f"\n  AND NOT EXISTS (\n    SELECT 1 FROM `{staging}` AS s WHERE s._PARTITIONTIME >= @from\n"  # noqa: S608
+        f"\n  AND NOT EXISTS (\n    SELECT 1 FROM `{staging}` AS s WHERE {_since('s')}\n"  # noqa: S608
         "      AND s._topic = d.topic AND s._message_id = d.message_id)"
         for staging in tables
     )
     return (
         f"SELECT data, attributes, message_id, topic, publish_time FROM `{table}` AS d\n"  # noqa: S608 - a setting
-        "WHERE d._PARTITIONTIME >= @from AND d.source = @source\n"
+        f"WHERE {_since('d')}\n  AND d.source = @source\n"
         "  AND (ARRAY_LENGTH(@message_ids) = 0 OR d.message_id IN UNNEST(@message_ids))"
         f"{repaired}\n"
         "QUALIFY ROW_NUMBER() OVER (PARTITION BY d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"
@@ -158,8 +158,14 @@ def _render_redrive(table: str, tables: Sequence[str]) -> str:
 
 
 def _since(name: str) -> str:
-    """Return the condition for rows of a table since ``@from``, those of BigQuery's write buffer included."""
-    return f"({name}._PARTITIONTIME >= @from OR {name}._PARTITIONTIME IS NULL)"
+    """Return the condition for rows of a table since ``@from``, those of BigQuery's write buffer included.
+
+    The first half prunes partitions; the gate asks a replay for the second one.
+    """
+    return (
+        f"({name}._PARTITIONTIME >= @from OR {name}._PARTITIONTIME IS NULL) "
+        f"AND ({name}._PARTITIONTIME IS NOT NULL OR {name}.ingest_time >= @from)"
+    )
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -238,15 +238,26 @@ class FromBinder(ExpressionBinder):
             self.gap(node, f"the table {table}, whose columns are not known")
         else:
             known = [(name, _column_type(name, read_type(kind))) for name, kind in schema.columns]
-            item.columns = [
-                BoundColumn(n, Value(k, f"{alias}.{quote_name(n)}", items=_said(k), is_key=True))
-                for n, k in known
-                if k.is_known
-            ]
+            known = [(name, kind) for name, kind in known if kind.is_known]
+            bound: Partition | None = None
             if schema.partitioning is not None:
-                has_time = any(column.key == INGEST_TIME for column in item.columns)
+                has_time = any(name.lower() == INGEST_TIME for name, _ in known)
                 scan = self.add_scan(node.at, table, alias if has_time else "")
                 item.scans, item.pseudo = (scan,), _pseudo_columns(alias, scan)
+                bound = Partition(scan.number, is_ingest_time=True)
+            item.columns = [
+                BoundColumn(
+                    name,
+                    Value(
+                        kind,
+                        f"{alias}.{quote_name(name)}",
+                        partition=bound if name.lower() == INGEST_TIME else None,
+                        items=_said(kind),
+                        is_key=True,
+                    ),
+                )
+                for name, kind in known
+            ]
         scope.items.append(item)
         return f"{self.policy.lake_view(table)} AS {alias}{self._sample_of(node)}"
 

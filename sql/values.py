@@ -28,7 +28,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A time that bounds ``scan``, perhaps cut down to ``unit``: the pseudo column, or the archive's ingest_time.
+    """A time that bounds ``scan``, perhaps cut down to ``unit``: the pseudo column, or the table's ingest_time.
 
     The pseudo column is NULL for rows in BigQuery's write buffer; ingest_time bounds those.
     """

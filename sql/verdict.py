@@ -3,12 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from model.table import PARTITION_TIME, TableRead
 from model.window import Window
 from sql import rules
 from sql.binder import Policy, Scan
+from sql.bounds import prove
 from sql.buffer import leaves_out, with_buffer
 from sql.from_binder import INGEST_TIME, LAKE_VIEW
 from sql.grammar import GrammarError, read_statement
@@ -50,8 +52,9 @@ class ValidatedQuery:
     ``looks_up_columns`` says that it takes a second reading of the archive to find them. A query that does not
     read the archive gets no column added.
 
-    ``leaves_out_buffer`` says that ``text`` may leave out rows of the archive that are in BigQuery's write buffer;
-    ``buffered_text`` is then the same query with them, None where it can't be written.
+    ``unbuffered_until`` is the end of the partitions of the archive that ``text`` reads without the rows in
+    BigQuery's write buffer, None where it leaves out none. ``buffered_text`` is then the same query with them, or
+    None where it can't be written.
     """
 
     text: str
@@ -68,8 +71,13 @@ class ValidatedQuery:
     lake_sql: str
     lake_parameters: Mapping[str, object]
     lake_violations: tuple[Violation, ...]
-    leaves_out_buffer: bool = False
+    unbuffered_until: datetime | None = None
     buffered_text: str | None = None
+
+    @property
+    def leaves_out_buffer(self) -> bool:
+        """Whether ``text`` may leave out rows of the archive that are in BigQuery's write buffer."""
+        return self.unbuffered_until is not None
 
 
 def judge_query(text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery:
@@ -130,7 +138,7 @@ def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBi
     if faults:
         raise _refusal(source, faults)
     window = rules.replay_window(bound, windows) if policy.replay else None
-    lacking = _scans_without_buffer(binder)
+    lacking, unbuffered_until = _scans_without_buffer(binder)
     missing: tuple[str, ...] = ()
     if policy.replay and binder.reads_archive:
         missing = tuple(name for name in KEPT_COLUMNS if all(column.key != name for column in relation.columns))
@@ -165,20 +173,23 @@ def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBi
         lake_sql=lake_sql,
         lake_parameters=used,
         lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
-        leaves_out_buffer=bool(lacking),
+        unbuffered_until=unbuffered_until,
         buffered_text=with_buffer(source.text, lacking, binder.values, policy.write_buffer)
         if lacking and policy.write_buffer is not None
         else None,
     )
 
 
-def _scans_without_buffer(binder: QueryBinder) -> list[Scan]:
-    """Return the scans of the archive that may leave out rows that have no partition yet."""
+def _scans_without_buffer(binder: QueryBinder) -> tuple[list[Scan], datetime | None]:
+    """Return the scans of the archive that may leave out rows without a partition, and where the last one ends."""
     policy = binder.policy
-    if policy.write_buffer is None or not policy.replay:
-        return []
+    if policy.write_buffer is None:
+        return [], None
     scans = [scan for scan in binder.scans if scan.table == policy.archive_table]
-    return [scan for scan in scans if leaves_out(scan, binder.values)]
+    lacking = [scan for scan in scans if leaves_out(scan, binder.values)]
+    ends = [span.end for scan in lacking for span in prove(scan.filters, scan.numbers, binder.values).partitions]
+    # No partition begins after now, so a scan without an upper end ends now.
+    return (lacking, min(max(ends), policy.now)) if ends else ([], None)
 
 
 def _until_the_plan(sql: str, binder: QueryBinder) -> str:

@@ -14,7 +14,7 @@ TABLES = (
     """backup.dead_letters(data BYTES, attributes ARRAY<STRUCT<key STRING, value STRING>>, message_id STRING,
     publish_time TIMESTAMP, topic STRING, source STRING, error_code STRING, ingest_time TIMESTAMP,
     _PARTITIONTIME TIMESTAMP)""",
-    "staging.orders(id INT64, _topic STRING, _message_id STRING, _PARTITIONTIME TIMESTAMP)",
+    "staging.orders(id INT64, _topic STRING, _message_id STRING, ingest_time TIMESTAMP, _PARTITIONTIME TIMESTAMP)",
 )
 
 

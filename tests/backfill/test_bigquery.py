@@ -532,8 +532,9 @@ def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(
     assert {row["topic"] for row in rows_of(folder)} == {"orders"}
 
 
+@pytest.mark.parametrize("is_held", [False, True], ids=["in partitions", "in the write buffer"])
 def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
-    session_standin: StandIn, open_service: Callable[..., BackfillService], tmp_path: Path
+    session_standin: StandIn, open_service: Callable[..., BackfillService], tmp_path: Path, *, is_held: bool
 ) -> None:
     dataset = f"d{uuid.uuid4().hex[:12]}"
     letters, staging = f"{dataset}.dead_letters", f"{dataset}.orders"
@@ -563,6 +564,9 @@ def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
         tables.leases().take_lease("l")
         tables.append(letters, rows)
         tables.append(staging, landed)
+    if is_held:
+        for table in (letters, staging):
+            session_standin.hold_write_buffer(f"shop.{table}", everything=True)
 
     (found,) = counter.count(start)
 

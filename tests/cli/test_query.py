@@ -112,7 +112,8 @@ def test_bigquery_answers_the_same_query_within_a_cap(
 ) -> None:
     sql = (
         f"SELECT message_id, data, publish_time FROM {bigquery_archive} "
-        "WHERE _PARTITIONTIME >= TIMESTAMP '2024-01-01' AND message_id >= @id ORDER BY message_id"
+        "WHERE (_PARTITIONTIME >= TIMESTAMP '2024-01-01' OR _PARTITIONTIME IS NULL) AND message_id >= @id "
+        "ORDER BY message_id"
     )
     result = refeed("query", sql, "-p", "id::2", "--json", "--max-rows", "1")
     assert result.code == 0
@@ -125,6 +126,36 @@ def test_bigquery_answers_the_same_query_within_a_cap(
     (job,) = [job for job in shared_standin.client().list_jobs(all_users=True) if job.query == sql]
     assert job.maximum_bytes_billed == 100 * 2**20
     assert job.labels["app"] == "refeed"
+
+
+@pytest.fixture
+def held(shared_standin: StandIn, bigquery_archive: str) -> Iterator[None]:
+    """All messages are in the write buffer, where they have no _PARTITIONTIME."""
+    shared_standin.hold_write_buffer(f"shop.{bigquery_archive}", everything=True)
+    yield
+    shared_standin.release_write_buffer(f"shop.{bigquery_archive}")
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize(
+    ("condition", "count", "said"),
+    [
+        ("_PARTITIONDATE >= CURRENT_DATE() - 1", 3, "the query runs with those of them"),
+        ("_PARTITIONTIME < '2124-01-01'", 3, "the query runs with those of them"),
+        ("_PARTITIONDATE = '2024-01-01'", 0, ""),
+        ("_PARTITIONTIME IS NOT NULL AND _PARTITIONTIME > '2024-01-01'", 0, "the query may leave them out"),
+        ("_PARTITIONTIME > '2024-01-01' OR _PARTITIONTIME IS NULL", 3, ""),
+    ],
+)
+def test_rows_in_bigquery_s_write_buffer_are_counted_or_warned_of(
+    refeed: Callable[..., Any], bigquery_archive: str, condition: str, count: int, said: str
+) -> None:
+    answer = refeed("query", f"SELECT COUNT(*) AS n FROM {bigquery_archive} WHERE {condition}", "--json")
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out) == {"n": count}
+    shown = " ".join(answer.err.split())
+    assert said in shown
+    assert ("about 3 rows" in shown) is bool(said)
 
 
 def test_bigquery_says_what_it_has_against_a_query(refeed: Callable[..., Any], bigquery_archive: str) -> None:

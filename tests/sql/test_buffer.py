@@ -1,9 +1,11 @@
 """Rows without a partition: which queries leave them out, and what is written so that they come along."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from sql.tables import parse_table_schema
 from sql.validate import Policy, QueryRefusedError, parse_parameters
 from sql.verdict import judge_query
 
@@ -65,6 +67,20 @@ def test_a_write_buffer_without_a_lower_bound_is_refused(condition: str) -> None
     with pytest.raises(QueryRefusedError) as refused:
         judge_query(f"SELECT * FROM backup.messages WHERE {condition}", {}, POLICY)
     assert [violation.code for violation in refused.value.violations] == ["window_missing"]
+
+
+def test_the_ingest_time_of_another_table_bounds_its_write_buffer_too() -> None:
+    schema = parse_table_schema(
+        "backup.letters(message_id STRING, ingest_time TIMESTAMP, _PARTITIONTIME TIMESTAMP)"
+    )
+    policy = replace(POLICY, extra_tables=(schema.table,), schemas=(schema,))
+    text = (
+        "SELECT m.* FROM backup.messages AS m JOIN backup.letters AS d USING (message_id) "
+        f"WHERE m._PARTITIONDATE = '2024-01-01' AND {WITH_BUFFER.replace('_PART', 'd._PART')}"
+    )
+    with pytest.raises(QueryRefusedError, match="No constant bounds ingest_time from below"):
+        judge_query(text.replace("AND ingest_time", "AND m.ingest_time"), {}, policy)
+    assert judge_query(text.replace("AND ingest_time", "AND d.ingest_time"), {}, policy).window is not None
 
 
 def test_one_reading_s_ingest_time_bounds_no_other_reading() -> None:
@@ -137,3 +153,20 @@ def test_an_archive_without_a_buffer_needs_nothing_written() -> None:
     policy = Policy("backup.messages", "shop", POLICY.now)
     query = judge_query("SELECT * FROM backup.messages WHERE _PARTITIONDATE >= '2024-01-01'", {}, policy)
     assert (query.leaves_out_buffer, query.buffered_text) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("condition", "until"),
+    [
+        ("_PARTITIONDATE = '2024-01-01'", datetime(2024, 1, 2, tzinfo=UTC)),
+        ("_PARTITIONTIME >= '2024-01-01'", POLICY.now),
+        ("_PARTITIONDATE < '2124-01-01'", POLICY.now),
+        ("_PARTITIONDATE = '2024-01-01' AND _PARTITIONDATE = '2024-01-02'", None),
+        ("topic = 'x'", None),
+    ],
+)
+def test_a_query_that_is_no_replay_is_written_with_the_buffer_too(condition: str, until: datetime | None) -> None:
+    policy = replace(POLICY, replay=False)
+    query = judge_query(f"SELECT COUNT(*) AS n FROM backup.messages WHERE {condition}", {}, policy)
+    assert query.unbuffered_until == until
+    assert (query.buffered_text is None) is (until is None)

@@ -200,9 +200,9 @@ class BigQueryQueries:
             raise
 
     def _with_buffer(self, query: ValidatedQuery) -> tuple[ValidatedQuery, list[QueryNote]]:
-        if not query.leaves_out_buffer or query.window is None:
+        if not query.leaves_out_buffer:
             return query, []
-        return with_write_buffer(query, query.window, self._runs.describe_archive(), datetime.now(UTC))
+        return with_write_buffer(query, self._runs.describe_archive(), datetime.now(UTC))
 
     def _materialise(self, name: str, query: ValidatedQuery, cap: int) -> SelectedTable:
         ends_at = time.monotonic() + _EXACT_SECONDS

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from model.window import Window
 from sql.validate import ValidatedQuery
 from warehouse.figures import QueryNote
 
@@ -13,15 +12,13 @@ from warehouse.figures import QueryNote
 _MARGIN: Final = timedelta(days=2)
 
 
-def with_write_buffer(
-    query: ValidatedQuery, window: Window, table: Any, now: datetime
-) -> tuple[ValidatedQuery, list[QueryNote]]:
-    """Return the query that is to run, and what its plan says of the write buffer.
+def with_write_buffer(query: ValidatedQuery, table: Any, now: datetime) -> tuple[ValidatedQuery, list[QueryNote]]:
+    """Return the query that is to run, and the notes about the write buffer.
 
     ``table`` is the archive as BigQuery describes it. Rows in the buffer have a NULL _PARTITIONTIME, for how long
     nobody promises: a query whose window reaches them is run as the gate has written it with them.
     """
-    if not query.leaves_out_buffer or not _is_reached(window, table, now):
+    if query.unbuffered_until is None or not _is_reached(query.unbuffered_until, table, now):
         return query, []
     if query.buffered_text is not None:
         message = (
@@ -38,10 +35,10 @@ def with_write_buffer(
     return query, [QueryNote("write_buffer_left_out", message)]
 
 
-def _is_reached(window: Window, table: Any, now: datetime) -> bool:
+def _is_reached(end: datetime, table: Any, now: datetime) -> bool:
     buffer = None if table is None else table.streaming_buffer
     oldest = now if buffer is None or buffer.oldest_entry_time is None else min(now, buffer.oldest_entry_time)
-    return window.end > oldest - _MARGIN
+    return end > oldest - _MARGIN
 
 
 def _rows_text(table: Any) -> str:
