@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,38 @@ def test_the_merge_has_its_time_and_its_datasets_everywhere(services: dict[str, 
     assert re.search(rf'variable "merge_at" {{[^}}]*default +\= "{usual}"', variables)
     for kind in ("staging", "reporting"):
         assert re.search(rf'variable "{kind}_datasets" {{[^}}]*default +\= \["{kind}"\]', variables)
+
+
+def test_cron_finds_refeed_and_its_home_where_the_image_has_them(tmp_path: Path) -> None:
+    lines = (ROOT / "deploy" / "cron" / "refeed.cron").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z_]+=", line))
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    venv = re.search(r"python -m venv (\S+)", dockerfile)
+    assert venv is not None
+    # Cron gives its jobs hardly more than this file says.
+    assert f"{venv[1]}/bin" in given["PATH"].split(":")
+    assert f"REFEED_HOME={given['REFEED_HOME']}\n" in dockerfile
+    known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
+    assert {name for name in given if name.startswith("REFEED_")} <= known
+
+    stub = tmp_path / "refeed"
+    stub.write_text('#!/bin/sh\necho "$@"\n')
+    stub.chmod(0o755)
+    environment = {**given, "PATH": f"{tmp_path}:{given['PATH']}"}
+    said = []
+    for line in lines:
+        if re.match(r"[\d*]", line):
+            command = line.split(None, 6)[6].replace("\\%", "%")
+            done = subprocess.run(
+                ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=True
+            )
+            said += re.sub(r"20\d\d(-?)\d\d-?\d\d", r"DAY\1", done.stdout).splitlines()
+    assert said == [
+        "merge create --watch --idempotency-key merge-DAY-",
+        "backup snapshot night-DAY",
+        "lake compact",
+        "lake vacuum --keep-hours 48",
+    ]
 
 
 def test_every_line_of_the_crontab_is_a_command_of_refeeds() -> None:
