@@ -45,6 +45,9 @@ class DataprocServer:
     refusals: list[tuple[str, grpc.StatusCode, str, bool]] = field(default_factory=list)
     # A batch of this machine waits for nothing; a test may hold one back as Google's queue does.
     is_held: threading.Event = field(default_factory=threading.Event)
+    # The Python of the batches' image, with what comes before it, and its environment: this process's own.
+    python: list[str] = field(default_factory=lambda: [sys.executable])
+    environment: dict[str, str] | None = None
     _batches: dict[str, Batch] = field(default_factory=dict)
     _request_ids: dict[str, str] = field(default_factory=dict)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -86,11 +89,11 @@ class DataprocServer:
         environment["PYSPARK_SUBMIT_ARGS"] = " ".join(["--master local[2]", *conf, "pyspark-shell"])
         with (self.folder / f"{name.rpartition('/')[2]}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, str(main), *batch.pyspark_batch.args],
+                [*self.python, str(main), *batch.pyspark_batch.args],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                env={**(os.environ if self.environment is None else self.environment), **environment},
                 start_new_session=True,
             )
         batch.state = Batch.State.RUNNING
