@@ -32,7 +32,7 @@ _QUERY: Final = "A parameter is not valid, or counting took too much; `errors` h
     responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def list_topics(service: Service, caller: Caller, slow: SlowCalls) -> Any:
-    """List topics: whether they are backed up, how fresh that is, how far behind, and how much came in lately."""
+    """List topics: whether each is backed up, the archive's freshness, the backup's lag, and the recent volume."""
     with slow:
         return {"topics": [topic.to_json() for topic in service.list_topics(principal=caller)]}
 

@@ -148,7 +148,7 @@ def cancel_merge(
 def retry_merge(
     merge_id: MergeId, response: Response, service: Merges, caller: Caller, versions: ExpectedVersions
 ) -> Any:
-    """Let a merge that failed or was cancelled go on with the sources that are not merged."""
+    """Continue a failed or cancelled merge with the sources that are not merged."""
     return shown(service.retry(merge_id, principal=caller, versions=versions), response)
 
 

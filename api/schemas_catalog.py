@@ -9,7 +9,7 @@ from api.schemas_backfills import TimeWindow
 
 
 class TopicOut(BaseModel):
-    """A topic: whether it is backed up, how far behind that is, and what came in over the last seven days.
+    """A topic: whether it is backed up, the backup's lag, and the volume of the last seven days.
 
     Null is unknown.
     """

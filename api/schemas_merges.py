@@ -66,7 +66,7 @@ class MergeCreate(BaseModel):
         description="The same from the beginning of a day on, in UTC; not together with since.",
         examples=["2026-01-01"],
     )
-    dry_run: bool = Field(default=False, description="Change nothing, say what would be merged.")
+    dry_run: bool = Field(default=False, description="Change nothing; report what would be merged.")
 
 
 class MergeAudit(BaseModel):

@@ -42,7 +42,7 @@ _NOT_REPORTING: Final = "NOT_REPORTING"
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic: whether it is backed up, how far behind that is, and what came in lately.
+    """A topic: whether it is backed up, the backup's lag, and its recent volume.
 
     ``messages`` and ``stored_bytes`` are those of the last seven days, bytes as compressed and shared out by rows
     where a file holds several topics; BigQuery does not tell them. ``freshness_seconds`` is the age of the newest

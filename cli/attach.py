@@ -36,12 +36,18 @@ def attach(
     *,
     label: LabelOption = None,
     exactly_once: Annotated[
-        bool, typer.Option("--exactly-once", help="Let Pub/Sub tell whether an acknowledgement counted; slower.")
+        bool,
+        typer.Option("--exactly-once", help="Use exactly-once delivery, which confirms acknowledgements; slower."),
     ] = False,
     terraform: Annotated[
-        bool, typer.Option("--terraform", help="Attach nothing; print the variables of deploy/terraform instead.")
+        bool, typer.Option("--terraform", help="Attach nothing; print variables for deploy/terraform instead.")
     ] = False,
-    update: Annotated[bool, typer.Option("--update", help="Set what differs and can be changed.")] = False,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update", help="Change settings of the subscription that differ, if Pub/Sub can change them."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Back up topics from now on: create a backup subscription for each.
@@ -117,9 +123,9 @@ def detach(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Back up topics no longer: delete their backup subscriptions, with everything that still waits in them.
+    """Stop backing up topics: delete their backup subscriptions, with all messages that still wait in them.
 
-    The archive keeps what it has. A stream with REFEED_BACKUP_LABEL attaches a topic that carries it again.
+    Archived messages stay. A stream with REFEED_BACKUP_LABEL attaches a topic that carries it again.
     """
     from connectors.pubsub.client import PubSub
 

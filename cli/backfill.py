@@ -45,14 +45,14 @@ QueryArgument = Annotated[
 TopicOption = Annotated[str, typer.Option(help="The topic to publish to.", show_default=False)]
 AttributeOption = Annotated[
     list[str] | None,
-    typer.Option("--attribute", metavar="KEY=VALUE", help="Add it to every message; again for another one."),
+    typer.Option("--attribute", metavar="KEY=VALUE", help="Add this attribute to every message; may be repeated."),
 ]
 LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; again for another one.")
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated.")
 ]
 CreateTopicOption = Annotated[bool, typer.Option("--create-topic", help="Create the topic if it does not exist.")]
 TargetOption = Annotated[
-    str | None, typer.Option(metavar="SUBSCRIPTION", help="Mean one subscription only; see docs/api.md.")
+    str | None, typer.Option(metavar="SUBSCRIPTION", help="Deliver to this subscription only; see docs/api.md.")
 ]
 
 
@@ -65,7 +65,7 @@ def plan(
     attribute: AttributeOption = None,
     target_subscription: TargetOption = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="On BigQuery, run the query to know the rows; it is billed.")
+        bool, typer.Option("--exact", help="On BigQuery, run the query to count its rows; it is billed.")
     ] = False,
     max_bytes_billed: Annotated[
         int | None, typer.Option(help="With --exact: refuse when the query reads more.")
@@ -76,7 +76,7 @@ def plan(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a backfill would do: how many messages, from where, to whom; nothing is published."""
+    """Show what a backfill would do: messages, bytes, cost and receivers; nothing is published."""
     request = _request(
         query,
         topic,
@@ -100,30 +100,38 @@ def create(
     *,
     topic: TopicOption,
     param: ParameterOption = None,
-    description: Annotated[str | None, typer.Option(help="Why; for whoever reads the list later.")] = None,
+    description: Annotated[
+        str | None, typer.Option(help="The reason, for people who read the list later.")
+    ] = None,
     label: LabelOption = None,
     plan_id: Annotated[
-        str | None, typer.Option("--plan", metavar="ID", help="The plan that it stands for.")
+        str | None, typer.Option("--plan", metavar="ID", help="The id of the plan that it runs.")
     ] = None,
     rate_limit: Annotated[float | None, typer.Option(help="Messages a second, at most.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Fail when the query selects more.")] = None,
     max_bytes_billed: Annotated[int | None, typer.Option(help="Refuse when the query reads more.")] = None,
     canary: Annotated[int | None, typer.Option(help="Publish N messages, pause, and wait for a resume.")] = None,
-    start_paused: Annotated[bool, typer.Option("--start-paused", help="Wait for a resume at once.")] = False,
+    start_paused: Annotated[bool, typer.Option("--start-paused", help="Start paused, until a resume.")] = False,
     ordering: Annotated[str | None, typer.Option(metavar="none|by_key", help="by_key: restore keys.")] = None,
     attribute: AttributeOption = None,
     yield_to: Annotated[
         str | None,
-        typer.Option(metavar="SUBSCRIPTION:SECONDS", help="Hold back while its oldest message is older."),
+        typer.Option(
+            metavar="SUBSCRIPTION:SECONDS", help="Pause while the subscription's oldest message is older."
+        ),
     ] = None,
-    max_failed: Annotated[int | None, typer.Option(help="Dead letters that are put up with.")] = None,
-    allow_overlap: Annotated[bool, typer.Option("--allow-overlap", help="Run beside one that overlaps.")] = False,
+    max_failed: Annotated[int | None, typer.Option(help="Fail after more than N dead letters.")] = None,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Run although another backfill overlaps.")
+    ] = False,
     target_subscription: TargetOption = None,
     create_topic: CreateTopicOption = False,
     fail_if_empty: Annotated[
         bool, typer.Option("--fail-if-empty", help="End as FAILED when the query selects nothing.")
     ] = False,
-    idempotency_key: Annotated[str | None, typer.Option(help="The same key makes one backfill.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Repeated calls with the same key create one backfill.")
+    ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -195,7 +203,7 @@ def list_(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show one backfill: its state and figures, who asked for what and why, and the next command."""
+    """Show one backfill: state, figures, the request with its author and reason, and the next command."""
     with RefeedApi.from_environment() as api:
         print_backfill(api.read_backfill(backfill_id), as_json=as_json, in_full=True)
 
@@ -234,19 +242,19 @@ def change(
 
 @app.command("pause", epilog=EXIT_CODES)
 def pause(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Let nothing new go out until it is resumed; says what still may."""
+    """Pause it until a resume; prints how many messages are still under way."""
     _act(backfill_id, "pause", as_json=as_json)
 
 
 @app.command("resume", epilog=EXIT_CODES)
 def resume(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Let a paused backfill go on, also behind its canary."""
+    """Resume a paused backfill, also after its canary."""
     _act(backfill_id, "resume", watch=watch, as_json=as_json)
 
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Cancel a backfill; what is published stays published."""
+    """Cancel a backfill; published messages stay published."""
     _act(backfill_id, "cancel", as_json=as_json)
 
 
@@ -255,32 +263,36 @@ def retry(
     backfill_id: IdArgument,
     *,
     only: Annotated[
-        str, typer.Option(metavar="all|failed|missing", help="What is left, dead letters, or what did not land.")
+        str,
+        typer.Option(
+            metavar="all|failed|missing",
+            help="all: everything left; failed: dead letters; missing: messages that did not land.",
+        ),
     ] = "all",
     code: Annotated[
-        str | None, typer.Option(help="With --only failed: dead letters of this code.", show_default=False)
+        str | None, typer.Option(help="With --only failed: dead letters with this code.", show_default=False)
     ] = None,
     row: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="With --only failed: this dead letter; again for another one."),
+        typer.Option(min=0, help="With --only failed: the dead letter of this row; may be repeated."),
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a backfill that has ended go on where it stopped, on the same selection."""
+    """Continue a backfill that has ended where it stopped, with the same selection."""
     body = {"only": only, **({"code": code} if code else {}), **({"rows": row} if row else {})}
     _act(backfill_id, "retry", body=body, watch=watch, as_json=as_json)
 
 
 @app.command("approve", epilog=EXIT_CODES)
 def approve(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Let somebody else's backfill with many rows go on."""
+    """Approve somebody else's backfill that has many rows."""
     _act(backfill_id, "approve", watch=watch, as_json=as_json)
 
 
 @app.command("revert", epilog=EXIT_CODES)
 def revert(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Delete what it brought into the target's staging table, as long as no merge has taken it."""
+    """Delete its rows from the target's staging table, unless a merge has already taken them."""
     _act(backfill_id, "revert", as_json=as_json)
 
 
@@ -302,7 +314,7 @@ def events(
     after: AfterOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what happened to it, who did it and why."""
+    """Show its history: each change with its author and reason."""
     with RefeedApi.from_environment() as api:
         print_events(api.list_of_backfill(backfill_id, "events", after=str(after)), as_json=as_json)
 
@@ -317,7 +329,7 @@ def dead_letters(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what could not be published, and why; --json has the messages whole.
+    """List messages that could not be published, with the reasons; --json prints whole messages.
 
     'refeed backfill retry ID --only failed' sends them again; --code or --row chooses some.
     """
@@ -355,7 +367,7 @@ def missing(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what was selected and has not landed in the target's staging table."""
+    """List selected messages that have not landed in the target's staging table."""
     page = _page(backfill_id, "missing", page_size, page_token)
     if as_json:
         print_json(page)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Run the backup stream; keep and restore snapshots of its subscriptions.",
+    help="Run the backup stream; create and restore snapshots of its subscriptions.",
     invoke_without_command=True,
 )
 
@@ -46,7 +46,7 @@ def backup(context: typer.Context) -> None:
 
 @app.command("snapshot")
 def snapshot(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Keep, for up to seven days, what every backup subscription has acknowledged by now.
+    """Save the acknowledgement state of every backup subscription, for up to seven days.
 
     A restore delivers again what came later: the way back when an archive was lost or damaged.
     """
@@ -76,7 +76,7 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver again to the backup everything that was not acknowledged when the snapshot was made.
+    """Deliver to the backup again all messages that were not acknowledged at the time of the snapshot.
 
     What the archive has of that is archived a second time, except for what the stream remembers
     (REFEED_KNOWN_IDS_SECONDS): restore into an empty archive, or one that lost what came after the snapshot, and

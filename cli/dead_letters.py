@@ -22,14 +22,12 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 
-SourceOption = Annotated[
-    str, typer.Option(help="The source whose rows they should have been.", show_default=False)
-]
+SourceOption = Annotated[str, typer.Option(help="The source that could not read them.", show_default=False)]
 CodeOption = Annotated[
-    list[str] | None, typer.Option(help="Those of this code alone; again for another one.", show_default=False)
+    list[str] | None, typer.Option(help="Only those with this code; may be repeated.", show_default=False)
 ]
 IdOption = Annotated[
-    list[str] | None, typer.Option("--id", metavar="ID", help="This message alone; again for another one.")
+    list[str] | None, typer.Option("--id", metavar="ID", help="Only the message with this id; may be repeated.")
 ]
 
 
@@ -59,7 +57,7 @@ def plan(
     start: FromOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a redrive would send; nothing is published."""
+    """Show what a redrive would send; nothing is published."""
     with RefeedApi.from_environment() as api:
         print_plan(api.plan_backfill(_request(api, source, code, message_id, start)), as_json=as_json)
 
@@ -76,7 +74,7 @@ def redrive(
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Send dead letters to their source's topic again, as a backfill: all of the source, some, or one."""
+    """Send a source's dead letters to its topic again, as a backfill: all, some or one."""
     options = {"canary_messages": canary, "rate_limit_messages_per_second": rate_limit}
     with RefeedApi.from_environment() as api:
         request = _request(api, source, code, message_id, start)

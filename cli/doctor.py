@@ -56,14 +56,15 @@ class Finding:
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask a real project what Google's documentation leaves open.")
+        bool,
+        typer.Option("--live", help="Test behaviour that Google's documentation leaves open, in a real project."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --live: do not ask before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --live: do not ask first.")] = False,
 ) -> None:
     """Look at Java, home, disk, Pub/Sub, streams, API and ports; exit 1 when something is missing.
 
     With --live it makes a scratch dataset and a scratch topic instead, asks BigQuery, Pub/Sub and Dataproc, prints
-    a table to paste into an issue, and takes all of it away again. It says before what it will cost.
+    a table to paste into an issue, and takes all of it away again. It prints the cost first.
     """
     if live:
         from cli.live import examine_live

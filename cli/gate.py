@@ -16,7 +16,7 @@ from cli.query import gate_policy
 from cli.terminal import out, print_json
 from model.errors import InputError
 
-app = typer.Typer(cls=HomeGroup, help="Look at queries.", no_args_is_help=True)
+app = typer.Typer(cls=HomeGroup, help="Check queries.", no_args_is_help=True)
 
 
 @app.command("check")
@@ -34,19 +34,19 @@ def check(
         ),
     ] = None,
     free: Annotated[
-        bool, typer.Option("--free", help="Judge it as 'refeed query' does, not as a replay.")
+        bool, typer.Option("--free", help="Apply the rules of 'refeed query' instead of a replay's.")
     ] = False,
     table_schema: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TABLE(COLUMN TYPE, ...)",
-            help="Allow this table too; with a column _PARTITIONTIME it is partitioned. May be given again.",
+            help="Allow this table, too; a column _PARTITIONTIME makes it partitioned. May be repeated.",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say whether a query may run, and every reason why not; exit 0 when it may, 2 when it may not.
+    """Check whether a query may run, with every reason if not; exit 0 if it may, 2 if it may not.
 
     It is the gate of POST /backfills and needs no service and no Java.
     """

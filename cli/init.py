@@ -21,10 +21,10 @@ def init(
     location: Annotated[
         str | None, typer.Option(help="The dataset's location; else REFEED_BIGQUERY_LOCATION.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, print what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would change.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Create the archive and what belongs to it, in the warehouse that REFEED_WAREHOUSE names.
+    """Create the archive and its other tables in the warehouse of REFEED_WAREHOUSE.
 
     What exists is compared: new columns, descriptions, labels, clustering, expiration and keys are changed in
     place; a difference that can't be is shown, and then nothing is changed at all. Running it again is fine.

@@ -33,7 +33,7 @@ Step = Literal["minute", "hour", "day"]
 
 
 def topics(as_json: JsonOption = False) -> None:
-    """List topics: whether they are backed up, how far behind that is, and what came in over seven days."""
+    """List topics: whether each is backed up, the backup's lag, and the volume of the last seven days."""
     with RefeedApi.from_environment() as api:
         found = api.list_topics()
     if as_json:
@@ -67,14 +67,14 @@ def topics(as_json: JsonOption = False) -> None:
 def topic(
     name: TopicArgument,
     *,
-    step: Annotated[Step, typer.Option(help="Width of a line.")] = "hour",
+    step: Annotated[Step, typer.Option(help="The interval of each line.")] = "hour",
     start: FromOption = None,
     end: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show when a topic's messages came in, by minute, hour or day of their ingestion, with gaps marked.
 
-    Without --from it is the last hour by minutes, the last day by hours, or the last 30 days by days. --json
+    Without --from it shows the last hour by minute, the last day by hour, or the last 30 days by day. --json
     is the histogram with its empty steps.
     """
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}

@@ -14,12 +14,12 @@ EXIT_CODES: Final = (
 )
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Stay until it has ended.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Watch it until it has ended.")]
 PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="How many.")]
 PageTokenOption = Annotated[str | None, typer.Option(help="next_page_token of the page before.")]
-AfterOption = Annotated[int, typer.Option(min=0, help="Only those behind this number.")]
+AfterOption = Annotated[int, typer.Option(min=0, help="Only events after this number.")]
 TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")]
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on until it has ended.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]
 DEFAULT_TAIL_BYTES: Final = 100_000
 
 

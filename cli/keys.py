@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobs.store import ApiKey, JobStore
 
 app = typer.Typer(
-    cls=HomeGroup, help="Make, list and end the API's keys (in the job store itself).", no_args_is_help=True
+    cls=HomeGroup, help="Create, list and revoke the API's keys (directly in the job store).", no_args_is_help=True
 )
 
 _DAYS = 365
@@ -29,26 +29,26 @@ def _short(scope: str) -> str:
     return scope.removeprefix("backfills.")
 
 
-_SCOPE_HELP = f"What it may: {', '.join(_short(scope) for scope in SCOPES)}; again for another one."
+_SCOPE_HELP = f"A scope: {', '.join(_short(scope) for scope in SCOPES)}; may be repeated."
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is; histories and the audit log show it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The owner's name, shown in histories and the audit log.")
+    ],
     *,
     scope: Annotated[list[str], typer.Option(help=_SCOPE_HELP, show_default=False)],
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A topic it may publish to, or a beginning and *; again for another one. Default: every."
-        ),
+        typer.Option(help="A topic that it may publish to, or a prefix and *; may be repeated. Default: all."),
     ] = None,
     days: Annotated[int, typer.Option(min=0, max=36_500, help="Days until it expires; 0: never.")] = _DAYS,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it; it is shown this once, only a digest of it is kept."""
+    """Create a key and print it once; only a digest of it is stored."""
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
     with _open_keyring() as (keyring, store):
@@ -67,7 +67,7 @@ def create(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List every key that was ever made, without its secret."""
+    """List all keys, also revoked ones, without their secrets."""
     with _open_keyring() as (keyring, _):
         keys = keyring.list_keys()
     if as_json:
@@ -94,7 +94,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Its id (ky_...) or prefix (rf_...).")],
     as_json: JsonOption = False,
 ) -> None:
-    """End a key: the next call with it is refused."""
+    """Revoke a key: the next call with it is refused."""
     with _open_keyring() as (keyring, store):
         key = keyring.revoke(key_id)
         store.append_audit(_actor(), "revokeKey", key.id, "done", key.name)

@@ -38,8 +38,12 @@ def compact(table: TableOption = None, as_json: JsonOption = False) -> None:
 
 @app.command("vacuum")
 def vacuum(
-    keep_hours: Annotated[int, typer.Option(min=2, help="Keep what any snapshot of so many hours names.")] = 24,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing, say what would go.")] = False,
+    keep_hours: Annotated[
+        int, typer.Option(min=2, help="Keep files that any snapshot of the last N hours names.")
+    ] = 24,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Delete nothing; print what would be deleted.")
+    ] = False,
     table: TableOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,9 +64,9 @@ def expire(
     table: TableOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take every message ingested before a day out of the archive; vacuum then frees the space.
+    """Delete every message ingested before a day from the archive; vacuum then frees the space.
 
-    Of a staging table take only what has been merged.
+    Expire only merged rows of a staging table.
     """
     found = _open(table)
     if not yes:

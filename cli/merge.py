@@ -49,7 +49,7 @@ SinceOption = Annotated[
 DateOption = Annotated[
     str | None, typer.Option(metavar="DAY", help="The same from the beginning of a day on, in UTC.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be merged.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be merged.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A merge's id, mg_...", show_default=False)]
 
 
@@ -102,7 +102,9 @@ def create(
     since: SinceOption = None,
     date: DateOption = None,
     dry_run: DryRunOption = False,
-    idempotency_key: Annotated[str | None, typer.Option(help="The same key makes one merge.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Repeated calls with the same key create one merge.")
+    ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -167,14 +169,14 @@ def cancel(merge_id: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("retry", epilog=EXIT_CODES)
 def retry(merge_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Let a merge that failed or was cancelled go on with the sources that are not merged."""
+    """Continue a failed or cancelled merge with the sources that are not merged."""
     with RefeedApi.from_environment() as api:
         _finish(api, api.act_on_merge(merge_id, "retry"), watch, as_json)
 
 
 @app.command("events", epilog=EXIT_CODES)
 def events(merge_id: IdArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
-    """Show what happened to it, who did it and why."""
+    """Show its history: each change with its author and reason."""
     with RefeedApi.from_environment() as api:
         print_events(api.list_merge_events(merge_id, after=after), as_json=as_json)
 

@@ -24,16 +24,18 @@ def messages(
     end: ToOption = None,
     attribute: Annotated[
         list[str] | None,
-        typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="Only those with it; again for another one."),
+        typer.Option(
+            "--attribute", "-a", metavar="KEY=VALUE", help="Only messages with this attribute; may be repeated."
+        ),
     ] = None,
     message_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only the one with this id.")
+        str | None, typer.Option("--id", metavar="ID", help="Only the message with this id.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Whole payloads and every attribute.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="How many at most.")] = _DEFAULT_LIMIT,
+    limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="The most messages to show.")] = _DEFAULT_LIMIT,
     page_token: PageTokenOption = None,
     max_bytes_billed: Annotated[
-        int | None, typer.Option(min=1, help="With BigQuery: what the query may read. Default: 10 GB.")
+        int | None, typer.Option(min=1, help="With BigQuery, the bytes that the query may read. Default: 10 GB.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

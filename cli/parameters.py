@@ -19,8 +19,8 @@ ParameterOption = Annotated[
         "--param",
         "-p",
         metavar="NAME:TYPE:VALUE",
-        help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z; without a TYPE, as in t:orders, a "
-        "STRING.",
+        help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z. The TYPE defaults to STRING, as in "
+        "t:orders.",
         show_default=False,
     ),
 ]

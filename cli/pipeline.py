@@ -8,7 +8,7 @@ from cli.invocation import HomeGroup, command_settings
 from cli.services import configure_logging
 
 app = typer.Typer(
-    cls=HomeGroup, no_args_is_help=True, help="Make rows of messages, after the schemas in the registry."
+    cls=HomeGroup, no_args_is_help=True, help="Turn messages into rows, following the schemas in the registry."
 )
 
 

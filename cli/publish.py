@@ -22,13 +22,15 @@ def publish(
         Path,
         typer.Argument(metavar="FILE", help="ndjson, may be gzipped; - is stdin.", show_default=False),
     ],
-    topic: Annotated[str | None, typer.Option(help="Publish all to this topic, whatever the lines say.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Publish all messages to this topic, instead of the lines' topics.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Publish the messages of FILE, one JSON object a line.
 
     A line is {"topic", "attributes", "data" or "data_base64", "ordering_key"}. With a local Pub/Sub server
-    missing topics are created. A bad line ends it; what stands before that line is published.
+    missing topics are created. A bad line ends the command; the lines before it are published.
     """
     if topic is not None:
         parse_resource_id(topic)

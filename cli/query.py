@@ -40,7 +40,7 @@ def query(
         str | None, typer.Option(metavar="SOURCE", help="Without SQL: all rows of a source's union view.")
     ] = None,
     param: ParameterOption = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="Print so many rows at most.")] = 100,
+    max_rows: Annotated[int, typer.Option(min=1, help="Print at most N rows.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row; bytes as base64.")] = False,
 ) -> None:
     """Run one SELECT over the archive, or over the union view of a source (TABLE_view), and print its rows."""

@@ -32,7 +32,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.
 
 @app.command("check")
 def check(files: FilesArgument = None, as_json: JsonOption = False) -> None:
-    """Say whether the registry is valid, with FILES in it; every fault is named with its place."""
+    """Check the registry, with FILES added; every fault is printed with its place."""
     settings = command_settings()
     snapshot = _open(settings).read(_read_files(files))
     if as_json:
@@ -47,7 +47,7 @@ def check(files: FilesArgument = None, as_json: JsonOption = False) -> None:
 
 @app.command("diff")
 def diff(files: FilesArgument = None, as_json: JsonOption = False) -> None:
-    """Show what the registry, with FILES in it, would change in the tables; nothing is changed.
+    """Show how the registry, with FILES added, would change the tables; nothing is changed.
 
     The exit code is 1 when a change is refused: a dropped column, a changed type.
     """
@@ -63,9 +63,9 @@ def publish(
     files: Annotated[list[Path], typer.Argument(help="Descriptor sets and sources.yaml.", show_default=False)],
     as_json: JsonOption = False,
 ) -> None:
-    """Put FILES into the registry; running pipelines take them up within seconds.
+    """Put FILES into the registry; running pipelines use them within seconds.
 
-    Nothing is published when the registry would not be valid, or when a table can't become what is wanted.
+    Nothing is published if the registry would be invalid, or if a table can't be changed to match it.
     """
     settings = command_settings()
     registry = _open(settings)

@@ -18,7 +18,7 @@ PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0
 
 def pubsub(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8085,
-    data_dir: Annotated[Path | None, typer.Option(help="Where messages are kept; default <home>/pubsub.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the messages. Default: <home>/pubsub.")] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the server has no authentication.")
     ] = "127.0.0.1",
@@ -44,11 +44,11 @@ def api(
     ] = "127.0.0.1",
     interrupt: Annotated[
         bool,
-        typer.Option("--interrupt-at-exit", help="At the end interrupt running backfills; else they go on alone."),
+        typer.Option("--interrupt-at-exit", help="Interrupt running backfills at exit; otherwise they go on."),
     ] = False,
     is_open: Annotated[
         bool,
-        typer.Option("--open", help="Without a key or an issuer: answer to every program of this machine."),
+        typer.Option("--open", help="Without a key or an issuer, answer every program on this machine."),
     ] = False,
 ) -> None:
     """Run the HTTP API until Ctrl-C; /docs describes it. It needs a key, an issuer, or --open."""

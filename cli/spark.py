@@ -12,7 +12,7 @@ app = typer.Typer(
     cls=HomeGroup, help="Run a master or a worker of a Spark standalone cluster.", no_args_is_help=True
 )
 
-HostOption = Annotated[str, typer.Option(help="Address that the others reach this process at.")]
+HostOption = Annotated[str, typer.Option(help="Address at which the other processes reach this one.")]
 
 
 @app.command("master")

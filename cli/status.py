@@ -35,8 +35,8 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
 def status(as_json: JsonOption = False) -> None:
     """Show everything that runs: streams, backfills, merges, what waits for a person, and what is wrong.
 
-    Wrong are a stream that does not report, fails, has an alert or is five minutes behind, a backup that does not
-    run while topics are attached, and a job of the last seven days that failed or did not land whole.
+    Problems are a stream that does not report, fails, has an alert or is five minutes behind, a backup that does
+    not run while topics are attached, and a job of the last seven days that failed or did not land whole.
     """
     with RefeedApi.from_environment() as api:
         found = api.read_status()

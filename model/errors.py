@@ -36,7 +36,7 @@ class SettingsError(RefeedError):
 
 
 class InvalidNameError(RefeedError):
-    """The name is not one that Pub/Sub takes."""
+    """Pub/Sub does not accept the name."""
 
     code = "name_invalid"
 
@@ -93,7 +93,7 @@ class SubscriptionNotFoundError(PubSubError):
 
 
 class SubscriptionMismatchError(PubSubError):
-    """The subscription exists but is not what a backup needs."""
+    """The subscription exists, but a backup can't use it."""
 
     code = "subscription_mismatch"
 
@@ -105,7 +105,7 @@ class MessageRefusedError(PubSubError):
 
 
 class MonitoringMissingError(PubSubError):
-    """Yielding to a subscription of Google's takes google-cloud-monitoring: pip install 'refeed[monitoring]'."""
+    """Yielding to a subscription at Google needs google-cloud-monitoring: pip install 'refeed[monitoring]'."""
 
     code = "monitoring_missing"
 
@@ -129,13 +129,13 @@ class MergeOvertakenError(WarehouseError):
 
 
 class AuditFailedError(RefeedError):
-    """What a merge was about to commit does not add up; the reporting table is as it was."""
+    """The audits of a merge failed; the reporting table is unchanged."""
 
     code = "audit_failed"
 
 
 class WarehouseUnavailableError(WarehouseError):
-    """The warehouse does not answer; it is asked again."""
+    """The warehouse does not answer; the call is tried again."""
 
     code = "warehouse_unavailable"
 
@@ -169,7 +169,7 @@ class TableNotFoundError(WarehouseError):
 
 
 class TableMismatchError(WarehouseError):
-    """The table exists and differs in what can't be changed."""
+    """The table exists with properties that differ and can't be changed."""
 
     code = "table_mismatch"
 
@@ -245,7 +245,7 @@ class OrderingColumnsError(QueryError):
 
 
 class QueryDisagreesError(QueryError):
-    """BigQuery understands the query otherwise than the gate; it was not run."""
+    """BigQuery reads the query differently from the gate; it was not run."""
 
     code = "query_disagrees"
 
@@ -275,7 +275,7 @@ class JobChangedError(RefeedError):
 
 
 class IdempotencyKeyReusedError(RefeedError):
-    """This Idempotency-Key came before with another request."""
+    """This Idempotency-Key was used before with another request."""
 
     code = "idempotency_key_reused"
 
@@ -287,13 +287,13 @@ class PlanExpiredError(RefeedError):
 
 
 class PlanMismatchError(RefeedError):
-    """The plan is one of another query, other parameters or another topic."""
+    """The plan was made for another query, other parameters or another topic."""
 
     code = "plan_mismatch"
 
 
 class BackfillOverlapsError(RefeedError):
-    """A backfill that is not at its end replays some of the same messages to the same topic."""
+    """Another backfill that has not ended replays some of the same messages to the same topic."""
 
     code = "backfill_overlaps"
 
@@ -305,7 +305,7 @@ class ReplayArchivedError(RefeedError):
 
 
 class TargetSubscriptionError(RefeedError):
-    """The subscription does not select the messages that are meant for it alone."""
+    """The subscription's filter does not select the messages that are addressed to it."""
 
     code = "target_subscription_invalid"
 
@@ -347,7 +347,7 @@ class StoreError(RefeedError):
 
 
 class StoreUnavailableError(StoreError):
-    """The job store does not answer; what runs goes on."""
+    """The job store does not answer; running jobs go on."""
 
     code = "store_unavailable"
 
@@ -407,7 +407,7 @@ class RateLimitedError(RefeedError):
 
 
 class ServiceBusyError(RefeedError):
-    """The service plans and counts for others already; try again in a moment."""
+    """The service is busy with other plans and counts; try again in a moment."""
 
     code = "service_busy"
 
@@ -459,13 +459,13 @@ class HomeUnwritableError(RefeedError):
 
 
 class InputError(RefeedError):
-    """The command was given what it does not take."""
+    """The command was given an argument or input that it does not accept."""
 
     code = "input_invalid"
 
 
 class LineError(InputError):
-    """A line of the input is not what this command reads."""
+    """A line of the input does not have the format that this command reads."""
 
     code = "line_invalid"
 
@@ -501,7 +501,7 @@ class RegistryError(RefeedError):
 
 
 class SchemaFullError(RefeedError):
-    """A source without a schema has as many types of event, or as many fields, as it may."""
+    """A source without a schema has reached its limit of event types or fields."""
 
     code = "schema_full"
 
@@ -513,6 +513,6 @@ class RulesUnfitError(RegistryError):
 
 
 class EvolutionRefusedError(WarehouseError):
-    """The table can't become what the schema wants; nothing was changed."""
+    """The table can't be changed to match the schema; nothing was changed."""
 
     code = "evolution_refused"

@@ -34,8 +34,8 @@ def demo(
         Path | None,
         typer.Option("--input", help="Publish these lines, as 'refeed publish' reads them."),
     ] = None,
-    messages: Annotated[int, typer.Option(min=1, help="How many messages to make up.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same messages.")] = 1,
+    messages: Annotated[int, typer.Option(min=1, help="The number of messages to generate.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed generates the same messages.")] = 1,
     warehouse: Annotated[
         Literal["lake", "bigquery"],
         typer.Option(
