@@ -1,18 +1,17 @@
 """``refeed topics``, ``topic``, ``streams`` against the API as it is served: each number is the archive's own."""
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cli.main import main
 from jobs.stream.status import StatusFile
 from model.principal import MESSAGES, PLAN, READ, RUN
+from tests.api.terminal import Refeed, refeed
 from tests.archive import fill_archive
 
-Refeed = Callable[..., tuple[int, str, str]]
+__all__ = ["refeed"]
 
 
 @pytest.fixture(scope="module")
@@ -20,24 +19,6 @@ def api(start_api: Callable[..., Any]) -> Any:
     api = start_api()
     fill_archive(api.home, {"orders": 7, "members": 2})
     return api
-
-
-@pytest.fixture
-def refeed(api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refeed:
-    """Runs ``refeed ARGUMENTS`` against the API: exit code, stdout and stderr."""
-    monkeypatch.setenv("REFEED_API_URL", api.url)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["refeed", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        # The service is in this process, and logs in colour.
-        own = [line for line in captured.out.splitlines(keepends=True) if not line.startswith("\x1b[")]
-        return int(ended.value.code or 0), "".join(own), captured.err
-
-    return run
 
 
 def test_topics_have_the_archive_s_numbers(api: Any, refeed: Refeed) -> None:

@@ -1,7 +1,6 @@
 """``GET /status`` and ``GET /inbox``, and what the terminal shows of them, over jobs of every kind."""
 
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +10,15 @@ import pytest
 
 from backfill.request import BackfillRequest
 from backfill.supervisor import backfill_folders
-from cli.main import main
 from cli.terminal import COLUMNS
 from jobs.progress import Progress
 from jobs.store import JobError, JobStore
 from jobs.stream.status import StatusFile
 from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
+from tests.api.terminal import refeed
+
+__all__ = ["refeed"]
 
 ASKED = BackfillRequest(query="SELECT 1", topic="orders").to_json()
 WINDOW = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
@@ -66,26 +67,6 @@ def api(start_api: Callable[..., Any]) -> Any:
 @pytest.fixture
 def jobs(api: Any) -> Jobs:
     return Jobs(api.store, api.home)
-
-
-@pytest.fixture
-def refeed(
-    api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs ``refeed ARGUMENTS`` against the API: exit code, stdout and stderr."""
-    monkeypatch.setenv("REFEED_API_URL", api.url)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["refeed", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        # The service is in this process, and logs in colour.
-        own = [line for line in captured.out.splitlines(keepends=True) if not line.startswith("\x1b[")]
-        return int(ended.value.code or 0), "".join(own), captured.err
-
-    return run
 
 
 def report(home: Path, name: str, *, seconds_ago: float = 0.0, **fields: Any) -> None:

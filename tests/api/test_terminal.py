@@ -1,16 +1,18 @@
 """The terminal against the API as it is served: both mean the same by the same words."""
 
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cli.main import main
 from connectors.lake.archive import Attempt, LakeArchive
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
 
 QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
 DAY = f"day:DATE:{(datetime.now(UTC).date() - timedelta(days=1)).isoformat()}"
@@ -37,24 +39,10 @@ def api(start_api: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def backfill(
-    api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs ``refeed backfill ARGUMENTS`` against the API: exit code, stdout and stderr."""
-    monkeypatch.setenv("REFEED_API_URL", api.url)
+def backfill(api: Any, refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> Refeed:
+    """Runs ``refeed backfill ARGUMENTS`` against the API, in its home."""
     monkeypatch.setenv("REFEED_HOME", str(api.home))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["refeed", "backfill", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        # The service is in this process, and logs in colour.
-        own = [line for line in captured.out.splitlines(keepends=True) if not line.startswith("\x1b[")]
-        return int(ended.value.code or 0), "".join(own), captured.err
-
-    return run
+    return partial(refeed, "backfill")
 
 
 def test_a_plan_is_read_and_quoted(backfill: Callable[..., tuple[int, str, str]]) -> None:

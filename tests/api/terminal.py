@@ -1,0 +1,29 @@
+"""The terminal, run in the tests' process against an API that a test serves."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cli.main import main
+
+Refeed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def refeed(api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refeed:
+    """Runs ``refeed ARGUMENTS`` against the API: exit code, stdout and stderr."""
+    monkeypatch.setenv("REFEED_API_URL", api.url)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["refeed", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        # The service is in this process, and logs in colour.
+        own = [line for line in captured.out.splitlines(keepends=True) if not line.startswith("\x1b[")]
+        return int(ended.value.code or 0), "".join(own), captured.err
+
+    return run
