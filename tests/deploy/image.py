@@ -213,7 +213,7 @@ class Builder:
             check=False,
         )
         said = done.stdout[-2000:] + done.stderr[-4000:]
-        if done.returncode and re.search(r"No matching distribution found|connection|Max retries", said):
+        if done.returncode and re.search("after connection broken|Max retries exceeded", said):
             raise IndexAwayError(said.strip().splitlines()[-1])
         assert done.returncode == 0, f"{shlex.join(words)}:\n{said}"
 
