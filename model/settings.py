@@ -322,7 +322,7 @@ def _key_faults(settings: BigQuerySettings) -> list[str]:
     if found == wanted:
         return []
     place = f"REFEED_BIGQUERY_LOCATION={settings.location}"
-    return [f"REFEED_BIGQUERY_KMS_KEY lies in {found}; with {place} BigQuery takes a key of {wanted}"]
+    return [f"REFEED_BIGQUERY_KMS_KEY lies in {found}; with {place} BigQuery needs a key in {wanted}"]
 
 
 # "Serverless for Apache Spark runtime versions": the first one with Spark 4.

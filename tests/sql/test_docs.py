@@ -43,8 +43,12 @@ def test_every_case_of_refusal_names_codes_that_exist() -> None:
 
 
 def test_every_warning_of_a_plan_is_listed() -> None:
-    section = DOCS[DOCS.index("## What a plan says") :]
-    texts = [path.read_text() for path in (ROOT / "backfill").glob("*plan*.py")]
+    section = DOCS[DOCS.index("## What a plan contains") :]
+    texts = [
+        path.read_text()
+        for pattern in ("*plan*.py", "write_buffer.py")
+        for path in (ROOT / "backfill").glob(pattern)
+    ]
     given = {code for text in texts for code in re.findall(r'\{"code": "([a-z_]+)"', text)}
     assert len(given) > 8
     assert given - set(re.findall(r"`([a-z_]+)`", section)) == set()
