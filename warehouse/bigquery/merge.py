@@ -33,7 +33,7 @@ _COUNTS: Final = ("changed", "newer", "older", "replaced", "rows_before", "newes
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class MergeFindings:
     """The changes of a merge, which reads the partitions of ``days`` only."""
 
     report: MergeReport
@@ -117,7 +117,7 @@ class BigQueryMerge:
             audits=tuple(_audit(row) for row in rows),
         )
 
-    def compare(self, state: MergeState, since: datetime | None) -> Findings:
+    def compare(self, state: MergeState, since: datetime | None) -> MergeFindings:
         """Find out what changes and where, and count it; nothing of reporting is touched."""
         # One that a Refeed of old wrote may be of a clock that was ahead.
         merged = None if state.until is None else min(state.until, state.now)
@@ -134,9 +134,9 @@ class BigQueryMerge:
             newer=counts["newer"],
             partitions=tuple(None if day is None else day.isoformat() for day in changed_days),
         )
-        return Findings(report, search.queries, tuple(search.passing), days, counts)
+        return MergeFindings(report, search.queries, tuple(search.passing), days, counts)
 
-    def drop(self, found: Findings) -> None:
+    def drop(self, found: MergeFindings) -> None:
         """Delete what was kept on the way."""
         for table in found.passing:
             self._reporting.drop(table)
@@ -145,7 +145,7 @@ class BigQueryMerge:
         """Replace the union view, which is over all of staging since the last merge."""
         self._reporting.define_view(self._queries.view(None if merged is None else merged - OVERLAP))
 
-    def _script(self, found: Findings, state: MergeState) -> Step:
+    def _script(self, found: MergeFindings, state: MergeState) -> Step:
         """Return the step that makes the changes ``found``, as long as no other merge was first."""
         return Step(
             "merge",
