@@ -32,7 +32,8 @@ from tests.standin.storage_errors import Calls
 from tests.standin.storage_read import StorageRead
 from tests.standin.storage_write import APPEND_LIMIT_BYTES, StorageWrite
 
-_THREADS: Final = 128
+# A connection of AppendRows has a thread for as long as it lives.
+_THREADS: Final = 512
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -67,21 +68,17 @@ class BigQueryServer:
         faults, log = FaultBook(), CallLog()
         resources = Resources(self.catalog)
         routes = Routes()
-        add_control_routes(routes, self.catalog, faults, log)
+        calls = Calls(faults, log, act)
+        writes = StorageWrite(self.catalog, calls, append_limit_bytes)
+        add_control_routes(routes, self.catalog, faults, log, writes.quota.set)
         add_resource_routes(routes, resources)
         jobs = Jobs(self.catalog, Queries(self.catalog), resources, faults, act)
         add_job_routes(routes, jobs, Rows(self.catalog, jobs), Uploads(folder))
         self.rest = RestServer((host, rest_port), routes, faults, log, act)
-        calls = Calls(faults, log, act)
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="storage"), options=_OPTIONS
         )
-        self._grpc.add_generic_rpc_handlers(
-            (
-                StorageWrite(self.catalog, calls, append_limit_bytes).handler(),
-                StorageRead(self.catalog, calls).handler(),
-            )
-        )
+        self._grpc.add_generic_rpc_handlers((writes.handler(), StorageRead(self.catalog, calls).handler()))
         self.grpc_port = self._grpc.add_insecure_port(f"{host}:{grpc_port}")
         self.host = host
         jobs.recover()

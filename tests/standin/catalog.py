@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS parts (id INTEGER PRIMARY KEY AUTOINCREMENT, table_id
   dropped_us INTEGER);
 CREATE INDEX IF NOT EXISTS parts_of_table ON parts (table_id);
 CREATE TABLE IF NOT EXISTS streams (name TEXT PRIMARY KEY, table_id INTEGER, type TEXT, path TEXT,
-  created_us INTEGER, finalised INTEGER DEFAULT 0, committed_us INTEGER);
+  created_us INTEGER, finalised INTEGER DEFAULT 0, committed_us INTEGER, flushed INTEGER DEFAULT 0);
 CREATE TABLE IF NOT EXISTS jobs (project TEXT, id TEXT, body TEXT, created_us INTEGER, PRIMARY KEY (project, id));
 CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, body TEXT, expires_us INTEGER);
 CREATE TABLE IF NOT EXISTS holds (table_id INTEGER PRIMARY KEY, since_us INTEGER);
@@ -311,8 +311,11 @@ class Catalog:
                 if oldest is not None and partition is not None and partition + (step or 0) <= oldest:
                     continue
                 run = list(group)
+                # A flush may end within a frame.
+                first = max(run[0].first_row, part["first_row"])
                 last = run[-1].first_row + run[-1].rows
-                pieces.append(Piece(part["path"], run[0].first_row, last, partition, part["arrival_us"]))
+                last = last if part["last_row"] is None else min(last, part["last_row"])
+                pieces.append(Piece(part["path"], first, last, partition, part["arrival_us"]))
         return Snapshot(entry, tuple(pieces), ends)
 
     def read(self, entry: TableEntry, pieces: Sequence[Piece], *, pseudo: bool = True) -> Iterator[pa.RecordBatch]:
@@ -366,10 +369,11 @@ class Catalog:
         with self.transaction() as db:
             db.execute(
                 "INSERT INTO parts (table_id, path, first_row, last_row, arrival_us, partition_us, shown_us) "
-                "VALUES (?, ?, 0, ?, ?, ?, ?)",
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     entry.id,
                     part["path"],
+                    part.get("first_row", 0),
                     part["last_row"],
                     part["arrival_us"],
                     part["partition_us"],

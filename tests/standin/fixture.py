@@ -192,6 +192,10 @@ class StandIn:
         """
         self._control("POST", "storage_delay", {"tables": tables, "columns": columns, "only": only})
 
+    def allow_streams(self, per_hour: int = 10_000) -> None:
+        """Let this many write streams be created in an hour, from now on; the default is Google's quota."""
+        self._control("POST", "quotas", {"streams_per_hour": per_hour})
+
     def _control(self, method: str, what: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.rest_host}/standin/{what}", data, method=method)
@@ -238,6 +242,7 @@ def shared_standin(session_standin: StandIn) -> StandIn:
     session_standin.clear_faults()
     session_standin.clear_log()
     session_standin.delay_storage()
+    session_standin.allow_streams()
     return session_standin
 
 

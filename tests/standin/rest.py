@@ -126,8 +126,10 @@ def add_resource_routes(routes: Routes, resources: Resources) -> None:
     routes.add("DELETE", table, "tables.delete", lambda c: resources.delete_table(c.table))
 
 
-def add_control_routes(routes: Routes, catalog: Catalog, faults: FaultBook, log: CallLog) -> None:
-    """Add what a test orders: faults, the call log, and rows that stay in the write buffer."""
+def add_control_routes(
+    routes: Routes, catalog: Catalog, faults: FaultBook, log: CallLog, allow_streams: Callable[[int], None]
+) -> None:
+    """Add what a test orders: faults, the call log, rows that stay in the write buffer, and a quota."""
 
     def add_fault(call: Call) -> Answer:
         try:
@@ -158,6 +160,11 @@ def add_control_routes(routes: Routes, catalog: Catalog, faults: FaultBook, log:
         catalog.new_tables_us, catalog.new_columns_us = (int(call.body[n] * 1e6) for n in ("tables", "columns"))
         return {}
 
+    def set_quotas(call: Call) -> Mapping[str, Any]:
+        allow_streams(int(call.body["streams_per_hour"]))
+        return {}
+
+    routes.add("POST", "/standin/quotas", "standin", set_quotas)
     routes.add("POST", "/standin/write_buffer", "standin", hold)
     routes.add("POST", "/standin/storage_delay", "standin", delay_storage)
 

@@ -1,7 +1,8 @@
-"""google.cloud.bigquery.storage.v1.BigQueryWrite: PENDING and COMMITTED streams and the default stream."""
+"""google.cloud.bigquery.storage.v1.BigQueryWrite: streams of all three types and the default stream."""
 
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,13 @@ SERVICE: Final = "google.cloud.bigquery.storage.v1.BigQueryWrite"
 # https://cloud.google.com/bigquery/docs/reference/storage/rpc/google.cloud.bigquery.storage.v1).
 # Until 2025 it was 10 MB.
 APPEND_LIMIT_BYTES: Final = 20_000_000 - 1
+# "You can call CreateWriteStream up to 10,000 times per hour per project per region" ("Quotas and limits", Storage
+# Write API). Above it: RESOURCE_EXHAUSTED "Exceeds 'CreateWriteStream requests' quota, user_id: ... (status:
+# INSUFFICIENT_TOKENS), you can issue a raise quota request through Google Cloud Console"
+# (https://github.com/broadinstitute/gatk/pull/8649).
+STREAMS_PER_HOUR: Final = 10_000
+# "Concurrent connections: 1,000 in a region" (the same page; 10,000 in the multi-regions).
+CONNECTIONS: Final = 1_000
 _TABLE: Final = re.compile(r"projects/([^/]+)/datasets/([^/]+)/tables/([^/]+)")
 _STREAM: Final = re.compile(rf"({_TABLE.pattern})/(?:streams/)?([^/]+)")
 _Type = types.WriteStream.Type
@@ -44,12 +52,38 @@ class Stream:
     created_us: int
     finalised: bool
     committed_us: int | None
+    # Of a BUFFERED stream: the rows before it are visible.
+    flushed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_default(self) -> bool:
         """Whether it is the table's default stream, which has no offsets."""
         return self.name.endswith("/_default")
+
+
+class StreamQuota:
+    """The streams that may be created: a bucket that holds an hour's, and fills in an hour."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.set(STREAMS_PER_HOUR)
+
+    def set(self, per_hour: int) -> None:
+        """Allow ``per_hour``, from a full bucket on."""
+        with self._lock:
+            self._per_hour, self._left, self._at = per_hour, float(per_hour), time.monotonic()
+
+    def take(self) -> bool:
+        """Take one of the streams that are left, and return whether there was one."""
+        with self._lock:
+            now = time.monotonic()
+            gained = (now - self._at) * self._per_hour / 3600
+            self._left, self._at = min(self._left + gained, float(self._per_hour)), now
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
 
 
 class StorageWrite:
@@ -63,6 +97,8 @@ class StorageWrite:
         # The columns that are known of a table, and since when it has others.
         self._known_fields: dict[int, tuple[list[dict[str, Any]], int]] = {}
         self._lock = threading.RLock()
+        self.quota = StreamQuota()
+        self._connections = threading.BoundedSemaphore(CONNECTIONS)
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return the service for a server."""
@@ -88,6 +124,9 @@ class StorageWrite:
                 self.commit,
                 lambda m: m.parent,
             ),
+            "FlushRows": unary(
+                "FlushRows", t.FlushRowsRequest, t.FlushRowsResponse, self.flush, lambda m: m.write_stream
+            ),
             "AppendRows": grpc.stream_stream_rpc_method_handler(self.append_rows),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
@@ -95,12 +134,16 @@ class StorageWrite:
     # Streams
 
     def create(self, request: Any) -> types.WriteStream:
-        """Create a PENDING or COMMITTED stream."""
+        """Create a PENDING, COMMITTED or BUFFERED stream."""
         entry = self._find_table(request.parent)
         kind = _Type(request.write_stream.type_)
-        if kind not in {_Type.PENDING, _Type.COMMITTED}:
+        if kind is _Type.TYPE_UNSPECIFIED:
+            raise StorageProblem("INVALID_ARGUMENT", "The type of the stream has to be given.")
+        if not self.quota.take():
             raise StorageProblem(
-                "INVALID_ARGUMENT", f"Streams of type {kind.name} are not among what is kept here."
+                "RESOURCE_EXHAUSTED",
+                "Exceeds 'CreateWriteStream requests' quota, user_id: project_us (status: INSUFFICIENT_TOKENS), "
+                f"you can issue a raise quota request through Google Cloud Console. Entity: {request.parent}",
             )
         name = f"{request.parent}/streams/{uuid.uuid4().hex}"
         return self._answer(self._add_stream(name, entry, kind.name), entry, full=True)
@@ -148,6 +191,47 @@ class StorageWrite:
             stream.committed_us = moment
         return types.BatchCommitWriteStreamsResponse(commit_time=_timestamp(moment))
 
+    def flush(self, request: Any) -> types.FlushRowsResponse:
+        """Make the rows of a BUFFERED stream visible, up to ``offset`` and with it.
+
+        BigQueryWrite.FlushRows: "A Flush operation flushes up to any previously flushed offset in a BUFFERED
+        stream, to the offset specified in the request. Flush is not supported on the _default stream".
+        FlushRowsRequest.offset: "Rows before this offset (including this offset) will be flushed"
+        (https://github.com/googleapis/googleapis/blob/master/google/cloud/bigquery/storage/v1/storage.proto).
+        How it refuses stands in no reference, but in Apache Beam, whose exactly-once sink uses it
+        (StorageApiFlushAndFinalizeDoFn, https://github.com/apache/beam): ALREADY_EXISTS "implies that we have
+        already flushed up to this point", INVALID_ARGUMENT "that the stream has already been finalized",
+        OUT_OF_RANGE "is beyond the end of the stream", which "typically means the stream was finalized or
+        truncated by BQ". So nothing of a finalized stream is flushed here any more.
+        """
+        stream, entry = self._find_stream(request.write_stream)
+        if stream.type != "BUFFERED":
+            raise StorageProblem(
+                "INVALID_ARGUMENT", f"{stream.name} is not BUFFERED.", "INVALID_STREAM_TYPE", stream.name
+            )
+        offset = request.offset
+        if offset is None or offset < 0:
+            raise StorageProblem("INVALID_ARGUMENT", "The offset to flush to has to be given.")
+        with stream.lock, self._catalog.transaction() as db:
+            if stream.finalised:
+                raise StorageProblem(
+                    "INVALID_ARGUMENT", f"Stream is finalized: {stream.name}", "STREAM_FINALIZED", stream.name
+                )
+            if offset < stream.flushed:
+                raise StorageProblem(
+                    "ALREADY_EXISTS", f"The stream is flushed up to {stream.flushed - 1} already, got {offset}"
+                )
+            if offset >= stream.log.rows:
+                raise StorageProblem(
+                    "OUT_OF_RANGE", f"Offset {offset} is beyond the end of the stream, {stream.log.rows} rows"
+                )
+            path = str(stream.log.path.relative_to(self._catalog.folder))
+            part = {"path": path, "first_row": stream.flushed, "last_row": offset + 1, "partition_us": None}
+            self._catalog.add_part(entry, {**part, "arrival_us": now_us()})
+            db.execute("UPDATE streams SET flushed = ? WHERE name = ?", (offset + 1, stream.name))
+            stream.flushed = offset + 1
+        return types.FlushRowsResponse(offset=offset)
+
     def _committable(self, name: str, entry: TableEntry) -> Stream:
         stream, owner = self._find_stream(name)
         if owner.id != entry.id:
@@ -174,13 +258,18 @@ class StorageWrite:
         AppendRowsResponse); anything else ends the connection with its status.
         """
         connection = _Connection()
-        for raw in requests:
-            try:
-                answer = self._append(raw, connection)
-            except StorageProblem as exc:
-                self._calls.log.add("AppendRows", connection.name, exc.storage_code or exc.code)
-                exc.abort(context)
-            yield answer.SerializeToString()
+        if not self._connections.acquire(blocking=False):
+            StorageProblem("RESOURCE_EXHAUSTED", "Exceeds 'Concurrent connections' quota").abort(context)
+        try:
+            for raw in requests:
+                try:
+                    answer = self._append(raw, connection)
+                except StorageProblem as exc:
+                    self._calls.log.add("AppendRows", connection.name, exc.storage_code or exc.code)
+                    exc.abort(context)
+                yield answer.SerializeToString()
+        finally:
+            self._connections.release()
 
     def _append(self, raw: bytes, connection: "_Connection") -> Any:
         request = _Request.FromString(raw)
@@ -212,7 +301,9 @@ class StorageWrite:
         except StorageProblem as exc:
             return self._refuse(connection, exc)
         self._calls.meet("AppendRows", "after", connection.name)
-        self._calls.log.add("AppendRows", connection.name, "ok", rows=parsed.num_rows, bytes=size)
+        self._calls.log.add(
+            "AppendRows", connection.name, "ok", rows=parsed.num_rows, bytes=size, connection=connection.number
+        )
         answer = _Response(write_stream=stream.name)
         answer.append_result.SetInParent()
         if not stream.is_default:
@@ -304,7 +395,14 @@ class StorageWrite:
         row = rows[0]
         log = self._catalog.log(row["path"])
         stream = Stream(
-            name, entry.id, row["type"], log, row["created_us"], bool(row["finalised"]), row["committed_us"]
+            name,
+            entry.id,
+            row["type"],
+            log,
+            row["created_us"],
+            bool(row["finalised"]),
+            row["committed_us"],
+            row["flushed"],
         )
         self._streams[name] = stream
         return stream
@@ -342,6 +440,7 @@ class _Connection:
     """What the requests of one AppendRows call share: the stream's name and the writer's schema."""
 
     def __init__(self) -> None:
+        self.number = uuid.uuid4().hex
         self.name = ""
         self.schema_bytes = b""
         self.fields: list[dict[str, Any]] | None = None

@@ -8,7 +8,7 @@ from google.cloud.bigquery_storage_v1 import types
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_status import rpc_status
 
-from tests.standin.writer import COMMITTED, PENDING, Code, Writer, batch, code_of, request
+from tests.standin.writer import BUFFERED, COMMITTED, PENDING, Code, Writer, batch, code_of, request
 
 
 @pytest.fixture
@@ -44,6 +44,57 @@ def test_a_pending_stream_shows_nothing_until_it_is_committed(writer):
     assert committed.commit_time is not None
     assert writer.rows == 4
     assert writer.api.get_write_stream(name=stream).commit_time == committed.commit_time
+
+
+def test_a_buffered_stream_shows_rows_up_to_the_offset_that_it_is_flushed_to(writer):
+    """The reference of FlushRows: a cursor that moves forward only; rows come in the order of the stream."""
+    stream = writer.create(BUFFERED)
+    writer.append(request(stream, batch("a", "b", "c"), 0), request(stream, batch("d"), 3))
+    assert writer.rows == 0
+    assert writer.flush(stream, 1) == 1
+    assert writer.rows == 2
+    with pytest.raises(exceptions.AlreadyExists):
+        writer.flush(stream, 1)
+    with pytest.raises(exceptions.OutOfRange, match="beyond the end of the stream"):
+        writer.flush(stream, 4)
+    assert writer.flush(stream, 3) == 3
+    assert writer.rows == 4
+    sql = f"SELECT message_id FROM `{writer.name}` ORDER BY message_id"
+    assert [row["message_id"] for row in writer.rest.query_and_wait(sql)] == ["a", "b", "c", "d"]
+
+
+def test_rows_that_were_not_flushed_before_their_stream_was_finalized_are_never_seen(writer):
+    """Apache Beam's StorageApiFlushAndFinalizeDoFn: "those records will be retried on a new stream"."""
+    stream = writer.create(BUFFERED)
+    writer.append(request(stream, batch("a", "b"), 0))
+    writer.flush(stream, 0)
+    assert writer.finalise(stream) == 2
+    for offset in (0, 1):
+        with pytest.raises(exceptions.InvalidArgument):
+            writer.flush(stream, offset)
+    assert writer.rows == 1
+    [error] = writer.commit(stream).stream_errors
+    assert error.code == Code.INVALID_STREAM_TYPE
+
+
+def test_only_a_buffered_stream_can_be_flushed(writer):
+    for stream in (writer.create(PENDING), writer.create(COMMITTED), f"{writer.table}/streams/_default"):
+        writer.append(request(stream, batch("a")))
+        with pytest.raises(exceptions.InvalidArgument):
+            writer.flush(stream, 0)
+    with pytest.raises(exceptions.NotFound):
+        writer.flush(f"{writer.table}/streams/nothing", 0)
+
+
+def test_streams_above_the_quota_of_an_hour_are_refused_and_come_back_over_the_hour(writer, shared_standin):
+    shared_standin.allow_streams(2)
+    writer.create(), writer.create(BUFFERED)
+    with pytest.raises(exceptions.ResourceExhausted, match="CreateWriteStream requests"):
+        writer.api.create_write_stream(
+            parent=writer.table, write_stream=types.WriteStream(type_=PENDING), retry=None
+        )
+    shared_standin.allow_streams(36_000)
+    assert writer.create()
 
 
 def test_an_offset_that_is_taken_or_too_far_is_an_answer_and_the_stream_goes_on(writer):

@@ -5,6 +5,7 @@ from google.cloud.bigquery_storage_v1 import types
 from google.rpc import status_pb2
 
 PENDING, COMMITTED = types.WriteStream.Type.PENDING, types.WriteStream.Type.COMMITTED
+BUFFERED = types.WriteStream.Type.BUFFERED
 Code = types.StorageError.StorageErrorCode
 
 
@@ -45,6 +46,9 @@ class Writer:
 
     def finalise(self, stream):
         return self.api.finalize_write_stream(name=stream).row_count
+
+    def flush(self, stream, offset):
+        return self.api.flush_rows(types.FlushRowsRequest(write_stream=stream, offset=offset)).offset
 
     def commit(self, *streams):
         return self.api.batch_commit_write_streams(
