@@ -20,6 +20,7 @@ FAILPOINTS: Final = (
     "journal.written",
     "commit.before",
     "bigquery.noted",
+    "bigquery.flushed",
     "bigquery.committed",
     "bigquery.selection.started",
     "bigquery.selection.made",

@@ -26,7 +26,7 @@ from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullErro
 from pipeline.group import Committer
 from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
-from pipeline.source import FORGED_REPLAY, StagedParts
+from pipeline.source import FORGED_REPLAY, StagedParts, TablePart
 from warehouse.rows import RowPart, RowTables
 
 _log = structlog.get_logger(__name__)
@@ -76,7 +76,6 @@ class Stager:
         self._compactor: threading.Thread | None = None
         self._compacted_at = time.monotonic()
         self._touched: set[str] = set()
-        self._committed_at = time.monotonic()
         for name in names:
             self.take(name)
 
@@ -141,7 +140,7 @@ class Stager:
             self._stage(staged)
             self._batch_seconds = round(time.monotonic() - began, 3)
         self._make_room(staged)
-        self._wait_for_quota(sum(len(part.parts) for part in staged))
+        self._wait_for_quota([one.part for part in staged for one in part.parts])
         self._journal.prune(has_messages=has_messages)
         self.status.write(
             state="running",
@@ -181,15 +180,14 @@ class Stager:
             self._totals["given_back"] += returned.num_rows
         self._count(staged, parts)
 
-    def _wait_for_quota(self, parts: int) -> None:
-        """Let a batch last as long as the warehouse's quotas want for its parts; nothing is held meanwhile.
+    def _wait_for_quota(self, parts: Sequence[RowPart]) -> None:
+        """Wait as long as the warehouse's quotas want after a batch of ``parts``; nothing is held meanwhile.
 
         Messages that were pulled for the next batch are given back after two seconds.
         """
-        ends_at = self._committed_at + self._tables.least_seconds(parts)
+        ends_at = time.monotonic() + self._tables.quota_seconds(parts)
         while time.monotonic() < ends_at and not (self.stop_file is not None and self.stop_file.exists()):
             time.sleep(_POLL_SECONDS)
-        self._committed_at = time.monotonic()
 
     def _make_room(self, staged: Sequence[StagedParts]) -> None:
         """Let tables become wide enough for messages that do not fit yet, then have those come again.
@@ -247,32 +245,48 @@ class Stager:
         """Return the parts to commit, by table, the ids that are done with them, and ids that have to come again.
 
         Rows whose ids are known were delivered twice and are left out. A warehouse that takes a part whole or
-        not at all takes none of it then: what was new in it comes again without the rest.
+        not at all takes none of it then: what was new in it comes again without the rest, and so does a part that
+        depends on one that was given up.
         """
         ids = concat_ids([part.ids for part in staged])
         is_known = self._journal.find_known(ids)
+        written = [one for part in staged for one in part.parts]
+        flags: list[pa.BooleanArray] = []
+        owns: list[pa.Table] = []
+        found: list[RowPart | None] = []
+        at = 0
+        for one in written:
+            flags.append(is_known.slice(at, one.part.rows))
+            owns.append(ids.slice(at, one.part.rows))
+            found.append(one.part)
+            at += one.part.rows
+            if repeated := pc.sum(flags[-1]).as_py():
+                found[-1] = self._tables.without(one.table, one.part, flags[-1])
+                self._totals["redelivered"] += repeated
+        self._drop_dependent(written, found)
         parts: dict[str, list[RowPart]] = {}
         held: list[pa.Table] = []
         returned: list[pa.Table] = []
-        at = 0
-        for one in (one for part in staged for one in part.parts):
-            flags, own = is_known.slice(at, one.part.rows), ids.slice(at, one.part.rows)
-            at += one.part.rows
-            found: RowPart | None = one.part
-            if repeated := pc.sum(flags).as_py():
-                found = self._tables.without(one.table, one.part, flags)
-                self._totals["redelivered"] += repeated
-                if found is None:
-                    returned.append(own.filter(pc.invert(flags)))
-                    own = own.filter(flags)
-            held.append(own)
-            if found is not None:
-                parts.setdefault(one.table, []).append(found)
+        for one, known, own, kept in zip(written, flags, owns, found, strict=True):
+            if kept is not None:
+                held.append(own)
+                parts.setdefault(one.table, []).append(kept)
+            else:
+                returned.append(own.filter(pc.invert(known)))
+                held.append(own.filter(known))
         none = [ids.slice(0, 0)]
         done, again = concat_ids(held or none), concat_ids(returned or none)
         # A row may have been left out because of an earlier one that was in a part which is not taken either.
         is_again = is_among(done, again)
         return parts, done.filter(pc.invert(is_again)), concat_ids([again, done.filter(is_again)])
+
+    def _drop_dependent(self, written: Sequence[TablePart], found: list[RowPart | None]) -> None:
+        """Drop those of ``found`` that can't be committed because of one that was given up, and make them None."""
+        places = [place for place, part in enumerate(found) if part is not None]
+        is_next = self._tables.which_follow([found[place] for place in places])
+        for place in (place for place, follows in zip(places, is_next, strict=True) if not follows):
+            self._drop({written[place].table: [written[place].part]})
+            found[place] = None
 
     def _commit(self, parts: dict[str, list[RowPart]], ids: pa.Table) -> tuple[frozenset[str], RefeedError | None]:
         """Commit each table's parts; return the tables that have theirs, and what kept another."""

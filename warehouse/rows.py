@@ -124,11 +124,17 @@ class RowTables(Protocol):
         None says that nothing is left of it, or that a part is taken whole here or not at all.
         """
 
+    def which_follow(self, parts: Sequence[Any]) -> list[bool]:
+        """Return of each of ``parts``, in their order, whether it can be committed with the others that can.
+
+        A part may depend on one that was given up; then it has to be dropped too.
+        """
+
     def drop(self, name: str, part: Any) -> None:
         """Give up a part that will not be committed."""
 
-    def least_seconds(self, parts: int) -> float:
-        """Return how long a batch of so many parts has to last for the warehouse's quotas."""
+    def quota_seconds(self, parts: Sequence[Any]) -> float:
+        """Return how long to wait after a batch, whose ``parts`` these are, for the warehouse's quotas."""
 
     def close(self) -> None:
         """End the connections."""

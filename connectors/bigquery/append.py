@@ -1,6 +1,9 @@
 """Appends to one write stream: every row once, at its own offset, whatever breaks on the way."""
 
-from collections.abc import Sequence
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,7 +13,7 @@ from google.rpc import code_pb2
 
 from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from, our_errors, retry_passing
-from connectors.bigquery.outbox import Outbox, Request
+from connectors.bigquery.outbox import Outbox, Request, Turn
 from connectors.bigquery.readiness import not_ready
 from connectors.bigquery.rows import RefusedRow
 from connectors.bigquery.tables import TableId
@@ -19,12 +22,15 @@ from model.errors import TableNotFoundError, WarehouseError, WarehouseUnavailabl
 
 PENDING: Final = types.WriteStream.Type.PENDING
 COMMITTED: Final = types.WriteStream.Type.COMMITTED
+BUFFERED: Final = types.WriteStream.Type.BUFFERED
 # How long a task tries before its batch is given up; its messages come again then.
 APPEND_SECONDS: Final = 30.0
 # How long a start waits for a table that was created just before, which takes a minute as a rule.
 NEW_TABLE_SECONDS: Final = 300.0
 # A connection takes new requests for so long; what it took is answered well within a call's time then.
 _TURN_SECONDS: Final = 20.0
+# A connection that is kept is replaced before this is over.
+_CONNECTION_SECONDS: Final = 600.0
 
 _AppendRowsRequest: Final = types.AppendRowsRequest.pb()
 _ArrowData: Final = types.AppendRowsRequest.ArrowData.pb()
@@ -82,20 +88,104 @@ def finalize_stream(clients: Clients, stream: str, *, seconds: float = APPEND_SE
     return retry_passing(call, seconds=seconds)
 
 
+def may_be_gone(refusal: WarehouseError) -> bool:
+    """Whether an append may have been refused because its stream is gone, or takes nothing more.
+
+    "A committed stream has a TTL of four days if there is no traffic" (Storage Write API). Which code tells so is
+    not documented: Beam takes NOT_FOUND, INVALID_ARGUMENT and FAILED_PRECONDITION for it
+    (https://github.com/apache/beam/pull/16906). A refusal for another reason is refused again.
+    """
+    return isinstance(refusal, TableNotFoundError) or bool(refusal.details.get("is_bad_request"))
+
+
+def flush_stream(clients: Clients, stream: str, end: int) -> bool:
+    """Make the rows of the BUFFERED ``stream`` before ``end`` visible, and return True; again is fine.
+
+    False says that they can't be made visible any more, if they were not before: the stream is finalized,
+    forgotten, or shorter. A stream's rows become visible in their order: none before ``end`` can be left out.
+
+    Raises:
+        WarehouseUnavailableError: not now; whether it was done is not known.
+        WarehouseError: BigQuery refuses it.
+    """
+    with our_errors(f"flushing {stream}"):
+        try:
+            clients.write().flush_rows(
+                types.FlushRowsRequest(write_stream=stream, offset=end - 1), retry=None, timeout=CALL_SECONDS
+            )
+        except api.AlreadyExists:
+            return True
+        except (api.InvalidArgument, api.NotFound, api.OutOfRange, api.FailedPrecondition):
+            # Apache Beam takes them so, "the stream was finalized or truncated" (StorageApiFlushAndFinalizeDoFn).
+            return False
+    return True
+
+
+class StreamConnection:
+    """One AppendRows call, over which the requests of one turn go after those of another."""
+
+    def __init__(self, clients: Clients, stream: str, frame: Callable[[Request], bytes]) -> None:
+        self._frame = frame
+        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self._ends_at = time.monotonic() + _CONNECTION_SECONDS
+        self._answers = clients.append_rows(self._requests(), stream=stream, seconds=_CONNECTION_SECONDS)
+
+    def _requests(self) -> Iterator[bytes]:
+        while (turn := self._turns.get()) is not None:
+            for request in turn:
+                yield self._frame(request)
+
+    def send(self, turn: Turn) -> None:
+        """Send what comes in ``turn``; the one before it is over."""
+        self._turns.put(turn)
+
+    def receive(self) -> Any | None:
+        """Return the next answer, None when the connection ended in order."""
+        return next(self._answers, None)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return bool(self._answers.is_active())
+
+    def has_time(self) -> bool:
+        """Whether it lives on and is good for another turn."""
+        return self.is_alive() and self._ends_at - time.monotonic() > _TURN_SECONDS + CALL_SECONDS
+
+    def close(self) -> None:
+        """End it in order, everything being answered."""
+        self._turns.put(None)
+
+    def cancel(self) -> None:
+        """End it as it is."""
+        self._answers.cancel()
+        self._turns.put(None)
+
+
 class StreamAppender:
     """Appends batches to one stream that nobody else appends to.
 
     Requests carry their offsets, so that one sent again because its answer was lost is told apart from one that
     never came: ALREADY_EXISTS means the very rows that this object sent before. Rows that BigQuery refuses are
-    left out, the others go on without them.
+    left out, the others go on without them. With ``is_kept`` its connection is kept from one call of
+    :meth:`drain` to the next; :meth:`disconnect` ends it.
     """
 
-    def __init__(self, clients: Clients, stream: str, *, offset: int = 0, seconds: float = APPEND_SECONDS) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        stream: str,
+        *,
+        offset: int = 0,
+        seconds: float = APPEND_SECONDS,
+        is_kept: bool = False,
+    ) -> None:
         self.stream = stream
         self.offset = offset
         self.refusals: list[RefusedRow] = []
         self._clients = clients
         self._seconds = seconds
+        self._is_kept = is_kept
+        self._connection: StreamConnection | None = None
 
     def append(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Append ``batches``, each in one request; returns when all of them are durable or in ``refusals``.
@@ -118,33 +208,56 @@ class StreamAppender:
             WarehouseError: BigQuery refuses the stream or a request as a whole.
         """
         patience, done = Patience(self._seconds), self._done()
-        while outbox.wait():
-            try:
-                self._send(outbox)
-                patience.renew()
-            except WarehouseUnavailableError as exc:
-                if exc.details.get("is_given_up"):
-                    raise
-                if self._done() != done:
-                    # A connection that breaks now and then is no outage.
-                    done = self._done()
+        try:
+            while outbox.wait():
+                try:
+                    self._send(outbox)
                     patience.renew()
-                patience.wait_after(exc)
+                except WarehouseUnavailableError as exc:
+                    if exc.details.get("is_given_up"):
+                        raise
+                    if self._done() != done:
+                        # A connection that breaks now and then is no outage.
+                        done = self._done()
+                        patience.renew()
+                    patience.wait_after(exc)
+        finally:
+            if not self._is_kept:
+                self.disconnect()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it keeps a connection."""
+        return self._connection is not None
+
+    def disconnect(self) -> None:
+        """End the connection that is kept; the next rows go over a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _done(self) -> int:
         return self.offset + len(self.refusals)
 
     def _send(self, outbox: Outbox) -> None:
-        """Send what comes over one connection, for as long as the connection may live."""
+        """Send what comes over one connection, for as long as a turn may last."""
         what = f"appending to {self.stream}"
         turn = outbox.begin_turn(self.offset, seconds=_TURN_SECONDS)
+        connection = self._connect()
+        # A call has one deadline for its whole life, which is longer than a turn.
+        watch = threading.Timer(CALL_SECONDS, connection.cancel)
+        watch.daemon = True
+        watch.start()
         is_refused = False
-        responses = None
         try:
-            responses = self._clients.append_rows(
-                (self._frame(request) for request in turn), stream=self.stream, seconds=CALL_SECONDS
-            )
-            for response in responses:
+            connection.send(turn)
+            while turn.wait(connection.is_alive):
+                response = connection.receive()
+                if response is None:
+                    raise self._broken(
+                        WarehouseUnavailableError(f"{what}: the connection ended without an answer."),
+                        is_refused=is_refused,
+                    )
                 request = turn.answered()
                 if response.row_errors:
                     is_refused = True
@@ -154,19 +267,21 @@ class StreamAppender:
                 else:
                     self._take(request, response, what)
                     turn.confirm()
-                if turn.is_over():
-                    return
-            if turn.is_over():
-                return
         except SDK_ERRORS as exc:
             raise self._broken(error_from(exc, what), is_refused=is_refused) from exc
         finally:
+            watch.cancel()
+            if not turn.is_over():
+                self._connection = None
+                connection.cancel()
             turn.stop()
-            if responses is not None and not turn.is_over():
-                responses.cancel()
-        raise self._broken(
-            WarehouseUnavailableError(f"{what}: the connection ended without an answer."), is_refused=is_refused
-        )
+
+    def _connect(self) -> StreamConnection:
+        if self._connection is not None and not self._connection.has_time():
+            self.disconnect()
+        if self._connection is None:
+            self._connection = StreamConnection(self._clients, self.stream, self._frame)
+        return self._connection
 
     def _broken(self, error: WarehouseError, *, is_refused: bool) -> WarehouseError:
         if is_refused and isinstance(error, WarehouseUnavailableError):

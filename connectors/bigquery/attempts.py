@@ -5,7 +5,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import pyarrow as pa
 import structlog
 
-from connectors.bigquery.append import StreamAppender
+from connectors.bigquery.append import StreamAppender, may_be_gone
 from connectors.bigquery.client import Clients
 from connectors.bigquery.leases import BigQueryLeases, LeaseState
 from connectors.bigquery.notes import Note, Notes
@@ -15,7 +15,6 @@ from model.archive import Attempt
 from model.errors import (
     CommitOutcomeUnknownError,
     LeaseLostError,
-    TableNotFoundError,
     WarehouseError,
     WarehouseUnavailableError,
 )
@@ -129,7 +128,7 @@ class Attempts(Generic[Outcome]):
             try:
                 self._append_note(note, ids)
             except WarehouseError as exc:
-                if appender.offset != before or not _may_be_gone(exc):
+                if appender.offset != before or not may_be_gone(exc):
                     raise
                 # The epoch is still ours (_append_note has looked), so that no successor has closed the fence:
                 # BigQuery has forgotten or finalized it, as it does with idle streams.
@@ -163,13 +162,3 @@ class Attempts(Generic[Outcome]):
     def _abandon(self, note: Note) -> None:
         _, appender = self._fences[note.lease]
         self._notes.abandon(appender, note)
-
-
-def _may_be_gone(refusal: WarehouseError) -> bool:
-    """Whether an append may have been refused because its stream is gone.
-
-    "A committed stream has a TTL of four days if there is no traffic" (Storage Write API). Which code tells so is
-    not documented: Beam takes NOT_FOUND, INVALID_ARGUMENT and FAILED_PRECONDITION for it
-    (https://github.com/apache/beam/pull/16906). A refusal for another reason is refused again.
-    """
-    return isinstance(refusal, TableNotFoundError) or bool(refusal.details.get("is_bad_request"))

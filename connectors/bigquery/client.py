@@ -141,6 +141,8 @@ class Clients:
                 request_serializer=None,
                 response_deserializer=types.AppendRowsResponse.deserialize,
             )
+            # Else the call returns with its first answer, and nobody could end one that gets none.
+            stub._prefetch_first_result_ = False
             wrap: Any = gapic_v1.method.wrap_method
             self._append_rows = wrap(stub, client_info=DEFAULT_CLIENT_INFO)
         # Google's own writer sends it: the routing header that no client can make of a stream of requests.

@@ -9,6 +9,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
+from connectors.bigquery.append import flush_stream
 from connectors.bigquery.client import CALL_SECONDS, Clients
 from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
 from connectors.bigquery.notes import Note
@@ -17,7 +18,12 @@ from connectors.bigquery.staged import StagedRows, insert_staged
 from connectors.bigquery.tables import DEAD_LETTERS, TableId
 from connectors.bigquery.writer import WrittenPart
 from model import failpoint
-from model.errors import CommitOutcomeUnknownError, WarehouseError, WarehouseUnavailableError
+from model.errors import (
+    CommitOutcomeUnknownError,
+    TableNotFoundError,
+    WarehouseError,
+    WarehouseUnavailableError,
+)
 
 _COMMITTED: Final = types.StorageError.StorageErrorCode.STREAM_ALREADY_COMMITTED
 _GONE: Final = frozenset(
@@ -154,6 +160,58 @@ class Committer:
             return retry_passing(call, seconds=max(0.0, ends_at - time.monotonic()))
         except WarehouseUnavailableError as exc:
             raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc
+
+    def flush_streams(self, table: TableId, flushes: Sequence[Mapping[str, Any]], ends_at: float) -> bool:
+        """Flush kept streams as far as the attempt has rows in them; False when none of its rows is in, for good.
+
+        Each stream is flushed by itself. Where BigQuery has dropped one uncommitted after others were flushed,
+        their rows are deleted again, so that the attempt is in the table whole or not at all.
+
+        Raises:
+            CommitOutcomeUnknownError: BigQuery did not say within the time; call it again.
+            WarehouseError: it is refused; call it again when the reason is removed.
+        """
+        flushed: list[str] = []
+        for flush in flushes:
+            if not self._flush(table, flush, ends_at):
+                if flushed:
+                    self._delete_rows_of(table, flushed)
+                return False
+            flushed += flush["ingest_times"]
+            failpoint.hit("bigquery.flushed")
+        return True
+
+    def _flush(self, table: TableId, flush: Mapping[str, Any], ends_at: float) -> bool:
+        try:
+            if retry_passing(
+                lambda: flush_stream(self._clients, flush["stream"], flush["end"]),
+                seconds=max(0.0, ends_at - time.monotonic()),
+            ):
+                return True
+        except WarehouseUnavailableError as exc:
+            raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc
+        try:
+            return self.has_rows_of(table, "ingest_time", flush["ingest_times"], use="pipeline")
+        except TableNotFoundError:
+            return False
+
+    def _delete_rows_of(self, table: TableId, ingest_times: Sequence[str]) -> None:
+        """Delete the rows of parts; BigQuery refuses it while they are in its write buffer."""
+        sql = (
+            f"DELETE FROM `{table}` WHERE ingest_time IN UNNEST(@times) AND "  # noqa: S608
+            "_PARTITIONTIME >= TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL 31 DAY)"
+        )
+        times = bigquery.ArrayQueryParameter("times", "TIMESTAMP", list(ingest_times))
+        labels = self._clients.connection.labels_for("pipeline")
+        config = bigquery.QueryJobConfig(query_parameters=[times], labels=labels)
+
+        def call() -> None:
+            with our_errors(f"deleting rows of an attempt that was dropped from {table}", JOB_ROLE):
+                begin_query(self._clients, sql, config).result(retry=None, timeout=_QUERY_SECONDS)
+
+        retry_passing(call, seconds=_QUERY_SECONDS)
+        if self.has_rows_of(table, "ingest_time", ingest_times, use="pipeline"):
+            raise WarehouseUnavailableError(f"Rows in the write buffer of {table} can't be deleted yet.")
 
     def _look_up(self, streams: Sequence[str]) -> bool | None:
         """Say whether the streams are committed; False when one is gone, None when they wait, uncommitted."""

@@ -3,12 +3,16 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from model.errors import WarehouseError
+
+# How often it is asked whether a connection lives on which there is nothing to wait for.
+_ALIVE_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -112,10 +116,13 @@ class Turn:
         with outbox._changed:  # noqa: SLF001 the two are one thing with two lifetimes
             while not self.is_stopped:
                 if self._sent < len(outbox._requests):  # noqa: SLF001
-                    return self._place(outbox._requests[self._sent])  # noqa: SLF001
+                    request = self._place(outbox._requests[self._sent])  # noqa: SLF001
+                    outbox._changed.notify_all()  # noqa: SLF001
+                    return request
                 left_seconds = self._ends_at - time.monotonic()
                 if outbox._is_closed or left_seconds <= 0:  # noqa: SLF001
                     self.is_stopped = True
+                    outbox._changed.notify_all()  # noqa: SLF001
                 else:
                     outbox._changed.wait(left_seconds)  # noqa: SLF001
             return None
@@ -128,6 +135,18 @@ class Turn:
         self._sent += 1
         self.is_stopped = time.monotonic() > self._ends_at
         return request
+
+    def wait(self, is_alive: Callable[[], bool]) -> bool:
+        """Wait until an answer is due, or the connection is dead; False says that the turn is over."""
+        outbox = self._outbox
+        with outbox._changed:  # noqa: SLF001
+            while self._kept == self._sent:
+                if self.is_over():
+                    return False
+                if not is_alive():
+                    return True
+                outbox._changed.wait(_ALIVE_SECONDS)  # noqa: SLF001
+            return True
 
     def answered(self) -> Request:
         """Return the request that the next answer is for.

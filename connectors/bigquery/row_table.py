@@ -37,6 +37,7 @@ class BigQueryRowTable:
         partitioning: Partitioning = "day",
         *,
         known: dict[str, RowSchema] | None = None,
+        run: str | None = None,
     ) -> None:
         self.name = table
         self.id = TableId.parse(table, clients.connection.project)
@@ -44,6 +45,7 @@ class BigQueryRowTable:
         self._settings = settings
         self._partitioning = partitioning
         self._known = {} if known is None else known
+        self._run = run
 
     def exists(self) -> bool:
         """Say whether the table has been created."""
@@ -71,6 +73,7 @@ class BigQueryRowTable:
             self._settings.append_bytes,
             time_paths(schema.fields),
             () if columns is None else tuple(successor_paths(columns.fields, schema.fields)),
+            self._run,
         )
 
     def plan(self, wanted: RowSchema) -> Evolution:

@@ -2,15 +2,19 @@
 
 import json
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
+from connectors.bigquery.append import finalize_stream
 from connectors.bigquery.attempts import Attempts
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.commit import Committer
+from connectors.bigquery.flushes import Ends, StreamBudget, created_streams, flushes_of
 from connectors.bigquery.notes import NOTED_IDS_SCHEMA, Note, Notes
 from connectors.bigquery.row_table import BigQueryRowTable
 from connectors.bigquery.row_writer import RowPart
@@ -28,6 +32,8 @@ from model.settings import BigQuerySettings
 from model.table import Partitioning
 
 _COMMITS_AT_ONCE: Final = 8
+# A stream that is not finalized costs one more part, no row.
+_DROP_SECONDS: Final = 2.0
 _IDS_SCHEMA: Final = NOTED_IDS_SCHEMA.append(pa.field("table", pa.string()))
 
 
@@ -57,6 +63,9 @@ class RowCommitter:
         table = TableId.parse(name, "")
         is_in = self._committer.commit_streams(table, entry["streams"], ends_at)
         if not is_in and not self._has_rows(table, entry["ingest_times"]):
+            return False
+        # A note of an earlier Refeed has none.
+        if not self._committer.flush_streams(table, entry.get("flushes", ()), ends_at):
             return False
         # Other tables may be committed already, or not yet.
         failpoint.hit("bigquery.committed")
@@ -100,6 +109,10 @@ class BigQueryRowTables:
         self._schema_clients = Clients(Connection.of(project, settings))
         # Nobody else changes these tables while this stream holds the lease.
         self._known: dict[str, RowSchema] = {}
+        # What keeps the streams of this object's tasks apart from those of another driver's.
+        self._run = uuid.uuid4().hex
+        self._ends = Ends()
+        self._budget = StreamBudget(settings.streams_per_hour)
         self._epoch = 0
         self._last_noted: int | None = None
 
@@ -109,7 +122,14 @@ class BigQueryRowTables:
 
     def open(self, name: str) -> BigQueryRowTable:
         """Return the table ``name``, which need not exist yet."""
-        return BigQueryRowTable(self._schema_clients, name, self._settings, self._partitioning, known=self._known)
+        return BigQueryRowTable(
+            self._schema_clients,
+            name,
+            self._settings,
+            self._partitioning,
+            known=self._known,
+            run=self._run,
+        )
 
     def leases(self) -> "BigQueryRowTables":
         """Return itself: taking a lease is also settling what its last holder left."""
@@ -152,10 +172,14 @@ class BigQueryRowTables:
             WarehouseError: nothing was added.
             CommitOutcomeUnknownError: it was noted and not yet seen to its end; :meth:`settle` goes on with it.
         """
+        if not all(self.which_follow([part for found in parts.values() for part in found])):
+            raise WarehouseUnavailableError("Rows come after others in their stream that were given up.")
         noted_ids = ids.select(_IDS_SCHEMA.names).cast(_IDS_SCHEMA)
         document = json.dumps({str(self._id(name)): _entry(found) for name, found in parts.items()})
         outcome = self._attempts.commit(document, self._attempt(self._stream, number), noted_ids)
         committed = self._named(outcome, list(parts))
+        for part in (part for name in committed for part in parts[name]):
+            self._ends.commit(part.tables)
         if committed == parts.keys():
             return committed, None
         lost = ", ".join(sorted(parts.keys() - committed))
@@ -169,7 +193,7 @@ class BigQueryRowTables:
             raise TableNotFoundError(f"There is no table {name}.")
         # A stream of its own: its numbers do not meet those of the batches.
         stream = f"{self._stream}-{self._id(name).table}"
-        part = table.writer(schema).write_rows([batch])
+        part = replace(table.writer(schema), run=None).write_rows([batch])
         number = self._attempts.last_noted(stream) + 1
         document = json.dumps({str(self._id(name)): _entry([part])})
         if not self._attempts.commit(document, self._attempt(stream, number), None):
@@ -180,19 +204,29 @@ class BigQueryRowTables:
         return RowPart.from_json(fields)
 
     def without(self, name: str, part: RowPart, is_unwanted: pa.BooleanArray) -> RowPart | None:  # noqa: ARG002
-        """Drop the part and return None: a stream is committed whole or not at all, and can't be read before."""
+        """Drop the part and return None: no row of a stream can be left out, and none can be read before."""
         self.drop(name, part)
         return None
 
+    def which_follow(self, parts: Sequence[RowPart]) -> list[bool]:
+        """Return of each part whether its rows follow in their streams on those that are committed."""
+        return self._ends.which_follow([part.tables for part in parts])
+
     def drop(self, name: str, part: RowPart) -> None:  # noqa: ARG002  its tables say where it is
-        """Give up a part that will not be committed: its stream vanishes by itself, staged rows now."""
+        """Give up a part that will not be committed: its stream vanishes by itself, staged rows now.
+
+        A stream that a task keeps is finalized, which tells the task to take another one.
+        """
         for table in part.tables:
+            if table.stream is not None and table.first is not None:
+                self._ends.give_up(table.stream)
+                finalize_stream(self._clients, table.stream, seconds=_DROP_SECONDS)
             if table.staged is not None:
                 drop_staged(self._clients, table.staged.table)
 
-    def least_seconds(self, parts: int) -> float:
-        """Return how long a batch of ``parts`` has to last: each has created a stream, and there is a quota."""
-        return parts * 3600 / self._settings.streams_per_hour
+    def quota_seconds(self, parts: Sequence[RowPart]) -> float:
+        """Return how long to wait after a batch of ``parts``, by the streams that were created for it."""
+        return self._budget.spend(created_streams(table for part in parts for table in part.tables))
 
     def close(self) -> None:
         """End the connections."""
@@ -213,7 +247,8 @@ def _entry(parts: Sequence[RowPart]) -> dict[str, Any]:
     """Return what a note keeps of one table's parts."""
     tables = [table for part in parts for table in part.tables]
     return {
-        "streams": [table.stream for table in tables if table.stream is not None],
+        "streams": [table.stream for table in tables if table.stream is not None and table.end is None],
+        "flushes": flushes_of((table, part.ingest_time) for part in parts for table in part.tables),
         "staged": [
             {"table": table.staged.table, "rows": table.staged.rows}
             for table in tables

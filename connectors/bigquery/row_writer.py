@@ -49,7 +49,8 @@ class BigQueryRowWriter:
     """Appends rows to a stream of their table; picklable, so that tasks can carry it.
 
     ``times`` are the paths of TIME columns, which come as texts; ``successors`` those of fields that became wider,
-    each with the name of the column that its cells go to.
+    each with the name of the column that its cells go to. With a ``run`` the streams are kept over batches, for
+    the driver of that run, which commits their rows in their order.
     """
 
     connection: Connection
@@ -57,6 +58,7 @@ class BigQueryRowWriter:
     append_bytes: int
     times: tuple[str, ...] = ()
     successors: tuple[tuple[str, str], ...] = ()
+    run: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -66,6 +68,7 @@ class BigQueryRowWriter:
             "append_bytes": self.append_bytes,
             "times": list(self.times),
             "successors": list(self.successors),
+            "run": self.run,
         }
 
     @classmethod
@@ -75,7 +78,7 @@ class BigQueryRowWriter:
         times = tuple(fields["times"])
         # A plan of a Refeed of old has none.
         successors = tuple((str(path), str(name)) for path, name in fields.get("successors", ()))
-        return cls(connection, fields["table"], fields["append_bytes"], times, successors)
+        return cls(connection, fields["table"], fields["append_bytes"], times, successors, fields.get("run"))
 
     def write_rows(self, batches: Sequence[pa.RecordBatch]) -> RowPart:
         """Append the rows of ``batches``, which have one schema and an ``ingest_time``, durably and unseen.
@@ -94,7 +97,7 @@ class BigQueryRowWriter:
         table = with_times(table.set_column(place, table.schema.field(place), same), self.times)
         ready = to_successors(table.combine_chunks().to_batches(), self.successors)
         target = TableId.parse(self.table, self.connection.project)
-        part = PartWriter(process_clients(self.connection), target, self.append_bytes)
+        part = PartWriter(process_clients(self.connection), target, self.append_bytes, run=self.run)
         part.write(ready)
         tables, refusals = part.finish()
         refused = _places(pa.Table.from_batches(ready), refusals) if refusals else ()

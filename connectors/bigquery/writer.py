@@ -3,15 +3,22 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 import pyarrow as pa
 import structlog
 
-from connectors.bigquery.append import PENDING, StreamAppender, create_stream, finalize_stream
+from connectors.bigquery.append import (
+    PENDING,
+    StreamAppender,
+    create_stream,
+    finalize_stream,
+    may_be_gone,
+)
 from connectors.bigquery.client import Clients, Connection, process_clients
+from connectors.bigquery.kept import KEPT
 from connectors.bigquery.outbox import Outbox
 from connectors.bigquery.readiness import not_ready
 from connectors.bigquery.rows import RefusedRow, archive_batch, cut, dead_letter_batch
@@ -30,16 +37,23 @@ _UNANSWERED_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """Rows for one table that wait for their commit: a finalized PENDING stream, staged rows, or both."""
+    """Rows for one table that wait for their commit: in a stream, staged, or both.
+
+    A PENDING stream is finalized and committed whole. Of a BUFFERED one, which is kept over batches, the rows from
+    ``first`` to ``end`` are the part's.
+    """
 
     table: str
     stream: str | None
     staged: StagedRows | None
+    first: int | None = None
+    end: int | None = None
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the part whose fields, JSON-ready, are these."""
-        return cls(fields["table"], fields["stream"], StagedRows(**fields["staged"]) if fields["staged"] else None)
+        staged = StagedRows(**fields["staged"]) if fields["staged"] else None
+        return cls(fields["table"], fields["stream"], staged, fields["first"], fields["end"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +159,24 @@ class PartWriter:
 
     A stream has one connection ("only a single active connection on application-created streams",
     https://cloud.google.com/bigquery/docs/write-api-best-practices), so that more than what goes over one takes
-    more ``streams``; each is created when there are rows for it.
+    more ``streams``; each is taken when there are rows for it. With a ``run`` they are BUFFERED streams that the
+    process keeps over batches, for the driver of that run; without one they are PENDING and this part's alone.
     """
 
-    def __init__(self, clients: Clients, table: TableId, append_bytes: int, streams: int = 1) -> None:
+    def __init__(
+        self, clients: Clients, table: TableId, append_bytes: int, streams: int = 1, run: str | None = None
+    ) -> None:
         self.rows = 0
         self.size_bytes = 0
         self._clients = clients
         self._table = table
         self._append_bytes = append_bytes
         self._streams = streams
+        self._run = run
         self._appenders: list[StreamAppender] = []
+        # Of kept streams: where the part's rows begin, and those that take no more rows.
+        self._firsts: dict[str, int] = {}
+        self._spent: set[str] = set()
         self._large: list[pa.RecordBatch] = []
         self._schema: pa.Schema | None = None
 
@@ -192,13 +213,13 @@ class PartWriter:
         yield waiting
 
     def _send(self, outbox: Outbox) -> None:
-        """Append what comes through ``outbox`` to a stream, made when there is something for it."""
+        """Append what comes through ``outbox`` to a stream, taken when there is something for it."""
         try:
             if outbox.wait():
-                stream = create_stream(self._clients, self._table, PENDING)
-                appender = StreamAppender(self._clients, stream)
-                self._appenders.append(appender)
-                appender.drain(outbox)
+                if self._run is None:
+                    self._append(create_stream(self._clients, self._table, PENDING), outbox)
+                else:
+                    self._append_kept(self._run, outbox)
         except WarehouseError as exc:
             failure = not_ready(self._clients, self._table, self._schema, exc) or exc
             outbox.fail(failure)
@@ -207,28 +228,78 @@ class PartWriter:
             outbox.fail(exc)
             raise
 
+    def _append(self, stream: str, outbox: Outbox) -> None:
+        appender = StreamAppender(self._clients, stream)
+        self._appenders.append(appender)
+        appender.drain(outbox)
+
+    def _append_kept(self, run: str, outbox: Outbox) -> None:
+        """Append to a kept stream; the driver may have given it up meanwhile, BigQuery may have forgotten it."""
+        assert self._schema is not None
+        appender = KEPT.take(self._clients, self._table, run, self._schema)
+        first = appender.offset
+        try:
+            self._drain_kept(appender, outbox)
+        except WarehouseError as exc:
+            if not first or not may_be_gone(exc):
+                raise
+            self._spent.add(appender.stream)
+            another = KEPT.create(self._clients, self._table)
+            if appender.offset > first:
+                # The driver will give up the whole part because of these rows, and the other stream with it.
+                self._spent.add(another.stream)
+            self._drain_kept(another, outbox)
+
+    def _drain_kept(self, appender: StreamAppender, outbox: Outbox) -> None:
+        self._firsts[appender.stream] = appender.offset
+        self._appenders.append(appender)
+        is_over = False
+        try:
+            appender.drain(outbox)
+            is_over = True
+        finally:
+            if not is_over:
+                appender.disconnect()
+
     def finish(self) -> tuple[list[TablePart], list[RefusedRow]]:
         """Let nothing more in; return what there is to commit, and the rows that BigQuery refused."""
-        streams: list[str] = []
-        refusals: list[RefusedRow] = []
         if self._appenders:
             failpoint.hit("bigquery.appended")
+        found: list[TablePart] = []
+        refusals: list[RefusedRow] = []
         for appender in self._appenders:
-            found = finalize_stream(self._clients, appender.stream)
-            if found != appender.offset:
-                raise WarehouseUnavailableError(
-                    f"{appender.stream} holds {found} rows, {appender.offset} were appended."
-                )
-            streams += [appender.stream] if found else []
+            part = self._part_of(appender)
+            found += [part] if part is not None else []
             refusals += appender.refusals
-        staged = None
         if self._large:
             staged, refused = stage_rows(self._clients, self._table, self._large)
             refusals = [*refusals, *refused]
             failpoint.hit("bigquery.staged")
-        table = str(self._table)
-        first = [TablePart(table, streams[0] if streams else None, staged)] if streams or staged else []
-        return [*first, *(TablePart(table, stream, None) for stream in streams[1:])], refusals
+            if staged is not None:
+                first = found[0] if found else TablePart(str(self._table), None, None)
+                found[:1] = [replace(first, staged=staged)]
+        self._give_back()
+        return found, refusals
+
+    def _part_of(self, appender: StreamAppender) -> TablePart | None:
+        table, stream = str(self._table), appender.stream
+        if stream in self._firsts:
+            first = self._firsts[stream]
+            return TablePart(table, stream, None, first, appender.offset) if appender.offset > first else None
+        found = finalize_stream(self._clients, stream)
+        if found != appender.offset:
+            raise WarehouseUnavailableError(f"{stream} holds {found} rows, {appender.offset} were appended.")
+        return TablePart(table, stream, None) if found else None
+
+    def _give_back(self) -> None:
+        """Keep the streams for the next part: all that this one has in them is handed on."""
+        if self._run is None or self._schema is None:
+            return
+        for appender in self._appenders:
+            if appender.stream in self._spent:
+                appender.disconnect()
+            else:
+                KEPT.give_back(appender, self._table, self._run, self._schema)
 
 
 def _log_refusals(refusals: Sequence[RefusedRow]) -> None:

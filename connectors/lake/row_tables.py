@@ -123,7 +123,11 @@ class LakeRowTables:
         """Delete a part that will not be committed."""
         self.open(name).writer().delete(part)
 
-    def least_seconds(self, parts: int) -> float:  # noqa: ARG002
+    def which_follow(self, parts: Sequence[WrittenFile]) -> list[bool]:
+        """Return True for each: a file depends on no other."""
+        return [True] * len(parts)
+
+    def quota_seconds(self, parts: Sequence[WrittenFile]) -> float:  # noqa: ARG002
         """Return 0: a lake has no quotas."""
         return 0.0
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from connectors.columns import arrow_schema
-from model.errors import EvolutionRefusedError, LeaseLostError
+from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseUnavailableError
 from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.inferred import EventType, Variation
@@ -240,8 +240,36 @@ def test_rows_that_are_unwanted_are_left_out_or_the_whole_part_is(world):
 def test_a_part_that_was_dropped_is_never_seen(world):
     dropped, kept = world.write(world.orders, 1), world.write(world.orders, 2)
     world.tables.drop(world.orders, dropped)
+    # Where rows can only be seen in their order, what was written after them can't be committed either.
+    (follows,) = world.tables.which_follow([kept])
+    if not follows:
+        with pytest.raises(WarehouseUnavailableError):
+            world.tables.commit({world.orders: [kept]}, 1, ids_of(world.orders, 2))
+        world.tables.drop(world.orders, kept)
+        kept = world.write(world.orders, 2)
+        assert world.tables.which_follow([kept]) == [True]
     world.tables.commit({world.orders: [kept]}, 1, ids_of(world.orders, 2))
     assert world.ids(world.orders) == [2]
+
+
+def test_parts_of_one_batch_are_committed_together_and_the_next_batch_s_follow_them(world):
+    for number in (1, 3):
+        parts = [world.write(world.orders, number), world.write(world.orders, number + 1)]
+        assert world.tables.which_follow(parts) == [True, True]
+        outcome = world.tables.commit({world.orders: parts}, number, ids_of(world.orders, number, number + 1))
+        assert outcome == ({world.orders}, None)
+    assert world.ids(world.orders) == [1, 2, 3, 4]
+
+
+def test_rows_of_an_attempt_that_failed_are_not_seen_with_those_of_the_next(world):
+    world.write(world.orders, 1)  # its batch failed on the way to the commit, and nobody dropped it
+    part = world.write(world.orders, 2)
+    if world.tables.which_follow([part]) == [True]:
+        world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 2))
+    else:
+        with pytest.raises(WarehouseUnavailableError):
+            world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 2))
+    assert 1 not in world.ids(world.orders)
 
 
 def test_rows_of_the_driver_s_own_are_appended_between_the_attempts(world):

@@ -34,6 +34,7 @@ CALLS: Final[Mapping[str, tuple[Need, ...]]] = {
     "CreateWriteStream": (("dataset", "bigquery.tables.updateData"),),
     "GetWriteStream": (("dataset", "bigquery.tables.updateData"),),
     "AppendRows": (("dataset", "bigquery.tables.updateData"),),
+    "FlushRows": (("dataset", "bigquery.tables.updateData"),),
     "FinalizeWriteStream": (("dataset", "bigquery.tables.updateData"),),
     "BatchCommitWriteStreams": (("dataset", "bigquery.tables.updateData"),),
     "CreateReadSession": (("project", "bigquery.readsessions.create"),),

@@ -4,10 +4,17 @@ import json
 import time
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
+from connectors.bigquery.append import finalize_stream
+from connectors.bigquery.outbox import Turn
+from connectors.bigquery.row_writer import RowPart
+from connectors.bigquery.writer import TablePart
 from connectors.columns import arrow_schema
 from jobs.stream.journal import EntryState
 from jobs.stream.status import StatusFile
@@ -20,7 +27,9 @@ from model.errors import (
 from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.registry import Registry
+from pipeline.source import StagingTask
 from pipeline.staged import StagedTopics
+from tests.pipeline.conftest import frame
 from tests.pipeline.test_staged import HOOKS, note_types
 from tests.pipeline.test_stager import TABLES, Stream, pulled
 from tests.standin.fixture import session_standin, shared_standin
@@ -37,6 +46,9 @@ ROWS = pa.schema(
         ("ingest_time", pa.timestamp("us", tz="UTC")),
     ]
 )
+
+
+ROWS_SCHEMA = RowSchema((Field("_message_id", "STRING"), Field("ingest_time", "TIMESTAMP")))
 
 
 class BigQueryStream(Stream):
@@ -130,12 +142,126 @@ def test_a_message_that_comes_twice_in_one_batch_is_not_acknowledged_for_a_part_
 def test_only_tables_with_rows_cost_a_stream(stream, shared_standin):
     shared_standin.clear_log()
     stream.batch([pulled("orders", b"{}")], [pulled("orders", b"{}", first=2)])
-    assert shared_standin.counts()["CreateWriteStream"] == 2
-    assert shared_standin.counts()["BatchCommitWriteStreams"] == 1
+    counts = shared_standin.counts()
+    assert (counts["CreateWriteStream"], counts["FlushRows"]) == (1, 1)
+
+
+def test_streams_and_their_connections_last_over_batches(stream, shared_standin):
+    stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+    shared_standin.clear_log()
+    for first in (2, 3, 4):
+        stream.batch([pulled("orders", b"{}", first=first), pulled("members", b"{}", first=first)])
+    counts = shared_standin.counts()
+    assert (counts["AppendRows"], counts["FlushRows"]) == (12, 6)  # with three notes, ids and attempt
+    assert {"CreateWriteStream", "FinalizeWriteStream"}.isdisjoint(counts)
+    for table in ("orders", "members"):
+        appends = [c for c in shared_standin.calls("AppendRows") if f"/{table}/" in c["resource"]]
+        assert len({call["connection"] for call in appends}) == 1
+    assert stream.staged() == Counter((name, str(n)) for name in ("orders", "members") for n in (1, 2, 3, 4))
+
+
+def test_a_kept_connection_that_breaks_between_batches_costs_no_row_and_doubles_none(stream, shared_standin):
+    for first, when in ((1, "before"), (2, "before"), (3, "after")):
+        shared_standin.fault("AppendRows", "drop", when=when, resource="/orders/")
+        stream.batch([pulled("orders", b"{}", first=first)])
+    assert shared_standin.open_faults() == []
+    assert stream.staged() == Counter(("orders", str(n)) for n in (1, 2, 3))
+
+
+def test_a_part_that_is_given_up_takes_what_was_written_behind_it_along_and_no_more(stream):
+    """The tasks of the next batch write while one is committed: their rows are in the same stream by then."""
+    stream.batch([pulled("orders", b"{}")])
+    task = StagingTask("secret").with_plan(stream.plan)
+    first = frame([task(iter([pulled("orders", b"{}", b"{}")]))])  # one of two is known
+    task = StagingTask("secret").with_plan(stream.plan)
+    second = frame([task(iter([pulled("orders", b"{}", first=3), pulled("members", b"{}")]))])
+    stream.stager.stage_batch(first, 0)
+    stream.stager.stage_batch(second, 0)
+    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
+    assert stream.hold.given_back == ["orders-2", "orders-3"]
+    assert sorted(stream.hold.acked) == ["members-1", "orders-1", "orders-1"]
+    stream.batch([pulled("orders", b"{}", b"{}", first=2)])
+    assert stream.staged() == Counter([("orders", "1"), ("orders", "2"), ("orders", "3"), ("members", "1")])
+
+
+def test_a_stream_that_is_given_up_while_a_task_writes_costs_its_part_alone(stream, monkeypatch, shared_standin):
+    # Rows of 1 KB each have a request of their own, and the second one comes late.
+    opened = stream.stager._tables.open("staging.orders")
+    written = replace(opened.writer(ROWS_SCHEMA), append_bytes=1500)
+    values = [{"_message_id": letter * 1000} for letter in "ab"]
+    rows = [pa.RecordBatch.from_pylist(values, arrow_schema(ROWS_SCHEMA))]
+    before = written.write_rows(rows)
+    shared_standin.fault("AppendRows", "delay", seconds=1.0, skip=1)
+    confirm = Turn.confirm
+
+    def confirm_and_drop(turn):
+        confirm(turn)
+        monkeypatch.setattr(Turn, "confirm", confirm)
+        stream.stager._tables.drop("staging.orders", before)
+
+    monkeypatch.setattr(Turn, "confirm", confirm_and_drop)
+    part = written.write_rows(rows)
+    assert [(piece.first, piece.end) for piece in part.tables] == [(2, 3), (0, 1)]
+    assert stream.stager._tables.which_follow([part]) == [False]
+    stream.stager._tables.drop("staging.orders", part)
+    again = written.write_rows(rows)
+    assert [(piece.first, piece.end) for piece in again.tables] == [(0, 2)]
+    assert stream.stager._tables.which_follow([again]) == [True]
+
+
+def test_rows_of_a_table_that_were_flushed_before_another_stream_of_it_was_dropped_are_taken_out_again(
+    stream, monkeypatch
+):
+    """A crash between two flushes, and nobody starts the stream again before BigQuery has forgotten the other."""
+    tables = stream.stager._tables
+    writers = [replace(tables.open("staging.orders").writer(ROWS_SCHEMA), run=run) for run in ("one", "two")]
+    rows = [pa.RecordBatch.from_pylist([{"_message_id": n}], arrow_schema(ROWS_SCHEMA)) for n in ("1", "2")]
+    parts = [found.write_rows([batch]) for found, batch in zip(writers, rows, strict=True)]
+    ids = pa.table(
+        {
+            "topic": ["orders"] * 2,
+            "message_id": ["1", "2"],
+            "publish_time": [datetime.now(UTC)] * 2,
+            "table": ["staging.orders"] * 2,
+        }
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr("model.failpoint.hit", lambda name: name == "bigquery.flushed" and crash())
+        with pytest.raises(KeyboardInterrupt):
+            tables.commit({"staging.orders": parts}, 1, ids)
+    assert stream.staged() == Counter([("orders", "1")])
+    finalize_stream(tables._clients, parts[1].tables[0].stream)
+    stream.start()
+    assert stream.stager._tables.settle(1, ["staging.orders"]) == frozenset()
+    assert stream.staged() == Counter()
+
+
+@pytest.mark.timeout(180)
+def test_a_round_over_300_tables_waits_for_no_quota_not_the_first_and_no_later_one(tmp_path, shared_standin):
+    """Google's quota is 10,000 streams an hour; here only 700 are left of it."""
+    tables = BigQueryStream(tmp_path, shared_standin).stager._tables
+    schema = RowSchema((Field("id", "INT64"), Field("_message_id", "STRING"), Field("ingest_time", "TIMESTAMP")))
+    names = [f"staging.t{number}" for number in range(300)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: tables.open(name).evolve(schema), names))
+    writers = {name: tables.open(name).writer(schema) for name in names}
+    shared_standin.allow_streams(700)
+    rows = pa.RecordBatch.from_pylist([{"id": 1, "_message_id": "1", "ingest_time": None}], arrow_schema(schema))
+    ids = pa.table({"topic": ["t"], "message_id": ["1"], "publish_time": [datetime.now(UTC)], "table": [names[0]]})
+    for number in (1, 2, 3):
+        started = time.monotonic()
+        with ThreadPoolExecutor(16) as pool:
+            parts = list(pool.map(lambda name: writers[name].write_rows([rows]), names))
+        committed, failure = tables.commit(dict(zip(names, ([part] for part in parts), strict=True)), number, ids)
+        assert (committed, failure) == (set(names), None)
+        assert time.monotonic() - started + tables.quota_seconds(parts) < 60.0
+    assert shared_standin.counts()["FlushRows"] == 900
+    tables.close()
 
 
 @pytest.mark.parametrize(
-    "place", ["before the note", "after the note", "after one table's commit", "before the acks"]
+    "place",
+    ["before the note", "after the note", "after one flush", "after one table's commit", "before the acks"],
 )
 def test_a_crash_leaves_each_message_in_its_table_once(stream, monkeypatch, place):
     batch = [pulled("orders", b"{}", b"nope"), pulled("members", b"{}")]
@@ -145,8 +271,9 @@ def test_a_crash_leaves_each_message_in_its_table_once(stream, monkeypatch, plac
             patched.setattr(attempts, "_add_note", crash)
         elif place == "after the note":
             patched.setattr(attempts._driver, "drive", crash)
-        elif place == "after one table's commit":
-            patched.setattr("model.failpoint.hit", lambda name: name == "bigquery.committed" and crash())
+        elif place.startswith("after one"):
+            name = "bigquery.flushed" if place == "after one flush" else "bigquery.committed"
+            patched.setattr("model.failpoint.hit", lambda passed: passed == name and crash())
         else:
             stream.hold.is_crashing = True
         with pytest.raises(KeyboardInterrupt):
@@ -311,21 +438,25 @@ def test_columns_that_a_table_does_not_have_are_no_delay(stream):
     assert caught.value.details["storage_code"] == "SCHEMA_MISMATCH_EXTRA_FIELDS"
 
 
-def test_a_batch_lasts_as_long_as_its_streams_want_unless_the_stream_drains(tmp_path, shared_standin):
-    stream = BigQueryStream(tmp_path, shared_standin, REFEED_BIGQUERY_STREAMS_PER_HOUR="1800")
-    stream.stager._committed_at = started = time.monotonic()
-    stream.batch([pulled("orders", b"{}")])
-    # 1,800 an hour are one in two seconds.
-    assert time.monotonic() - started >= 2.0
-    assert stream.hold.acked == ["orders-1"]
-    assert stream.stager._tables.least_seconds(300) == 600.0
+def new_streams(count: int) -> list[RowPart]:
+    return [RowPart(1, "", (TablePart("t", f"stream-{number}", None, 0, 1),)) for number in range(count)]
+
+
+def test_a_batch_whose_streams_are_too_many_for_the_hour_is_waited_after_unless_the_stream_drains(
+    tmp_path, shared_standin
+):
+    stream = BigQueryStream(tmp_path, shared_standin, REFEED_BIGQUERY_STREAMS_PER_HOUR="60")
+    tables = stream.stager._tables
+    # A quarter of an hour's streams may be created at once, the others come one in 80 seconds.
+    assert tables.quota_seconds(new_streams(15)) < 1.0
+    assert tables.quota_seconds(new_streams(1)) == pytest.approx(80.0, abs=2.0)
     stream.stager.stop_file = tmp_path / "stop"
     stream.stager.stop_file.touch()
     started = time.monotonic()
-    stream.stager._wait_for_quota(300)
+    stream.stager._wait_for_quota(new_streams(30))
     assert time.monotonic() - started < 60.0
-    for tables in stream.opened:
-        tables.close()
+    for opened in stream.opened:
+        opened.close()
 
 
 def test_the_staging_of_an_inferred_source_is_the_tables_of_its_own_types(stream):

@@ -70,17 +70,10 @@ class Stream:
         (folder / "shop.proto").write_text(MESSAGES)
         registry = Registry(str(folder / "registry"))
         registry.publish({"shop.desc": compile_protos(folder, "shop.proto"), "sources.yaml": SOURCES})
-        snapshot = registry.read()
-        plans = []
-        for source in snapshot.sources:
-            table = tables.open(source.staging)
-            table.evolve(source.row_schema)
-            plans.append(SourcePlan(source, table.writer(source.row_schema)))
-        letters = tables.open("backup.dead_letters")
-        letters.evolve(DEAD_LETTER_SCHEMA)
-        self.plan = GroupPlan(tuple(plans), letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text(
-            self.open_warehouse()
-        )
+        self.sources = registry.read().sources
+        for source in self.sources:
+            tables.open(source.staging).evolve(source.row_schema)
+        tables.open("backup.dead_letters").evolve(DEAD_LETTER_SCHEMA)
         self.hold = RecordingHold()
         self.start()
 
@@ -98,6 +91,11 @@ class Stream:
         self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds, schema=TABLE_IDS_SCHEMA)
         tables = self.open_tables()
         tables.leases().take_lease("l")
+        plans = tuple(SourcePlan(s, tables.open(s.staging).writer(s.row_schema)) for s in self.sources)
+        letters = tables.open("backup.dead_letters")
+        self.plan = GroupPlan(plans, letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text(
+            self.open_warehouse()
+        )
         self.stager = Stager(
             tables=tables,
             names=TABLES,

@@ -10,6 +10,7 @@ def test_large_rows_of_a_forgotten_commit_that_a_crash_left_uninserted_are_inser
     committer = RowCommitter(SimpleNamespace())
     committer._committer = SimpleNamespace(
         commit_streams=lambda *_: False,
+        flush_streams=lambda *_: True,
         has_rows_of=lambda *_, **__: True,
         insert_large=lambda _note, _table, staged, _ends_at: inserted.extend(staged),
     )
