@@ -60,7 +60,9 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ExitStack() as stack:
             staged = StagedTopics(settings)
-            backfills = service or open_backfills(settings, staging_of=staged, places=staged.place)
+            backfills = service or open_backfills(
+                settings, staging_of=staged, places=staged.place, groups=staged.groups
+            )
             merges = MergeService(
                 settings,
                 store=open_store(settings.job_store),

@@ -22,7 +22,7 @@ _KEEP_SECONDS: Final = 5.0
 
 
 class Metrics:
-    """The figures of one API: its own answers, the jobs of the store that all replicas share, the home's streams.
+    """The figures of one API: its own answers, the jobs of the store that all replicas share, the streams.
 
     ``store`` gives the store of the app's life, ``streams`` the streams as they are now.
     """

@@ -70,7 +70,7 @@ def get_topic_histogram(
     responses=problems(s502=_FAILED),
 )
 def list_streams(service: Service, caller: Caller, slow: SlowCalls) -> Any:
-    """List the streams of this home: state, lag and rates."""
+    """List the streams, each as it last reported: state, lag and rates."""
     with slow:
         return {"streams": [stream.to_json() for stream in service.list_streams(principal=caller)]}
 

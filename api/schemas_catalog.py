@@ -87,14 +87,25 @@ class StreamAlert(BaseModel):
     message: str
 
 
+class StreamOwner(BaseModel):
+    """The process that a stream runs in."""
+
+    host: str
+    pid: int
+
+
 class StreamOut(BaseModel):
-    """A stream of this home, as it last reported; null is unknown."""
+    """A stream as it last reported; null is unknown."""
 
     name: str
-    state: Literal["STARTING", "RUNNING", "WAITING", "DRAINING", "DRAINED", "NOT_REPORTING"] = Field(
-        description="NOT_REPORTING 15 seconds after the last report of a stream that had not drained."
+    state: Literal["STARTING", "RUNNING", "WAITING", "DRAINING", "DRAINED", "FAILED", "NOT_REPORTING"] = Field(
+        description="NOT_REPORTING 15 seconds after the last report of a stream that had not ended."
     )
-    pid: int | None
+    owner: StreamOwner | None
+    instance_id: str | None = Field(description="Of the home that the stream runs on.")
+    is_retired: bool | None = Field(
+        description="Whether the registry no longer has the pipeline's group; null while it can't be read."
+    )
     started_at: datetime | None
     reported_at: datetime | None
     seconds_since_report: float | None
@@ -107,13 +118,18 @@ class StreamOut(BaseModel):
         description="What its latest batch with messages took to be committed and acknowledged."
     )
     backlog_messages: int | None
-    lag_seconds: float | None
+    lag_seconds: float | None = Field(
+        description="Age of the oldest message of its subscriptions at lag_measured_at."
+    )
+    lag_measured_at: datetime | None = Field(
+        description="At Google a sample of Cloud Monitoring, one to three minutes old when it is first seen."
+    )
     alerts: list[StreamAlert] | None = Field(description="Of a pipeline: its sources that have a fault.")
     error: StreamError | None
 
 
 class StreamsOut(BaseModel):
-    """Every stream of this home that has ever said how it is, by name."""
+    """Every stream that has ever reported, by name."""
 
     streams: list[StreamOut]
 

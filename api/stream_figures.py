@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -68,6 +69,13 @@ FIGURES: Final = (
         lambda stream: stream.lag_seconds,
     ),
     _Figure(
+        "refeed_stream_lag_measured_timestamp_seconds",
+        "When refeed_stream_lag_seconds was measured; Cloud Monitoring shows it one to three minutes later.",
+        lambda stream: (
+            None if stream.lag_measured_at is None else datetime.fromisoformat(stream.lag_measured_at).timestamp()
+        ),
+    ),
+    _Figure(
         "refeed_stream_backlog_messages",
         "Messages of its subscriptions that are not acknowledged.",
         lambda stream: stream.backlog_messages,
@@ -88,7 +96,7 @@ FIGURES: Final = (
 
 
 class StreamFigures(Collector):
-    """Reads the streams when it is asked, at most every few seconds."""
+    """Reads the streams when it is asked, at most every few seconds; one that is over has no figures."""
 
     def __init__(self, streams: Callable[[], Sequence[StreamInfo]]) -> None:
         self._read = streams
@@ -105,7 +113,8 @@ class StreamFigures(Collector):
         with self._lock:
             now = time.monotonic()
             if self._read_at is None or now - self._read_at >= _KEEP_SECONDS:
-                self._streams = self._read()
+                # A group that left the registry must not keep an alarm ringing for ever.
+                self._streams = [stream for stream in self._read() if not stream.is_over]
                 self._read_at = now
             streams = self._streams
         yield from (figure.family(streams) for figure in FIGURES)

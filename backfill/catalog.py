@@ -1,6 +1,8 @@
 """What there is to replay: topics, how much of them lies where, and the streams that bring it."""
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any, Final
 
 from backfill.reach import receives_replay
 from backfill.selection import render_time
+from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from jobs.stream.status import StatusFile
@@ -19,6 +22,7 @@ from model.message import (
     parse_resource_id,
     replay_token,
 )
+from model.stream import StoredReport
 from model.window import Window
 from warehouse.counts import STEPS, Counts, Step, TopicVolume, floor
 
@@ -34,9 +38,12 @@ _STATES: Final = {
     "waiting": "WAITING",
     "draining": "DRAINING",
     "stopped": "DRAINED",
+    "failed": "FAILED",
 }
-# What the backup's folder among the home's streams is called.
+_ENDED: Final = frozenset({"DRAINED", "FAILED"})
+# What the backup's folder among the home's streams is called, and what those of the pipeline's groups begin with.
 BACKUP_STREAM: Final = "backup"
+_PIPELINE_PREFIX: Final = "pipeline-"
 _NOT_REPORTING: Final = "NOT_REPORTING"
 
 
@@ -86,16 +93,20 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """A stream of this home, as it last reported; ``state`` is NOT_REPORTING 15 s after a stream's last report.
+    """A stream as it last reported; ``state`` is NOT_REPORTING 15 s after the last report of one that goes on.
 
-    ``rates`` are the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that
-    of its worst subscription, and ``batch_seconds`` what its latest batch with messages took to be committed and
-    acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. None is unknown.
+    ``owner`` is the host and process that reported, ``instance_id`` that of the home it runs on. ``rates`` are the
+    totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that of its worst
+    subscription at ``lag_measured_at``, and ``batch_seconds`` what its latest batch with messages took to be
+    committed and acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. ``is_retired`` says
+    that the registry no longer has the pipeline's group. None is unknown.
     """
 
     name: str
     state: str
-    pid: int | None
+    owner: dict[str, Any] | None
+    instance_id: str | None
+    is_retired: bool | None
     started_at: str | None
     reported_at: str | None
     seconds_since_report: float | None
@@ -105,21 +116,49 @@ class StreamInfo:
     batch_seconds: float | None
     backlog_messages: int | None
     lag_seconds: float | None
+    lag_measured_at: str | None
     alerts: list[dict[str, str]] | None
     error: dict[str, str] | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody expects it to run: it does not, and the registry no longer has its group."""
+        return self.is_retired is True and self.state in {*_ENDED, _NOT_REPORTING}
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
         return asdict(self)
 
 
-class Catalog:
-    """Tells what is there; ``secret`` is the deployment's, by which replays are known."""
+def _no_reports() -> Sequence[StoredReport]:
+    return ()
 
-    def __init__(self, counts: Counts, *, home: Path, secret: str) -> None:
+
+def _unknown_groups() -> None:
+    return None
+
+
+class Catalog:
+    """Tells what is there; ``secret`` is the deployment's, by which replays are known.
+
+    ``reports`` are those that streams have sent to the store, ``groups`` the registry's, None where they are
+    unknown.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        *,
+        home: Path,
+        secret: str,
+        reports: Callable[[], Sequence[StoredReport]] = _no_reports,
+        groups: Callable[[], frozenset[str] | None] = _unknown_groups,
+    ) -> None:
         self._counts = counts
         self._home = home
         self._secret = secret
+        self._reports = reports
+        self._groups = groups
 
     def list_topics(
         self,
@@ -161,8 +200,12 @@ class Catalog:
         )
 
     def list_streams(self, stats: Mapping[str, SubscriptionStats] | None) -> list[StreamInfo]:
-        """Return every stream of this home that has ever said how it is, by name."""
-        return read_streams(self._home, stats)
+        """Return every stream that has reported to this home or to the store, by name; ``stats`` None is unknown.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        return read_streams(self._home, stats, self._reports(), self._groups())
 
     def _topic(
         self,
@@ -191,14 +234,50 @@ class Catalog:
         )
 
 
-def read_streams(home: Path, stats: Mapping[str, SubscriptionStats] | None) -> list[StreamInfo]:
-    """Return every stream of ``home`` that has ever said how it is, by name; None for unknown lags."""
-    found = []
+def read_streams(
+    home: Path,
+    stats: Mapping[str, SubscriptionStats] | None,
+    reports: Sequence[StoredReport] = (),
+    groups: frozenset[str] | None = None,
+) -> list[StreamInfo]:
+    """Return every stream that reported to ``home`` or is in ``reports``, by name, as its newest report has it.
+
+    A stream's lease lets one instance of a name run at a time, so that an older report is of one that is gone.
+    """
+    newest: dict[str, _Report] = {}
+    for report in (*_home_reports(home), *map(_stored_report, reports)):
+        known = newest.get(report.name)
+        if known is None or _age(report) < _age(known):
+            newest[report.name] = report
+    return [_stream(newest[name], stats, groups) for name in sorted(newest)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A stream's status, and its age in seconds where that is known."""
+
+    name: str
+    status: Mapping[str, Any]
+    silence: float | None
+
+
+def _home_reports(home: Path) -> Iterator[_Report]:
     for path in sorted((home / "streams").glob("*/status.json")):
         status = StatusFile.read(path)
         if status is not None:
-            found.append(_stream(path.parent.name, status, stats))
-    return found
+            at = _number(status.get("at"))
+            silence = None if at is None else max(0.0, datetime.now(UTC).timestamp() - at)
+            yield _Report(path.parent.name, status, silence)
+
+
+def _stored_report(stored: StoredReport) -> _Report:
+    report = stored.report
+    own = {"instance": report.instance, "host": report.host, "pid": report.pid, "state": report.state}
+    return _Report(report.name, {**report.status, **own, "at": stored.reported_at.timestamp()}, stored.age_seconds)
+
+
+def _age(report: _Report) -> float:
+    return math.inf if report.silence is None else report.silence
 
 
 def _starts(window: Window, step: Step) -> list[datetime]:
@@ -213,34 +292,65 @@ def _starts(window: Window, step: Step) -> list[datetime]:
     return [start + width * number for number in range(count)]
 
 
-def _stream(name: str, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats] | None) -> StreamInfo:
-    reported = status.get("at")
-    silence = None
-    if isinstance(reported, int | float):
-        silence = max(0.0, datetime.now(UTC).timestamp() - reported)
+def _stream(
+    report: _Report, stats: Mapping[str, SubscriptionStats] | None, groups: frozenset[str] | None
+) -> StreamInfo:
+    name, status, silence = report.name, report.status, report.silence
     state = _STATES.get(str(status.get("state")), _NOT_REPORTING)
     # Whether its process lives can't be asked here: it may run in another pod.
-    if state != _STATES["stopped"] and (silence is None or silence > _SILENT_SECONDS):
+    if state not in _ENDED and (silence is None or silence > _SILENT_SECONDS):
         state = _NOT_REPORTING
     # Nothing that stands still has a rate, whatever it wrote last.
     is_running, rates = state == _STATES["running"], _numbers(status.get("rates"))
-    own = None if stats is None else _stats_of(name, status, stats)
+    backlog = _backlog(name, status, stats, is_heard=state not in {*_ENDED, _NOT_REPORTING})
+    host, pid = status.get("host"), status.get("pid")
     return StreamInfo(
         name=name,
         state=state,
-        pid=status.get("pid"),
+        owner={"host": host, "pid": pid} if isinstance(host, str) and isinstance(pid, int) else None,
+        instance_id=status.get("instance"),
+        is_retired=_is_retired(name, groups),
         started_at=_time(status.get("started_at")),
-        reported_at=_time(reported),
+        reported_at=_time(status.get("at")),
         seconds_since_report=None if silence is None else round(silence, 3),
         totals=_numbers(status.get("totals")),
         rates=rates if is_running and rates else None,
         over_seconds=(status.get("rates_over_seconds") or None) if is_running and rates else None,
         batch_seconds=_number(status.get("batch_seconds")),
-        backlog_messages=sum(one.messages for one in own) if own else None,
-        lag_seconds=max(one.oldest_unacked_seconds for one in own) if own else None,
+        backlog_messages=None if backlog is None else backlog.messages,
+        lag_seconds=None if backlog is None else backlog.oldest_unacked_seconds,
+        lag_measured_at=None if backlog is None else _time(backlog.sampled_at),
         alerts=_alerts(status.get("alerts")),
         error=status.get("error"),
     )
+
+
+def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
+    if not name.startswith(_PIPELINE_PREFIX):
+        return False
+    return None if groups is None else name.removeprefix(_PIPELINE_PREFIX) not in groups
+
+
+def _backlog(
+    name: str, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats] | None, *, is_heard: bool
+) -> BacklogSample | None:
+    """Return what waits for the stream: by Pub/Sub's own figures, else as the stream itself measured it lately."""
+    if stats is not None:
+        own = _stats_of(name, status, stats)
+        if not own:
+            return None
+        return BacklogSample(
+            max(one.oldest_unacked_seconds for one in own), sum(one.messages for one in own), time.time()
+        )
+    found = status.get("backlog")
+    if not is_heard or not isinstance(found, dict):
+        return None
+    age, at, messages = (
+        _number(found.get(field)) for field in ("oldest_unacked_seconds", "sampled_at", "messages")
+    )
+    if age is None or at is None:
+        return None
+    return BacklogSample(age, None if messages is None else int(messages), at)
 
 
 def _alerts(found: Any) -> list[dict[str, str]] | None:

@@ -42,8 +42,8 @@ def count_attached(subscriptions: Iterable[SubscriptionInfo]) -> int:
 def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:
     """Return what is wrong with the streams; ``attached`` topics are backed up, None is unknown.
 
-    A pipeline's stream that drained is not wrong: its group may have left the registry. A backup that is not there
-    is, once there is something to back up.
+    A pipeline's stream that drained is not wrong, nor is one that does not run and whose group has left the
+    registry. A backup that is not there is wrong, once there is something to back up.
     """
     found = [problem for stream in streams for problem in _judge(stream)]
     backups = [stream for stream in streams if stream.name == BACKUP_STREAM]
@@ -56,6 +56,8 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
 
 
 def _judge(stream: StreamInfo) -> list[StatusProblem]:
+    if stream.is_over:
+        return []
     found = []
     if stream.state == "NOT_REPORTING":
         silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"

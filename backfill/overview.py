@@ -1,5 +1,6 @@
 """What there is to replay, as callers ask for it: topics, their past step by step, the streams that bring it."""
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -12,6 +13,7 @@ from backfill.naming import did_you_mean
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
 from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
+from model.stream import StoredReport
 from model.window import Window
 from warehouse.counts import STEPS, Step
 from warehouse.queries import Queries
@@ -28,13 +30,24 @@ class Overview:
     Raises:
         PubSubError: any call, when Pub/Sub fails or does not answer.
         WarehouseError, QueryError: any call, when the archive can't be read.
+        StoreUnavailableError: any call about streams, when the job store, which has their reports, is away.
     """
 
-    def __init__(self, deployment: Deployment, pubsub: PubSub, queries: Queries) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        pubsub: PubSub,
+        queries: Queries,
+        *,
+        reports: Callable[[], Sequence[StoredReport]],
+        groups: Callable[[], frozenset[str] | None],
+    ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts
         self._browser = MessageBrowser(queries.messages)
-        self._catalog = Catalog(self._counts, home=deployment.home, secret=deployment.replay_secret)
+        self._catalog = Catalog(
+            self._counts, home=deployment.home, secret=deployment.replay_secret, reports=reports, groups=groups
+        )
 
     def list_topics(self) -> list[TopicInfo]:
         """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""
@@ -81,7 +94,7 @@ class Overview:
         return page
 
     def list_streams(self) -> list[StreamInfo]:
-        """Return every stream of this home that has ever said how it is, by name."""
+        """Return every stream that has ever reported, by name."""
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
 
     def measure_streams(self) -> list[StreamInfo]:

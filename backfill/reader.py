@@ -239,7 +239,7 @@ class BackfillReader:
         return self._letters.count(start)
 
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
-        """Return every stream of this home that has ever said how it is, by name.
+        """Return every stream that has ever reported, by name.
 
         Raises:
             PubSubError: Pub/Sub does not answer.

@@ -74,10 +74,10 @@ class BackfillService(BackfillReader):
         planner: Planner,
         verifier: Verifier,
         letters: LetterCounter,
+        groups: Callable[[], frozenset[str] | None],
     ) -> None:
-        super().__init__(
-            store, supervisor.folder, verifier, Overview(deployment, pubsub, planner.queries), letters
-        )
+        overview = Overview(deployment, pubsub, planner.queries, reports=store.list_stream_reports, groups=groups)
+        super().__init__(store, supervisor.folder, verifier, overview, letters)
         self._deployment = deployment
         self._pubsub = pubsub
         self._launcher = launcher

@@ -12,11 +12,14 @@ from backup.archiver import Archiver
 from backup.handover import Handover
 from backup.labelled import LabelledTopics
 from backup.source import BackupSource
+from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
 from jobs.stream.journal import Journal
+from jobs.stream.lag import measuring
 from jobs.stream.lease import hold_lease, lock_home, refuse_held
+from jobs.stream.report import StreamReporter, reporting
 from jobs.stream.run import run_until_stopped
 from jobs.stream.status import StatusFile
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
@@ -33,8 +36,10 @@ _BACKLOG_FACTOR: Final = 3.0
 _SCRATCH: Final = "spark"
 
 
-def run_backup(settings: Settings) -> int:
+def run_backup(settings: Settings, reporter: StreamReporter | None = None) -> int:
     """Run the backup stream of ``settings`` until SIGTERM or SIGINT drains it; return the exit code.
+
+    ``reporter`` keeps its reports where an API without this home finds them.
 
     Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
     full disk, a Pub/Sub or a warehouse that is away stops it with nothing acknowledged, and it goes on by itself.
@@ -58,6 +63,7 @@ def run_backup(settings: Settings) -> int:
         spark = _start_spark(settings, home)
         with hold_lease(leases, lease, stream) as epoch:
             channel = open_channel(settings.pubsub_address)
+            status = StatusFile(home / "status.json", instance=stream)
             archiver = Archiver(
                 archive=archive,
                 journal=journal,
@@ -66,10 +72,15 @@ def run_backup(settings: Settings) -> int:
                 stream=stream,
                 lease=lease,
                 lease_epoch=epoch,
-                status=StatusFile(home / "status.json"),
+                status=status,
             )
             archiver.recover()
-            with LabelledTopics(settings), Handover(archiver) as handover:
+            with (
+                LabelledTopics(settings),
+                Handover(archiver) as handover,
+                measuring(status, settings.project, settings.pubsub_address, _read_backlog),
+                reporting(status, reporter, name=home.name, instance=stream),
+            ):
                 spark.dataSource.register(BackupSource)
                 run_until_stopped(
                     spark,
@@ -82,6 +93,10 @@ def run_backup(settings: Settings) -> int:
             channel.close()
         archive.close()
     return 0
+
+
+def _read_backlog(backlogs: MonitoredBacklogs) -> BacklogSample | None:
+    return backlogs.read_prefixed(BACKUP_SUBSCRIPTION_PREFIX)
 
 
 def _start_spark(settings: Settings, home: Path) -> Any:

@@ -38,10 +38,11 @@ def backup(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     from backup.job import run_backup
+    from jobs.reporter import open_reporter
 
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_backup(settings))
+    raise typer.Exit(run_backup(settings, open_reporter(settings)))
 
 
 @app.command("snapshot")

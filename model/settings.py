@@ -152,6 +152,11 @@ class Settings:
             return self.pubsub_emulator_host
         return f"https://{self.pubsub_endpoint}"
 
+    @property
+    def has_own_store(self) -> bool:
+        """Whether jobs are kept elsewhere than in the home, so that processes without this home find them."""
+        return self.job_store != _home_store(self.home)
+
     def replay_secret(self) -> str:
         """Return REFEED_SECRET, or the one kept in the home, made at first use and readable by its owner only."""
         if self.secret:
@@ -249,7 +254,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         spark_master=get("REFEED_SPARK_MASTER", "local[2,4]", str),
         spark_driver_memory=get("REFEED_SPARK_DRIVER_MEMORY", "1g", _memory),
         spark_conf=get("REFEED_SPARK_CONF", "{}", _texts),
-        job_store=get("REFEED_JOB_STORE", f"sqlite:///{where.absolute() / 'jobs.db'}", _job_store),
+        job_store=get("REFEED_JOB_STORE", _home_store(where.absolute()), _job_store),
         keep_job_days=get("REFEED_KEEP_JOB_DAYS", "30", _whole(3, 36500)),
         # Set and empty is off, which to every other variable is not set.
         merge_at=get("REFEED_MERGE_AT", "off" if env.get("REFEED_MERGE_AT") == "" else "00:15", _time_of_day),
@@ -404,6 +409,10 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def _home_store(home: Path) -> str:
+    return f"sqlite:///{home / 'jobs.db'}"
 
 
 def _job_store(text: str) -> str:

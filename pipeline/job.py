@@ -10,12 +10,15 @@ from typing import Any, Final
 
 import structlog
 
+from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
 from jobs.stream.hold import Hold
 from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
+from jobs.stream.lag import measuring
 from jobs.stream.lease import hold_lease, lock_home
+from jobs.stream.report import StreamReporter, reporting
 from jobs.stream.run import run_until_stopped
 from jobs.stream.status import StatusFile
 from model.settings import Settings
@@ -35,8 +38,10 @@ _SCRATCH: Final = "spark"
 _PLAN: Final = "plan.json"
 
 
-def run_pipeline(settings: Settings, group: str) -> int:
+def run_pipeline(settings: Settings, group: str, reporter: StreamReporter | None = None) -> int:
     """Run the stream of one group of sources until SIGTERM or SIGINT drains it; return the exit code.
+
+    ``reporter`` keeps its reports where an API without this home finds them.
 
     Every message of its sources is a row of its staging table once, or a dead letter once, and is acknowledged
     only then. The registry is followed while it runs: a new source, or a new schema, needs no restart.
@@ -52,7 +57,7 @@ def run_pipeline(settings: Settings, group: str) -> int:
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds, schema=TABLE_IDS_SCHEMA)
         # Before any channel: PySpark forks to start its JVM, and a fork beside gRPC's threads may end in SIGABRT.
         spark = _start_spark(settings, home, group)
-        status = StatusFile(home / "status.json")
+        status = StatusFile(home / "status.json", instance=stream)
         warehouse = open_warehouse(settings)
         tables = warehouse.open_row_tables(stream=stream, lease=lease)
         with closing(tables), PubSub(settings.project, settings.pubsub_address) as pubsub:
@@ -81,20 +86,29 @@ def run_pipeline(settings: Settings, group: str) -> int:
                 stager.recover()
                 sources.follow(stager)
                 spark.dataSource.register(StagingSource)
-                run_until_stopped(
-                    spark,
-                    partial(_start_query, spark, settings, stager, plan_file=home / _PLAN),
-                    name="pipeline",
-                    sink=stager,
-                    scratch=home / _SCRATCH,
-                    watch=_every(settings.registry_poll_seconds, partial(sources.follow, stager)),
-                )
+                with (
+                    measuring(status, settings.project, settings.pubsub_address, partial(_read_backlog, status)),
+                    reporting(status, reporter, name=home.name, instance=stream),
+                ):
+                    run_until_stopped(
+                        spark,
+                        partial(_start_query, spark, settings, stager, plan_file=home / _PLAN),
+                        name="pipeline",
+                        sink=stager,
+                        scratch=home / _SCRATCH,
+                        watch=_every(settings.registry_poll_seconds, partial(sources.follow, stager)),
+                    )
     return 0
 
 
 def group_home(settings: Settings, group: str) -> Path:
     """Return the folder of a group's state."""
     return settings.home / "streams" / f"pipeline-{group}"
+
+
+def _read_backlog(status: StatusFile, backlogs: MonitoredBacklogs) -> BacklogSample | None:
+    """Return the backlog of the sources that the group has now."""
+    return backlogs.read_named(status.fields().get("subscriptions") or ())
 
 
 def _start_spark(settings: Settings, home: Path, group: str) -> Any:

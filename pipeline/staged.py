@@ -11,7 +11,7 @@ import structlog
 
 from model.errors import AlreadyMergedError, RegistryError, RevertIncompleteError, WarehouseError
 from model.settings import Settings
-from pipeline.registry import Registry, Source
+from pipeline.registry import Registry, Source, read_snapshot
 from pipeline.repository import repository_table, tables_of
 from warehouse.open import open_warehouse
 from warehouse.staging import Staging
@@ -32,6 +32,8 @@ class StagedTopics:
         self._lock = threading.Lock()
         self._fingerprint = ""
         self._by_topic: dict[str, list[Source]] = {}
+        self._groups_of = ""
+        self._groups: frozenset[str] | None = None
 
     def __call__(self, topic: str) -> Staging | None:
         """Return the staging of ``topic``, of all sources that read it.
@@ -62,6 +64,21 @@ class StagedTopics:
         if not found:
             return None
         return found[0].topic, () if found[0].is_inferred else (found[0].staging,)
+
+    def groups(self) -> frozenset[str] | None:
+        """Return the registry's groups; None while it can't be read, has a fault, or is still empty."""
+        with self._lock:
+            try:
+                registry = Registry(self._settings.registry)
+                fingerprint = registry.fingerprint()
+                if fingerprint != self._groups_of:
+                    files = registry.read_files()
+                    found = read_snapshot(files, registry.url).groups() if files else None
+                    self._groups = None if found is None else frozenset(found)
+                    self._groups_of = fingerprint
+            except RegistryError:
+                return None
+            return self._groups
 
     def _read(self) -> dict[str, list[Source]]:
         registry = Registry(self._settings.registry)

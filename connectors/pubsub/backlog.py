@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 import grpc
@@ -19,10 +20,14 @@ from model.errors import (
 
 _STATS_METHOD: Final = "/refeed.local.Stats/Get"
 _TIMEOUT_SECONDS: Final = 10.0
-_METRIC: Final = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"
-# The metric is sampled every minute and may be seen two minutes later:
+_AGE: Final = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"
+_MESSAGES: Final = "pubsub.googleapis.com/subscription/num_undelivered_messages"
+# The metrics are sampled every minute and may be seen two minutes later:
 # https://cloud.google.com/monitoring/api/metrics_gcp_p_z#gcp-pubsub
 _LOOK_BACK_SECONDS: Final = 600
+# "This field must not exceed 2048 Unicode characters" is said of the same filter in AlertPolicy; the rest is the
+# metric's: https://cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.alertPolicies
+_MAX_CHARACTERS: Final = 1800
 
 
 class Backlog(Protocol):
@@ -96,42 +101,116 @@ class LocalBacklog:
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class BacklogSample:
+    """The backlog of several subscriptions together; ``messages`` None where nobody knows their number.
+
+    ``sampled_at`` (Unix seconds) is the time of the oldest sample in it: Cloud Monitoring shows a sample one to
+    three minutes after it was taken.
+    """
+
+    oldest_unacked_seconds: float
+    messages: int | None
+    sampled_at: float
+
+
 class MonitoredBacklog:
     """A subscription of Google's Pub/Sub, whose age Cloud Monitoring samples once a minute."""
 
     every_seconds = 30.0
 
     def __init__(self, client: Any, subscription_path: str, *, clock: Callable[[], float] = time.time) -> None:
-        self._client = client
-        self._path = subscription_path
-        self._clock = clock
+        self._samples = _Samples(client, subscription_path.split("/")[1], clock)
+        self._name = subscription_path.rsplit("/", 1)[1]
 
     @classmethod
     def open(cls, subscription_path: str) -> Self:
         """Return the backlog, read with Application Default Credentials."""
-        try:
-            from google.cloud.monitoring_v3 import MetricServiceClient
-        except ImportError as exc:
-            raise MonitoringMissingError from exc
-        import google.auth.exceptions
-
-        try:
-            return cls(MetricServiceClient(), subscription_path)
-        except google.auth.exceptions.DefaultCredentialsError as exc:
-            raise PubSubCredentialsError(
-                "No Google credentials were found to read the age of a backlog with: run "
-                "'gcloud auth application-default login'."
-            ) from exc
+        return cls(_open_monitoring(), subscription_path)
 
     def read_oldest_unacked_seconds(self) -> float:
         """Return the latest sample in seconds, 0 when there is none: the metric is silent while nothing waits."""
+        points = self._samples.read(_AGE, f'= "{self._name}"')
+        latest = max(points, key=lambda point: point[1], default=None)
+        return 0.0 if latest is None else latest[2]
+
+    def close(self) -> None:
+        """Close the client's channel."""
+        self._samples.close()
+
+
+class MonitoredBacklogs:
+    """Subscriptions of Google's Pub/Sub together, as Cloud Monitoring has sampled them once a minute.
+
+    All that begin with a prefix take two calls, others as many for each 1,800 characters of their ids.
+    """
+
+    every_seconds = 60.0
+
+    def __init__(self, client: Any, project: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._samples = _Samples(client, project, clock)
+
+    @classmethod
+    def open(cls, project: str) -> Self:
+        """Return the backlogs, read with Application Default Credentials.
+
+        Raises:
+            MonitoringMissingError: google-cloud-monitoring is not installed.
+            PubSubCredentialsError: there are no credentials.
+        """
+        return cls(_open_monitoring(), project)
+
+    def read_prefixed(self, prefix: str) -> BacklogSample | None:
+        """Return the backlog of every subscription whose id begins with ``prefix``; None without a sample.
+
+        Raises:
+            PubSubUnavailableError: Cloud Monitoring does not answer.
+            PubSubError: it refuses.
+        """
+        return self._read([f'= starts_with("{prefix}")'])
+
+    def read_named(self, names: Sequence[str]) -> BacklogSample | None:
+        """Return the backlog of the subscriptions with these ids; None without a sample.
+
+        Raises:
+            PubSubUnavailableError: Cloud Monitoring does not answer.
+            PubSubError: it refuses.
+        """
+        return self._read([f'= monitoring.regex.full_match("{pattern}")' for pattern in _patterns(names)])
+
+    def close(self) -> None:
+        """Close the client's channel."""
+        self._samples.close()
+
+    def _read(self, conditions: Sequence[str]) -> BacklogSample | None:
+        ages = _latest(point for condition in conditions for point in self._samples.read(_AGE, condition))
+        if not ages:
+            return None
+        counts = _latest(point for condition in conditions for point in self._samples.read(_MESSAGES, condition))
+        return BacklogSample(
+            oldest_unacked_seconds=max(value for _, value in ages.values()),
+            # A sum without one of them would be too small.
+            messages=int(sum(value for _, value in counts.values())) if counts.keys() >= ages.keys() else None,
+            sampled_at=min(at for at, _ in (*ages.values(), *counts.values())),
+        )
+
+
+class _Samples:
+    """What Cloud Monitoring has of a project's subscriptions over the last ten minutes."""
+
+    def __init__(self, client: Any, project: str, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._project = project
+        self._clock = clock
+
+    def read(self, metric: str, condition: str) -> list[tuple[str, float, float]]:
+        """Return subscription, time (Unix seconds) and value of each sample where the id meets ``condition``."""
         from google.api_core import exceptions as google_errors
 
-        project, subscription = self._path.split("/")[1], self._path.rsplit("/", 1)[1]
         now = int(self._clock())
         request = {
-            "name": f"projects/{project}",
-            "filter": f'metric.type = "{_METRIC}" AND resource.labels.subscription_id = "{subscription}"',
+            "name": f"projects/{self._project}",
+            "filter": f'metric.type = "{metric}" AND resource.labels.subscription_id {condition}',
             "interval": {"start_time": {"seconds": now - _LOOK_BACK_SECONDS}, "end_time": {"seconds": now}},
             "view": "FULL",
         }
@@ -141,10 +220,57 @@ class MonitoredBacklog:
             raise PubSubUnavailableError(f"Cloud Monitoring does not answer: {exc}") from exc
         except google_errors.GoogleAPICallError as exc:
             raise PubSubError(f"Cloud Monitoring refused: {exc}") from exc
-        points = [point for one in series for point in one.points]
-        latest = max(points, key=lambda point: point.interval.end_time, default=None)
-        return 0.0 if latest is None else float(latest.value.int64_value)
+        return [
+            (
+                one.resource.labels.get("subscription_id", ""),
+                point.interval.end_time.timestamp(),
+                float(point.value.int64_value),
+            )
+            for one in series
+            for point in one.points
+        ]
 
     def close(self) -> None:
-        """Close the client's channel."""
         self._client.transport.close()
+
+
+def _open_monitoring() -> Any:
+    try:
+        from google.cloud.monitoring_v3 import MetricServiceClient
+    except ImportError as exc:
+        raise MonitoringMissingError from exc
+    import google.auth.exceptions
+
+    try:
+        return MetricServiceClient()
+    except google.auth.exceptions.DefaultCredentialsError as exc:
+        raise PubSubCredentialsError(
+            "No Google credentials were found to read the age of a backlog with: run "
+            "'gcloud auth application-default login'."
+        ) from exc
+
+
+def _latest(points: Iterator[tuple[str, float, float]]) -> Mapping[str, tuple[float, float]]:
+    """Return the time and the value of each subscription's latest sample."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, at, value in points:
+        if name not in found or at > found[name][0]:
+            found[name] = (at, value)
+    return found
+
+
+def _patterns(names: Sequence[str]) -> Iterator[str]:
+    """Yield RE2 patterns that match these ids and no others, each short enough for a filter.
+
+    ``monitoring.regex.full_match`` is on https://cloud.google.com/monitoring/api/v3/filters.
+    """
+    chunk = ""
+    for name in names:
+        # No backslash, which the filter's string would take for its own.
+        exact = name.replace(".", "[.]").replace("+", "[+]")
+        if chunk and len(chunk) + len(exact) >= _MAX_CHARACTERS:
+            yield chunk
+            chunk = ""
+        chunk = f"{chunk}|{exact}" if chunk else exact
+    if chunk:
+        yield chunk

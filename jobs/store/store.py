@@ -11,10 +11,11 @@ from jobs.store.keys import Keys
 from jobs.store.leases import Leases
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
+from jobs.store.streams import Streams
 
 
-class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog):
-    """Jobs with their history and leases, plans, API keys, the audit log and what is still to be told.
+class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog, Streams):
+    """Jobs with their history and leases, plans, API keys, the audit log, streams and what is still to be told.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only
     on PostgreSQL. Opening it brings its schema up to date, however many open it at once.

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0003"
+SCHEMA_REVISION: Final = "0004"
 
 METADATA: Final = sa.MetaData()
 
@@ -156,4 +156,17 @@ AUDIT: Final = sa.Table(
     sa.Column("target", TEXT, nullable=False),
     sa.Column("outcome", TEXT, nullable=False),
     sa.Column("why", TEXT),
+)
+
+# The last report of each stream, by the home that runs it.
+STREAMS: Final = sa.Table(
+    "streams",
+    METADATA,
+    sa.Column("name", TEXT, primary_key=True),
+    sa.Column("instance", TEXT, primary_key=True),
+    sa.Column("host", TEXT, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("reported_at", Moment, nullable=False),
+    sa.Column("status", DOCUMENT, nullable=False),
 )

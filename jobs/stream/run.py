@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from jobs.failure import safe_message
 from jobs.stream.status import StatusFile
 from model.errors import (
     PubSubUnavailableError,
@@ -77,6 +78,9 @@ def run_until_stopped(
             sink.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
             _log.error(f"{name}_waits", code=exc.code, error=exc.message, retry_seconds=_RETRY_SECONDS)
             stopping.wait(_RETRY_SECONDS)
+        except RefeedError as exc:
+            sink.status.write(state="failed", error={"code": exc.code, "message": _shown(exc)})
+            raise
     spark.stop()
     shutil.rmtree(scratch, ignore_errors=True)
     if failure is not None:
@@ -84,6 +88,13 @@ def run_until_stopped(
         raise failure
     sink.status.write(state="stopped")
     _log.info(f"{name}_drained")
+
+
+def _shown(exc: RefeedError) -> str:
+    """Return why the stream failed, without the words of Spark, which quote the values that it failed on."""
+    if exc.code == RefeedError.code:
+        return "The stream ended by a fault that is not known. Its log has Spark's words."
+    return safe_message(exc.code, exc.message)
 
 
 def _watch_query(

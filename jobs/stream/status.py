@@ -19,12 +19,13 @@ class StatusFile:
 
     Beside the ``totals`` that the stream gives stands their growth, in ``rates`` per second over the last
     ``rates_over_seconds`` (60, less after a start). A status that can't be written, the disk being full for
-    example, is not worth a stream's life.
+    example, is not worth a stream's life. ``instance`` is the stream's id in its home, as its lease names it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, instance: str | None = None) -> None:
         self._path = path
         self._fields: dict[str, Any] = {
+            "instance": instance,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "state": "starting",
@@ -50,6 +51,16 @@ class StatusFile:
                 temporary.rename(self._path)
             except OSError:
                 temporary.unlink(missing_ok=True)
+
+    def note(self, **fields: Any) -> None:
+        """Change ``fields`` for the next write; a thread beside the work gives no sign of life by it."""
+        with self._lock:
+            self._fields |= fields
+
+    def fields(self) -> dict[str, Any]:
+        """Return a copy of all fields as they are now; ``at`` is missing before the first write."""
+        with self._lock:
+            return dict(self._fields)
 
     def _rates(self, totals: Mapping[str, Any]) -> tuple[dict[str, float], float]:
         """Return the growth a second of each total that is a number, and the seconds that it was measured over."""

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ import pytest
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA
+from jobs.store import open_store
 from jobs.stream.status import StatusFile
 from model.failpoint import FAILPOINTS
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
@@ -77,7 +79,7 @@ def test_topics_attached_meanwhile_a_broker_killed_and_a_drain_change_nothing(ba
     backyard.check_archive()
 
 
-def test_the_largest_messages_and_a_producers_own_tags_come_back_bit_for_bit(backyard):
+def test_the_largest_messages_and_a_producers_own_tags_come_back_bit_for_bit(backyard, tmp_path):
     backyard.attach("orders")
     secret = backyard.settings.replay_secret()
     extremes = [
@@ -105,13 +107,20 @@ def test_the_largest_messages_and_a_producers_own_tags_come_back_bit_for_bit(bac
     )
     backyard.published["members", kept_id] = kept
 
-    backup = backyard.start_backup()
+    shared = f"sqlite:///{tmp_path / 'shared' / 'jobs.db'}"
+    backup = backyard.start_backup(REFEED_JOB_STORE=shared)
     backyard.wait_until_archived(backup)
     backyard.check_archive()
     assert backup.stop() == 0
     status = StatusFile.read(backyard.home / "streams" / "backup" / "status.json")
     assert status is not None
     assert status["totals"]["replays"] == 1
+    # An API with another home finds the same in the store.
+    with closing(open_store(shared)) as store:
+        (stored,) = store.list_stream_reports()
+    assert (stored.report.name, stored.report.pid, stored.report.state) == ("backup", backup.pid, "stopped")
+    assert stored.report.instance == status["instance"]
+    assert stored.report.status["totals"] == status["totals"]
 
 
 def test_a_second_stream_on_the_home_or_on_the_subscriptions_refuses_and_says_why(backyard, tmp_path):

@@ -3,15 +3,18 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.stream_figures import StreamFigures
 from backfill.catalog import StreamInfo
 from jobs.stream.status import StatusFile
+from model.stream import StreamReport
 from tests.api.test_metrics import parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
@@ -41,6 +44,7 @@ def test_every_documented_figure_is_there_with_its_help_and_type_and_no_other() 
             batch_seconds=0.25,
             backlog_messages=4,
             lag_seconds=2.0,
+            lag_measured_at="2026-01-01T00:00:30.000000Z",
         )
     )
     figures = {name: value for (name, labelled), value in parse(text).items() if labelled == "backup"}
@@ -50,6 +54,7 @@ def test_every_documented_figure_is_there_with_its_help_and_type_and_no_other() 
     assert (figures["refeed_stream_messages_total"], figures["refeed_stream_faults_total"]) == (10, 70)
     assert figures["refeed_stream_messages_per_second"] == 12.5
     assert (figures["refeed_stream_lag_seconds"], figures["refeed_stream_backlog_messages"]) == (2, 4)
+    assert figures["refeed_stream_lag_measured_timestamp_seconds"] == 1767225630
     assert figures["refeed_stream_batch_seconds"] == 0.25
     for family in text_string_to_metric_families(text):
         assert family.documentation
@@ -66,8 +71,45 @@ def test_what_nobody_knows_is_absent_and_what_was_counted_is_0() -> None:
 
 
 def test_streams_that_ended_or_are_silent_are_down() -> None:
-    for state, is_up in {"STARTING": 1, "WAITING": 1, "DRAINING": 1, "DRAINED": 0, "NOT_REPORTING": 0}.items():
+    for state, is_up in {"STARTING": 1, "DRAINING": 1, "DRAINED": 0, "FAILED": 0, "NOT_REPORTING": 0}.items():
         assert parse(render(stream("backup", state=state)))["refeed_stream_up", "backup"] == is_up
+
+
+@pytest.mark.parametrize("state", ["DRAINED", "FAILED", "NOT_REPORTING"])
+def test_a_group_that_left_the_registry_keeps_no_alarm_ringing(state: str) -> None:
+    gone = stream("pipeline-a", state=state, is_retired=True, totals={"messages": 5}, seconds_since_report=1e6)
+    unknown = stream("pipeline-b", state=state, is_retired=None)
+    assert parse(render(gone, unknown)) == {("refeed_stream_up", "pipeline-b"): 0}
+    still = stream("pipeline-a", state="DRAINING", is_retired=True)
+    assert parse(render(still)) == {("refeed_stream_up", "pipeline-a"): 1}
+
+
+def test_the_api_has_the_figures_and_the_problems_of_streams_in_other_pods(start_api: Callable[..., Any]) -> None:
+    api = start_api()
+    status = {
+        "totals": {"messages": 7},
+        "rates": {"messages": 2.5},
+        "rates_over_seconds": 60.0,
+        "batch_seconds": 0.5,
+    }
+    report = StreamReport("backup", "home-1", "pod-1", 7, "running", status)
+    failure = {"code": "lease_lost", "message": "Another stream took over."}
+    api.store.put_stream_report(report)
+    api.store.put_stream_report(replace(report, name="pipeline-a", state="failed", status={"error": failure}))
+    with api.client() as client:
+        backup, pipeline = client.get("/streams").json()["streams"]
+        figures = parse(client.get("/metrics").text)
+        problems = client.get("/status").json()["problems"]
+    assert (backup["state"], backup["owner"], backup["instance_id"]) == (
+        "RUNNING",
+        {"host": "pod-1", "pid": 7},
+        "home-1",
+    )
+    assert (backup["rates"], backup["over_seconds"], backup["batch_seconds"]) == ({"messages": 2.5}, 60.0, 0.5)
+    assert (pipeline["state"], pipeline["error"]) == ("FAILED", failure)
+    assert (figures["refeed_stream_up", "backup"], figures["refeed_stream_up", "pipeline-a"]) == (1, 0)
+    assert figures["refeed_stream_messages_total", "backup"] == 7
+    assert [(each["code"], each["name"]) for each in problems] == [("stream_failing", "pipeline-a")]
 
 
 def test_the_api_gives_the_figures_that_a_stream_wrote(start_api: Callable[..., Any]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -141,7 +142,8 @@ def test_a_stream_tells_its_state_rates_and_lag(tmp_path: Path, catalog: Catalog
 
     backup, pipeline = catalog.list_streams({**stats, "listener": SubscriptionStats(100, 100.0)})
 
-    assert (backup.name, backup.state, backup.pid) == ("backup", "RUNNING", os.getpid())
+    assert (backup.name, backup.state) == ("backup", "RUNNING")
+    assert backup.owner == {"host": socket.gethostname(), "pid": os.getpid()}
     assert backup.rates["messages"] == pytest.approx(500 / backup.over_seconds, rel=0.1)
     assert backup.seconds_since_report < 15
     assert (backup.backlog_messages, backup.lag_seconds, backup.error) == (4, 9.0, None)
@@ -218,6 +220,31 @@ def test_a_pipeline_has_the_lag_of_its_own_subscriptions_and_its_alerts(tmp_path
     (stream,) = catalog.list_streams(stats)
     assert (stream.backlog_messages, stream.lag_seconds) == (3, 2.0)
     assert stream.alerts == [{"about": "orders", "code": "registry_invalid", "message": "No."}]
+
+
+def test_at_google_the_lag_is_the_streams_own_sample_with_its_time_and_nobody_s_guess(
+    tmp_path: Path, catalog: Catalog
+) -> None:
+    path = tmp_path / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    status = StatusFile(path)
+    status.note(backlog={"oldest_unacked_seconds": 31.0, "messages": 7, "sampled_at": 1_767_225_600.0})
+    status.write(state="running")
+    (stream,) = catalog.list_streams(None)
+    assert (stream.lag_seconds, stream.backlog_messages) == (31.0, 7)
+    assert stream.lag_measured_at == "2026-01-01T00:00:00.000000Z"
+
+    (local,) = catalog.list_streams({"refeed-backup.orders": SubscriptionStats(1, 2.0)})
+    assert (local.lag_seconds, local.backlog_messages) == (2.0, 1), "a server that knows is asked"
+
+    path.write_text(json.dumps({**json.loads(path.read_text()), "at": 1.0}))
+    (silent,) = catalog.list_streams(None)
+    assert (silent.state, silent.lag_seconds, silent.lag_measured_at) == ("NOT_REPORTING", None, None)
+
+    status.note(backlog=None)
+    status.write(state="running")
+    (unknown,) = catalog.list_streams(None)
+    assert (unknown.state, unknown.lag_seconds, unknown.backlog_messages) == ("RUNNING", None, None)
 
 
 def test_a_stream_that_drained_stays_drained_however_long_ago(tmp_path: Path, catalog: Catalog) -> None:

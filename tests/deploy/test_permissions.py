@@ -23,7 +23,7 @@ from backup.archiver import Archiver
 from backup.source import BackupSource
 from cli.main import main
 from connectors.pubsub import channel as pubsub_channel
-from connectors.pubsub.backlog import MonitoredBacklog
+from connectors.pubsub.backlog import MonitoredBacklog, MonitoredBacklogs
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Message, Publisher
 from connectors.pubsub.source import PullOptions, TaskResult, _process_puller
@@ -281,6 +281,7 @@ def run_backup(world: World) -> None:
             assert batch.ids().num_rows
             reader.stop()
             settle(world)
+    MonitoredBacklogs(Monitoring(world.recorder), world.project).read_prefixed(BACKUP_SUBSCRIPTION_PREFIX)
 
 
 def run_pipeline(world: World) -> None:
@@ -323,6 +324,9 @@ def run_pipeline(world: World) -> None:
                 stager.stage_batch(frame([row.result for row in rows], errors=[row.error for row in rows]), 1)
                 reader.stop()
             settle(world)
+    subscriptions = status.fields()["subscriptions"]
+    assert subscriptions
+    MonitoredBacklogs(Monitoring(world.recorder), world.project).read_named(subscriptions)
 
 
 def deployment_of(world: World) -> Deployment:
@@ -368,7 +372,7 @@ def look_around(world: World) -> None:
     """Ask for what the API shows of topics."""
     queries = open_warehouse(world.settings).open_queries(QuerySpace("500MB", world.folder / "spill"))
     with PubSub(world.project, world.server.emulator_host) as pubsub, closing(queries):
-        overview = Overview(deployment_of(world), pubsub, queries)
+        overview = Overview(deployment_of(world), pubsub, queries, reports=list, groups=lambda: None)
         assert overview.list_topics()
         overview.histogram("orders", step="day")
 

@@ -105,6 +105,19 @@ def test_a_topic_that_nobody_reads_has_no_staging(settings: Settings, stage: Cal
 
 def test_without_a_registry_nothing_is_known(settings: Settings) -> None:
     assert StagedTopics(settings)("orders") is None
+    assert StagedTopics(settings).groups() is None
+
+
+def test_groups_are_the_registry_s_and_unknown_while_it_has_a_fault(settings: Settings) -> None:
+    topics, registry = StagedTopics(settings), Registry(settings.registry)
+    registry.publish({"sources.yaml": b"sources:\n  a: {topic: orders, schema: inferred, group: shop}\n"})
+    assert topics.groups() == {"shop"}
+    registry.publish({"sources.yaml": b"sources:\n  b: {topic: orders, schema: inferred}\n"})
+    assert topics.groups() == {"default"}
+    registry.publish({"sources.yaml": b"sources: ["})
+    assert topics.groups() is None
+    registry.publish({"sources.yaml": b"sources: {}\n"})
+    assert topics.groups() == frozenset()
 
 
 def test_the_rows_of_one_backfill_are_counted_with_their_repeats(

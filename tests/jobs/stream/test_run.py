@@ -11,7 +11,7 @@ import pytest
 from jobs.stream import run as run_module
 from jobs.stream.run import run_until_stopped
 from jobs.stream.status import StatusFile
-from model.errors import RefeedError, WarehouseUnavailableError
+from model.errors import LeaseLostError, RefeedError, WarehouseError, WarehouseUnavailableError
 
 
 class Query:
@@ -73,7 +73,25 @@ def test_a_stream_without_batches_goes_on_saying_that_it_lives(run, tmp_path, mo
     monkeypatch.setattr(run_module, "_TELL_SECONDS", 0.0)
     monkeypatch.setattr(StatusFile, "write", lambda _, **fields: written.append(fields))
     run("broken", looks=3)
-    assert written == [{"state": "running"}, {}, {}, {}]
+    assert written[:-1] == [{"state": "running"}, {}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (LeaseLostError("Another stream took over."), "Another stream took over."),
+        (WarehouseError("Could not convert 'card 4111'"), "The job's log has the engine's words."),
+        (RefeedError("SparkException: card 4111"), "Its log has Spark's words."),
+    ],
+)
+def test_a_stream_that_a_fault_ends_says_so_without_quoting_a_message(drain, tmp_path, failure, message):
+    with pytest.raises(type(failure)):
+        drain(before=failure)
+    status = StatusFile.read(tmp_path / "status.json")
+    assert status is not None
+    assert (status["state"], status["error"]["code"]) == ("failed", failure.code)
+    assert status["error"]["message"].endswith(message)
+    assert "4111" not in status["error"]["message"]
 
 
 class DrainedQuery(Query):

@@ -1,0 +1,113 @@
+"""Passes a stream's status on to the deployment's store, beside the stream's work."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import structlog
+
+from jobs.stream.status import StatusFile
+from model.errors import RefeedError
+from model.stream import StreamReport
+
+_log = structlog.get_logger(__name__)
+
+# A stream writes its status every five seconds: with these a report is ten seconds old at most.
+_REPORT_SECONDS: Final = 3.0
+# A drain is not kept waiting by a store that does not answer.
+_LAST_SECONDS: Final = 5.0
+# What others read of a status; the rest, such as the counts of each source, stays in the file.
+_REPORTED: Final = (
+    *("state", "error", "started_at", "totals", "rates", "rates_over_seconds"),
+    *("batch_seconds", "last_batch_at", "alerts", "subscriptions", "backlog"),
+)
+
+
+class StreamReporter(Protocol):
+    """Keeps the reports of streams where the API finds them, whichever host it runs on."""
+
+    def report(self, report: StreamReport) -> None:
+        """Keep the report instead of the instance's last one.
+
+        Raises:
+            RefeedError: it can't be kept now.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+@contextmanager
+def reporting(status: StatusFile, reporter: StreamReporter | None, *, name: str, instance: str) -> Iterator[None]:
+    """Report ``status`` every few seconds until the block ends, and then once more; ``reporter`` is closed.
+
+    Another thread does it, so that a store that is slow or away keeps nothing waiting: its outage is logged once,
+    and its return. A status that was not written since the last report is not reported again: a stream that hangs
+    falls silent. Without a reporter the status file is all there is.
+    """
+    if reporter is None:
+        yield
+        return
+    heartbeat = _Heartbeat(status, reporter, name, instance)
+    heartbeat.start()
+    try:
+        yield
+    finally:
+        heartbeat.stop()
+
+
+class _Heartbeat:
+    def __init__(self, status: StatusFile, reporter: StreamReporter, name: str, instance: str) -> None:
+        self._status = status
+        self._reporter = reporter
+        self._name = name
+        self._instance = instance
+        self._ended = threading.Event()
+        self._reported_at: float | None = None
+        self._is_failing = False
+        # A daemon: a call to the store that hangs must not keep the process from its end.
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join(_LAST_SECONDS)
+        if self._thread.is_alive():
+            _log.warning("last_report_missing", stream=self._name, waited_seconds=_LAST_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            self._report()
+            while not self._ended.wait(_REPORT_SECONDS):
+                self._report()
+            self._report()
+        finally:
+            self._reporter.close()
+
+    def _report(self) -> None:
+        status = self._status.fields()
+        written_at = status.get("at")
+        if written_at is None or written_at == self._reported_at:
+            return
+        try:
+            self._reporter.report(_report_of(self._name, self._instance, status))
+        except (RefeedError, OSError) as exc:
+            if not self._is_failing:
+                code = exc.code if isinstance(exc, RefeedError) else "os_error"
+                _log.warning("stream_not_reported", stream=self._name, code=code, error=str(exc))
+            self._is_failing = True
+            return
+        self._reported_at = written_at
+        if self._is_failing:
+            _log.info("stream_reported_again", stream=self._name)
+        self._is_failing = False
+
+
+def _report_of(name: str, instance: str, status: Mapping[str, Any]) -> StreamReport:
+    shown = {field: status[field] for field in _REPORTED if status.get(field) is not None}
+    return StreamReport(name, instance, status["host"], status["pid"], status["state"], shown)

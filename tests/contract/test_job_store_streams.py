@@ -1,0 +1,217 @@
+"""Reports of streams in every job store: two pods with homes of their own, and an API with a third one."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backfill.catalog import StreamInfo, read_streams
+from jobs.reporter import StoreReporter
+from jobs.store import JobStore, open_store
+from jobs.store.tables import STREAMS
+from jobs.stream import report as report_module
+from jobs.stream.report import reporting
+from jobs.stream.status import StatusFile
+from model.stream import StreamReport
+
+REPORT = StreamReport("backup", "home-1", "pod-1", 7, "running", {"totals": {"messages": 3}})
+
+
+@pytest.fixture(autouse=True)
+def quick_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_module, "_REPORT_SECONDS", 0.02)
+
+
+class Pods:
+    """Makes streams that run in pods, each with a hostname and a home of its own, on one shared store."""
+
+    def __init__(self, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.url = url
+        self.folder = folder
+        self._monkeypatch = monkeypatch
+
+    @contextmanager
+    def stream(self, pod: str, name: str) -> Iterator[StatusFile]:
+        home = self.folder / pod / "streams" / name
+        home.mkdir(parents=True)
+        self._monkeypatch.setattr(socket, "gethostname", lambda: pod)
+        status = StatusFile(home / "status.json", instance=f"home-of-{pod}")
+        with reporting(status, StoreReporter(self.url), name=name, instance=f"home-of-{pod}"):
+            yield status
+
+    def seen(self, store: JobStore, groups: frozenset[str] | None = None) -> dict[str, StreamInfo]:
+        """What an API in a third pod shows."""
+        found = read_streams(self.folder / "api", None, store.list_stream_reports(), groups)
+        return {stream.name: stream for stream in found}
+
+    def wait_for(self, store: JobStore, name: str, state: str, messages: int | None = None) -> StreamInfo:
+        deadline = time.monotonic() + 20
+        while (found := self.seen(store).get(name)) is None or (
+            (found.state, found.totals.get("messages")) != (state, messages)
+        ):
+            assert time.monotonic() < deadline, f"{name} is not {state} with {messages} messages: {found}"
+            time.sleep(0.01)
+        return found
+
+
+@pytest.fixture
+def pods(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pods:
+    return Pods(url, tmp_path, monkeypatch)
+
+
+def age(store: JobStore, name: str, seconds: float) -> None:
+    """Make the last report older, as if the stream had been killed then."""
+    with store._database.write() as connection:
+        at = datetime.now(UTC) - timedelta(seconds=seconds)
+        connection.execute(STREAMS.update().where(STREAMS.c.name == name).values(reported_at=at))
+
+
+def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(store: JobStore, pods: Pods) -> None:
+    with pods.stream("pod-1", "backup") as backup, pods.stream("pod-2", "pipeline-a") as pipeline:
+        backup.write(state="running", totals={"messages": 0})
+        pods.wait_for(store, "backup", "RUNNING", messages=0)
+        backup.write(totals={"messages": 500}, batch_seconds=0.5)
+        pipeline.write(state="waiting", error={"code": "storage_full", "message": "The disk is full."})
+        waiting = pods.wait_for(store, "pipeline-a", "WAITING")
+        running = pods.wait_for(store, "backup", "RUNNING", messages=500)
+    assert running.owner == {"host": "pod-1", "pid": os.getpid()}
+    assert (running.instance_id, running.totals, running.batch_seconds) == (
+        "home-of-pod-1",
+        {"messages": 500},
+        0.5,
+    )
+    assert running.rates is not None
+    assert running.rates["messages"] > 0
+    assert running.over_seconds is not None
+    assert 0 <= (running.seconds_since_report or 0) < 15
+    assert (running.lag_seconds, running.lag_measured_at, running.backlog_messages) == (None, None, None)
+    assert running.started_at is not None
+    assert waiting.owner == {"host": "pod-2", "pid": os.getpid()}
+    assert waiting.error == {"code": "storage_full", "message": "The disk is full."}
+
+
+def test_the_end_of_a_stream_is_reported_before_its_process_goes(store: JobStore, pods: Pods) -> None:
+    with pods.stream("pod-1", "backup") as backup:
+        backup.write(state="running")
+        backup.write(state="stopped")
+    assert pods.seen(store)["backup"].state == "DRAINED"
+    age(store, "backup", 3600)
+    assert pods.seen(store)["backup"].state == "DRAINED", "however long ago"
+
+
+def test_a_stream_that_was_killed_in_its_pod_does_not_report_after_fifteen_seconds(
+    store: JobStore, pods: Pods
+) -> None:
+    store.put_stream_report(replace(REPORT, status={"totals": {"messages": 3}, "rates": {"messages": 1.0}}))
+    assert pods.seen(store)["backup"].state == "RUNNING"
+    age(store, "backup", 16)
+    found = pods.seen(store)["backup"]
+    assert (found.state, found.rates, found.totals) == ("NOT_REPORTING", None, {"messages": 3})
+
+
+def test_the_instance_that_runs_now_is_shown_and_not_the_pod_that_it_followed(store: JobStore, pods: Pods) -> None:
+    store.put_stream_report(replace(REPORT, state="stopped"))
+    store.put_stream_report(replace(REPORT, instance="home-2", host="pod-2"))
+    found = pods.seen(store)["backup"]
+    assert (found.state, found.instance_id, found.owner) == ("RUNNING", "home-2", {"host": "pod-2", "pid": 7})
+    assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
+
+
+def test_a_report_takes_the_place_of_the_last_one_and_old_pods_go(store: JobStore) -> None:
+    store.put_stream_report(REPORT)
+    store.put_stream_report(replace(REPORT, host="pod-2", pid=8, state="waiting", status={"totals": {}}))
+    (found,) = store.list_stream_reports()
+    assert found.report == replace(REPORT, host="pod-2", pid=8, state="waiting", status={"totals": {}})
+    assert 0 <= found.age_seconds < 15
+    age(store, "backup", 8 * 86_400)
+    store.put_stream_report(replace(REPORT, name="pipeline-a"))
+    assert len(store.list_stream_reports()) == 2, "another stream's reports are none of its business"
+    store.put_stream_report(replace(REPORT, instance="home-2"))
+    assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
+
+
+def test_the_age_of_a_report_is_told_by_the_store_s_clock(
+    make_postgresql_store: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod whose clock is an hour slow is not silent; only PostgreSQL has hosts with clocks of their own."""
+    pods = Pods(make_postgresql_store(), tmp_path, monkeypatch)
+    with closing(open_store(pods.url)) as store, pods.stream("pod-1", "backup") as backup:
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() - 3600)
+        backup.write(state="running")
+        assert (pods.wait_for(store, "backup", "RUNNING").seconds_since_report or 0) < 15
+
+
+def test_a_home_s_own_file_counts_where_it_is_newer_than_the_store(store: JobStore, pods: Pods) -> None:
+    store.put_stream_report(REPORT)
+    age(store, "backup", 60)
+    path = pods.folder / "api" / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    StatusFile(path, instance="home-1").write(state="draining")
+    assert pods.seen(store)["backup"].state == "DRAINING"
+
+
+def test_a_group_that_left_the_registry_is_over_once_it_does_not_run(store: JobStore, pods: Pods) -> None:
+    store.put_stream_report(replace(REPORT, name="pipeline-a"))
+    store.put_stream_report(REPORT)
+    assert pods.seen(store)["pipeline-a"].is_retired is None, "nobody can read the registry"
+    assert not pods.seen(store, frozenset({"a"}))["pipeline-a"].is_retired
+    running = pods.seen(store, frozenset())
+    assert (running["pipeline-a"].is_retired, running["pipeline-a"].is_over) == (True, False)
+    store.put_stream_report(replace(REPORT, name="pipeline-a", state="stopped"))
+    store.put_stream_report(replace(REPORT, state="stopped"))
+    drained = pods.seen(store, frozenset())
+    assert (drained["pipeline-a"].is_over, drained["backup"].is_over) == (True, False)
+
+
+def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(
+    url: str, store: JobStore, pods: Pods, monkeypatch: pytest.MonkeyPatch, log: Callable[[], list[str]]
+) -> None:
+    """The status is written at once, whether the store hangs or fails, and reported when it is back."""
+    hangs, is_away = threading.Event(), True
+    put = JobStore.put_stream_report
+
+    def fail(self: JobStore, report: StreamReport) -> None:
+        if is_away:
+            hangs.wait(20)
+            with self._database.write() as connection:
+                connection.exec_driver_sql("SELECT * FROM a_table_that_is_not_there")
+        put(self, report)
+
+    monkeypatch.setattr(JobStore, "put_stream_report", fail)
+    with pods.stream("pod-1", "backup") as backup:
+        began = time.monotonic()
+        for number in range(50):
+            backup.write(state="running", totals={"messages": number})
+        assert time.monotonic() - began < 5, "a write waited for the store"
+        hangs.set()
+        deadline = time.monotonic() + 20
+        while "stream_not_reported" not in log():
+            assert time.monotonic() < deadline, "the outage is not said"
+            time.sleep(0.01)
+        is_away = False
+        pods.wait_for(store, "backup", "RUNNING", messages=49)
+    assert log().count("stream_not_reported") == 1
+    assert log().count("stream_reported_again") == 1
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Return what gives the names of the events that were logged."""
+    said: list[str] = []
+
+    class Log:
+        def warning(self, event: str, **_: object) -> None:
+            said.append(event)
+
+        info = warning
+
+    monkeypatch.setattr(report_module, "_log", Log())
+    return lambda: said
