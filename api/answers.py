@@ -11,6 +11,7 @@ from api.bulkhead import Bulkhead
 from api.errors import PROBLEM_TYPE
 from api.schemas_backfills import EXAMPLE_ID
 from backfill.service import BackfillService
+from inventory.service import Inventory
 from model.errors import JobChangedError, JobNotFoundError
 from model.job import is_job_id
 from model.principal import Principal
@@ -32,6 +33,12 @@ INVALID: Final = "The request or its query is not valid; `errors` has every viol
 def backfill_service(request: Request) -> BackfillService:
     """Return the service that the app was opened with; a FastAPI dependency."""
     service: BackfillService = request.app.state.service
+    return service
+
+
+def inventory_service(request: Request) -> Inventory:
+    """Return the app's service for topics, messages and streams; a FastAPI dependency."""
+    service: Inventory = request.app.state.inventory
     return service
 
 
@@ -98,6 +105,7 @@ def expected_versions(
 
 
 Service = Annotated[BackfillService, Depends(backfill_service)]
+OpenInventory = Annotated[Inventory, Depends(inventory_service)]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.

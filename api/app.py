@@ -26,10 +26,11 @@ from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
 from api.swagger import router as swagger
 from backfill.approval import exceeds_approval
-from backfill.catalog import StreamInfo
 from backfill.chores import KIND as BACKFILL
 from backfill.opening import open_backfills
 from backfill.service import BackfillService
+from inventory.catalog import StreamInfo
+from inventory.service import Inventory
 from jobs.keys import Keyring
 from jobs.notify import Notifier
 from jobs.store import Job, open_store
@@ -60,9 +61,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ExitStack() as stack:
             staged = StagedTopics(settings)
-            backfills = service or open_backfills(
-                settings, staging_of=staged, places=staged.place, groups=staged.groups
-            )
+            backfills = service or open_backfills(settings, staging_of=staged, places=staged.place)
             merges = MergeService(
                 settings,
                 store=open_store(settings.job_store),
@@ -76,6 +75,7 @@ def create_app(
             app.state.service = backfills
             app.state.merges = merges
             _open_doors(app, settings, stack)
+            app.state.inventory = _open_inventory(app, backfills, staged)
             app.state.readiness = Readiness(backfills.check_readiness)
             # Of its own: the probe is answered while every other thread waits for a query.
             app.state.readiness_threads = CapacityLimiter(1)
@@ -126,10 +126,21 @@ def _read_sources(registry: str) -> Sequence[Source]:
     return read_snapshot(files, registry, is_partial=True).valid_sources() if files else ()
 
 
+def _open_inventory(app: FastAPI, backfills: BackfillService, staged: StagedTopics) -> Inventory:
+    """Return the inventory over the connections that the backfills' service and the app have open already."""
+    return Inventory(
+        backfills.deployment,
+        backfills.pubsub,
+        backfills.queries,
+        reports=app.state.store.list_stream_reports,
+        groups=staged.groups,
+    )
+
+
 def _measure_streams(app: FastAPI) -> Sequence[StreamInfo]:
-    """Return the streams as the service of the app's life finds them."""
-    service: BackfillService = app.state.service
-    return service.measure_streams()
+    """Return the streams as the inventory of the app's life finds them."""
+    inventory: Inventory = app.state.inventory
+    return inventory.measure_streams()
 
 
 def _open_doors(app: FastAPI, settings: Settings, stack: ExitStack) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from pydantic import AwareDatetime
 
-from api.answers import Caller, Service, SlowCalls, problems
+from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
 from api.schemas_catalog import HistogramOut, LettersOut, MessagesOut, StreamsOut, TopicsOut
-from backfill.messages import (
+from inventory.messages import (
     DEFAULT_MAX_BYTES_BILLED,
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_SIZE,
@@ -31,10 +31,10 @@ _QUERY: Final = "A parameter is not valid, or counting took too much; `errors` h
     response_model=TopicsOut,
     responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
-def list_topics(service: Service, caller: Caller, slow: SlowCalls) -> Any:
+def list_topics(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
     """List topics: whether each is backed up, the archive's freshness, the backup's lag, and the recent volume."""
     with slow:
-        return {"topics": [topic.to_json() for topic in service.list_topics(principal=caller)]}
+        return {"topics": [topic.to_json() for topic in inventory.list_topics(principal=caller)]}
 
 
 @router.get(
@@ -45,7 +45,7 @@ def list_topics(service: Service, caller: Caller, slow: SlowCalls) -> Any:
 )
 def get_topic_histogram(
     topic: Annotated[str, Path(description="A topic's id.", examples=["orders"])],
-    service: Service,
+    inventory: OpenInventory,
     caller: Caller,
     slow: SlowCalls,
     *,
@@ -60,7 +60,7 @@ def get_topic_histogram(
 ) -> Any:
     """Count a topic's archived messages by minute, hour or day of ingestion: where something can be replayed."""
     with slow:
-        return service.histogram(topic, principal=caller, step=step, start=start, end=end).to_json()
+        return inventory.histogram(topic, principal=caller, step=step, start=start, end=end).to_json()
 
 
 @router.get(
@@ -69,10 +69,10 @@ def get_topic_histogram(
     response_model=StreamsOut,
     responses=problems(s502=_FAILED),
 )
-def list_streams(service: Service, caller: Caller, slow: SlowCalls) -> Any:
+def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
     """List the streams, each as it last reported: state, lag and rates."""
     with slow:
-        return {"streams": [stream.to_json() for stream in service.list_streams(principal=caller)]}
+        return {"streams": [stream.to_json() for stream in inventory.list_streams(principal=caller)]}
 
 
 @router.get(
@@ -104,7 +104,7 @@ def count_dead_letters(
 )
 def list_messages(
     topic: Annotated[str, Query(description="A topic's id.", examples=["orders"])],
-    service: Service,
+    inventory: OpenInventory,
     caller: Caller,
     slow: SlowCalls,
     *,
@@ -141,7 +141,7 @@ def list_messages(
         max_bytes_billed=max_bytes_billed,
     )
     with slow:
-        return service.read_messages(request, principal=caller).to_json()
+        return inventory.read_messages(request, principal=caller).to_json()
 
 
 def _parse_attributes(texts: Iterable[str]) -> dict[str, str]:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request
 
-from api.answers import Caller, Service, SlowCalls, problems
+from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
 from api.routes_merges import Merges
 from api.schemas_status import InboxOut, StatusOut
-from backfill.condition import StatusProblem
+from inventory.status import StatusProblem
 from jobs.inbox import InboxItem
 
 router: Final = APIRouter(tags=["status"])
@@ -19,10 +19,18 @@ _WRONG: Final = {"failure": "job_failed", "incomplete": "backfill_incomplete"}
 
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))
-def get_status(request: Request, service: Service, merges: Merges, caller: Caller, slow: SlowCalls) -> Any:
+def get_status(
+    request: Request,
+    *,
+    inventory: OpenInventory,
+    service: Service,
+    merges: Merges,
+    caller: Caller,
+    slow: SlowCalls,
+) -> Any:
     """Show everything that runs on one screen: streams, backfills, merges, what waits and what is wrong."""
     with slow:
-        condition = service.check_streams(principal=caller)
+        condition = inventory.check_streams(principal=caller)
         inbox = _inbox(service.list_inbox(principal=caller), merges.list_inbox(principal=caller))
         wrong = [
             *(StatusProblem("not_ready", name, said) for name, said in request.app.state.starting.items()),

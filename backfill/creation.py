@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backfill.deployment import Deployment
-from backfill.naming import did_you_mean
 from backfill.options import SelectionBounds
 from backfill.plan import PlanTarget, warn_of_target
 from backfill.request import BackfillRequest
@@ -37,6 +36,7 @@ from model.message import (
     replay_token,
 )
 from model.moment import render_moment
+from model.naming import did_you_mean
 from model.principal import Principal
 from model.window import Window
 

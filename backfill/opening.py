@@ -21,7 +21,6 @@ from model.settings import Settings
 from warehouse.staging import Staging
 
 StagingOf = Callable[[str], Staging | None]
-Groups = Callable[[], frozenset[str] | None]
 
 
 def _no_staging(_topic: str) -> None:
@@ -32,22 +31,16 @@ def _no_place(_source: str) -> None:
     """Say that no source is known."""
 
 
-def _unknown_groups() -> None:
-    """Say that nobody knows the registry's groups."""
-
-
 def open_backfills(
     settings: Settings,
     *,
     staging_of: StagingOf = _no_staging,
     places: Callable[[str], SourcePlace | None] = _no_place,
-    groups: Groups = _unknown_groups,
 ) -> BackfillService:
     """Return the service of a deployment; nothing runs before its ``start``.
 
     ``staging_of`` knows the staging table that a topic's pipeline writes: then what landed is counted. ``places``
-    knows where each of the pipeline's sources reads and writes, ``groups`` those that the registry has, None where
-    that is unknown.
+    knows where each of the pipeline's sources reads and writes.
 
     Raises:
         JavaNotFoundError: there is no Java for Spark.
@@ -65,7 +58,6 @@ def open_backfills(
         keep_job_days=settings.keep_job_days,
         staging_of=staging_of,
         places=places,
-        groups=groups,
     )
 
 
@@ -79,7 +71,6 @@ def assemble_backfills(
     keep_job_days: int = 30,
     staging_of: StagingOf = _no_staging,
     places: Callable[[str], SourcePlace | None] = _no_place,
-    groups: Groups = _unknown_groups,
 ) -> BackfillService:
     """Return the service of its parts; ``staging_of`` knows the staging table that a topic's pipeline writes."""
     folders = backfill_folders(deployment.home, deployment.jobs_folder)
@@ -102,7 +93,6 @@ def assemble_backfills(
         planner=planner,
         verifier=verifier,
         letters=LetterCounter(deployment.dead_letter_table, planner.answer, deployment.query_tables, places),
-        groups=groups,
     )
 
 

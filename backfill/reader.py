@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from backfill.catalog import Histogram, StreamInfo, TopicInfo
 from backfill.chores import KIND
-from backfill.condition import StreamCondition
 from backfill.dead_letters import (
     DeadLetterPage,
     DeadLetterReason,
@@ -15,8 +13,6 @@ from backfill.dead_letters import (
     list_dead_letters,
 )
 from backfill.inbox import list_inbox
-from backfill.messages import MessagePage, MessageRequest
-from backfill.overview import Overview
 from backfill.pace import burst_of
 from backfill.publish import unconfirmed_bound
 from backfill.redrive import LetterCounter, LetterReason
@@ -31,8 +27,7 @@ from jobs.progress import CheckpointFolder
 from jobs.store import Event, Job, JobStore
 from model.errors import JobNotFoundError
 from model.job import JobState
-from model.principal import MESSAGES, READ, Principal
-from warehouse.counts import Step
+from model.principal import READ, Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +63,7 @@ class SliceView:
 
 
 class BackfillReader:
-    """Tells how backfills are and what there is to replay.
-
-    What is about backfills answers within milliseconds, from the store and the jobs' folders.
+    """Shows backfills within milliseconds, from the store and the jobs' folders.
 
     Raises:
         ForbiddenError: any call whose ``principal`` does not hold the scope it needs.
@@ -82,13 +75,11 @@ class BackfillReader:
         store: JobStore,
         folder_of: Callable[[str], JobFolder],
         verifier: Verifier,
-        overview: Overview,
         letters: LetterCounter,
     ) -> None:
         self._store = store
         self._folder_of = folder_of
         self._verifier = verifier
-        self._overview = overview
         self._letters = letters
 
     def get(self, backfill_id: str, *, principal: Principal) -> Backfill:
@@ -190,45 +181,6 @@ class BackfillReader:
         job = self._read(backfill_id, principal)
         return self._verifier.missing_messages(job, limit=limit, after=after)
 
-    def list_topics(self, *, principal: Principal) -> list[TopicInfo]:
-        """Return every topic that Pub/Sub has or the archive has lately heard of, by name.
-
-        Raises:
-            PubSubError, WarehouseError, QueryError: Pub/Sub or the archive can't be read.
-        """
-        principal.require(READ)
-        return self._overview.list_topics()
-
-    def histogram(
-        self,
-        topic: str,
-        *,
-        principal: Principal,
-        step: Step = "hour",
-        start: datetime | None = None,
-        end: datetime | None = None,
-    ) -> Histogram:
-        """Count a topic's archived messages by step; without bounds those of the last hour, day or month.
-
-        Raises:
-            InvalidNameError, RequestInvalidError: the topic, the bounds or their number of steps is wrong.
-            WarehouseError, QueryError: the archive can't be read.
-        """
-        principal.require(READ)
-        return self._overview.histogram(topic, step=step, start=start, end=end)
-
-    def read_messages(self, request: MessageRequest, *, principal: Principal) -> MessagePage:
-        """Return a page of archived messages, newest first.
-
-        Raises:
-            ForbiddenError: it may not read messages, or not those of this topic.
-            InvalidNameError, RequestInvalidError: the topic, the window, the attributes or the token is wrong.
-            WarehouseError, QueryError: the archive can't be read.
-        """
-        principal.require(MESSAGES)
-        principal.require_reading(request.topic)
-        return self._overview.read_messages(request)
-
     def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReason]:
         """Return the pipeline's dead letters since ``start`` by source and reason.
 
@@ -237,24 +189,6 @@ class BackfillReader:
         """
         principal.require(READ)
         return self._letters.count(start)
-
-    def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
-        """Return every stream that has ever reported, by name.
-
-        Raises:
-            PubSubError: Pub/Sub does not answer.
-        """
-        principal.require(READ)
-        return self._overview.list_streams()
-
-    def measure_streams(self) -> list[StreamInfo]:
-        """Return the streams for figures that everybody may see, also while Pub/Sub does not answer."""
-        return self._overview.measure_streams()
-
-    def check_streams(self, *, principal: Principal) -> StreamCondition:
-        """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""
-        principal.require(READ)
-        return self._overview.check_streams()
 
     def list_active(self, *, principal: Principal) -> list[Backfill]:
         """Return every backfill that is not at its end, oldest first."""

@@ -20,7 +20,6 @@ from backfill.creation import (
 )
 from backfill.dead_letters import find_dead_letters
 from backfill.deployment import Deployment
-from backfill.overview import Overview
 from backfill.plan import render_nothing_warning
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
@@ -46,6 +45,7 @@ from model.errors import (
 from model.job import JobState, new_job_id
 from model.moment import render_moment
 from model.principal import APPROVE, PLAN, RUN, Principal
+from warehouse.queries import Queries
 
 _LOG: Final = structlog.get_logger()
 RETRIES: Final = ("all", "failed", "missing")
@@ -74,10 +74,8 @@ class BackfillService(BackfillReader):
         planner: Planner,
         verifier: Verifier,
         letters: LetterCounter,
-        groups: Callable[[], frozenset[str] | None],
     ) -> None:
-        overview = Overview(deployment, pubsub, planner.queries, reports=store.list_stream_reports, groups=groups)
-        super().__init__(store, supervisor.folder, verifier, overview, letters)
+        super().__init__(store, supervisor.folder, verifier, letters)
         self._deployment = deployment
         self._pubsub = pubsub
         self._launcher = launcher
@@ -96,6 +94,21 @@ class BackfillService(BackfillReader):
     def launcher(self) -> Launcher:
         """What starts drivers, for the other kinds of job in this process; closed with the service."""
         return self._launcher
+
+    @property
+    def deployment(self) -> Deployment:
+        """What every backfill of this deployment has in common."""
+        return self._deployment
+
+    @property
+    def pubsub(self) -> PubSub:
+        """The connection to Pub/Sub, for the other services of this process; closed with this one."""
+        return self._pubsub
+
+    @property
+    def queries(self) -> Queries:
+        """What asks the warehouse, for the other services of this process; closed with this one."""
+        return self._planner.queries
 
     def prepare(self) -> None:
         """Get the launcher ready, so that the first backfill starts as quickly as the second; takes seconds.

@@ -161,10 +161,10 @@ def _examine_pubsub(settings: Settings) -> Finding:
 
 
 def _examine_streams(settings: Settings) -> Iterator[Finding]:
-    from backfill.catalog import read_streams
-    from backfill.condition import count_attached, judge_streams
     from connectors.pubsub.client import PubSub
     from connectors.pubsub.stats import read_stats
+    from inventory.catalog import read_streams
+    from inventory.status import count_attached, judge_streams
 
     stats, attached = None, None
     with suppress(RefeedError):

@@ -22,6 +22,7 @@ CODE = (
     "backup",
     "cli",
     "connectors",
+    "inventory",
     "jobs",
     "local",
     "model",

@@ -8,6 +8,7 @@ import pytest
 
 from api.bulkhead import MAX_SLOW_CALLS, Bulkhead
 from backfill.service import BackfillService
+from inventory.service import Inventory
 from model.errors import ServiceBusyError
 
 _REQUEST = {"topic": "orders", "query": "SELECT data, attributes, message_id FROM backup.messages"}
@@ -29,7 +30,7 @@ def slow_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         raise ServiceBusyError
 
     monkeypatch.setattr(BackfillService, "plan", wait)
-    monkeypatch.setattr(BackfillService, "list_topics", wait)
+    monkeypatch.setattr(Inventory, "list_topics", wait)
     yield release
     release.set()
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.stream_figures import StreamFigures
-from backfill.catalog import StreamInfo
+from inventory.catalog import StreamInfo
 from jobs.stream.status import StatusFile
 from model.stream import StreamReport
 from tests.api.test_metrics import parse

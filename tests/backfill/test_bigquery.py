@@ -18,7 +18,6 @@ import pytest
 
 from backfill.deployment import Deployment
 from backfill.job import select
-from backfill.messages import MessageRequest
 from backfill.opening import assemble_backfills
 from backfill.options import RunOptions, SelectionBounds
 from backfill.redrive import LetterCounter
@@ -38,7 +37,6 @@ from model.errors import (
     QueryTooLargeError,
     RequestInvalidError,
     SelectionTooLargeError,
-    TopicUnknownError,
 )
 from model.principal import LOCAL
 from model.schema import Field, RowSchema
@@ -453,49 +451,6 @@ def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(
     shared_standin.clear_faults()
     folder.write_control(Control(2, Order.RUN))
     assert run(folder, 2).rows == ROWS
-
-
-def test_topics_have_their_volumes_and_are_counted_once_in_five_minutes(
-    service: BackfillService, pubsub: PubSub, shared_standin: StandIn
-) -> None:
-    pubsub.create_topic("empty")
-    for _ in range(3):
-        topics = {topic.topic: topic for topic in service.list_topics(principal=LOCAL)}
-    counted = {name: topic.messages for name, topic in topics.items()}
-    assert counted == {"empty": 0, "members": 10, "orders": ROWS, "replay": 0}
-    assert topics["orders"].stored_bytes is None
-    assert topics["orders"].freshness_seconds is not None
-    assert topics["orders"].last_publish_time == "2024-03-01T13:59:00.000000Z"
-    assert sum(count for call, count in shared_standin.counts().items() if call in BILLED) == 1
-    assert service.list_streams(principal=LOCAL) == []
-
-
-@pytest.mark.parametrize("step", ["minute", "hour", "day"])
-def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(service: BackfillService, step: Any) -> None:
-    found = service.histogram("orders", principal=LOCAL, step=step)
-    assert (found.messages, sum(bucket["messages"] for bucket in found.buckets)) == (ROWS, ROWS)
-    assert len(found.buckets) - {"minute": 60, "hour": 24, "day": 30}[step] in (0, 1)
-    assert service.histogram("replay", principal=LOCAL, step=step).messages == 0
-    with pytest.raises(TopicUnknownError, match="Neither Pub/Sub nor the archive"):
-        service.histogram("nothing", principal=LOCAL, step=step)
-    past = datetime(2024, 3, 1, tzinfo=UTC)
-    assert service.histogram("orders", principal=LOCAL, step=step, end=past).messages == 0
-
-
-def test_messages_are_browsed_by_one_capped_query_a_page(
-    service: BackfillService,
-) -> None:
-    asked = MessageRequest("orders", attributes={"n": "7"})
-    (found,) = service.read_messages(asked, principal=LOCAL).messages
-    assert (found["message_id"], found["data"], found["attributes"]) == ("7", {"n": 7}, {"n": "7"})
-    first = service.read_messages(MessageRequest("orders", page_size=2), principal=LOCAL)
-    token = first.next_page_token
-    second = service.read_messages(MessageRequest("orders", page_size=2, page_token=token), principal=LOCAL)
-    latest = [message["message_id"] for message in (*first.messages, *second.messages)]
-    # Of one commit and one publish_time, the last id first.
-    assert latest == ["59", "299", "239", "179"]
-    with pytest.raises(QueryTooLargeError):
-        service.read_messages(MessageRequest("orders", max_bytes_billed=1), principal=LOCAL)
 
 
 def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(

@@ -17,7 +17,6 @@ from backfill.deployment import Deployment
 from backfill.job import select
 from backfill.opening import assemble_backfills
 from backfill.options import RunOptions
-from backfill.overview import Overview
 from backfill.request import BackfillRequest
 from backup.archiver import Archiver
 from backup.source import BackupSource
@@ -27,6 +26,7 @@ from connectors.pubsub.backlog import MonitoredBacklog, MonitoredBacklogs
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Message, Publisher
 from connectors.pubsub.source import PullOptions, TaskResult, _process_puller
+from inventory.service import Inventory
 from jobs.folder import Control, JobFolder, Order
 from jobs.store import JobStore
 from jobs.stream.hold import Hold
@@ -372,9 +372,9 @@ def look_around(world: World) -> None:
     """Ask for what the API shows of topics."""
     queries = open_warehouse(world.settings).open_queries(QuerySpace("500MB", world.folder / "spill"))
     with PubSub(world.project, world.server.emulator_host) as pubsub, closing(queries):
-        overview = Overview(deployment_of(world), pubsub, queries, reports=list, groups=lambda: None)
-        assert overview.list_topics()
-        overview.histogram("orders", step="day")
+        inventory = Inventory(deployment_of(world), pubsub, queries, reports=list, groups=lambda: None)
+        assert inventory.list_topics(principal=LOCAL)
+        inventory.histogram("orders", principal=LOCAL, step="day")
 
 
 class NoLauncher:

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from backfill.catalog import StreamInfo
-from backfill.condition import judge_streams
+from inventory.catalog import StreamInfo
+from inventory.status import judge_streams
 
 
 def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> StreamInfo:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from backfill.catalog import BACKUP_STREAM, StreamInfo
 from connectors.pubsub.client import SubscriptionInfo
+from inventory.catalog import BACKUP_STREAM, StreamInfo
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.

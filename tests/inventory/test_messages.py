@@ -5,16 +5,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backfill.messages import (
+from backfill.plan import render_data
+from connectors.lake.query import QueryLimits
+from connectors.lake.query_process import QueryProcesses
+from inventory.messages import (
     MAX_FULL_PAGE_SIZE,
     MessageBrowser,
     MessagePage,
     MessageRequest,
     _render_query,
 )
-from backfill.plan import render_data
-from connectors.lake.query import QueryLimits
-from connectors.lake.query_process import QueryProcesses
 from model.errors import InvalidNameError, RequestInvalidError
 from model.window import Window
 from tests.archive import fill_archive

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from backfill.catalog import Catalog
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats, read_stats
+from inventory.catalog import Catalog
 from jobs.stream.status import StatusFile
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import backup_subscription_id, replay_filter, replay_token
@@ -170,7 +170,7 @@ def test_a_stream_that_was_killed_or_stopped_does_not_report_after_fifteen_secon
 def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.catalog._SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("inventory.catalog._SILENT_SECONDS", 1.0)
     path = tmp_path / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)
     writes = (

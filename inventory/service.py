@@ -1,18 +1,19 @@
-"""What there is to replay, as callers ask for it: topics, their past step by step, the streams that bring it."""
+"""Answers questions about topics, archived messages and streams: one service for the API."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from backfill.catalog import Catalog, Histogram, StreamInfo, TopicInfo
-from backfill.condition import StatusProblem, StreamCondition, count_attached, judge_streams
 from backfill.deployment import Deployment
-from backfill.messages import MessageBrowser, MessagePage, MessageRequest
-from backfill.naming import did_you_mean
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
+from inventory.catalog import Catalog, Histogram, StreamInfo, TopicInfo
+from inventory.messages import MessageBrowser, MessagePage, MessageRequest
+from inventory.status import StatusProblem, StreamCondition, count_attached, judge_streams
 from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
+from model.naming import did_you_mean
+from model.principal import MESSAGES, READ, Principal
 from model.stream import StoredReport
 from model.window import Window
 from warehouse.counts import STEPS, Step
@@ -24,10 +25,13 @@ _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _USUAL_BUCKETS: Final = {"minute": 60, "hour": 24, "day": 30}
 
 
-class Overview:
-    """Answers from Pub/Sub, the archive's log and the streams' own words.
+class Inventory:
+    """Answers from Pub/Sub, the archive and the reports of the streams.
+
+    It closes neither ``pubsub`` nor ``queries``: they are shared with the other services of the process.
 
     Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope that it needs.
         PubSubError: any call, when Pub/Sub fails or does not answer.
         WarehouseError, QueryError: any call, when the archive can't be read.
         StoreUnavailableError: any call about streams, when the job store, which has their reports, is away.
@@ -49,13 +53,20 @@ class Overview:
             self._counts, home=deployment.home, secret=deployment.replay_secret, reports=reports, groups=groups
         )
 
-    def list_topics(self) -> list[TopicInfo]:
+    def list_topics(self, *, principal: Principal) -> list[TopicInfo]:
         """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""
+        principal.require(READ)
         stats = read_stats(self._pubsub.channel)
         return self._catalog.list_topics(self._pubsub.list_topics(), self._pubsub.list_subscriptions(), stats)
 
     def histogram(
-        self, topic: str, *, step: Step, start: datetime | None = None, end: datetime | None = None
+        self,
+        topic: str,
+        *,
+        principal: Principal,
+        step: Step = "hour",
+        start: datetime | None = None,
+        end: datetime | None = None,
     ) -> Histogram:
         """Count a topic's messages by their ingestion; without bounds those of the last hour, day or month.
 
@@ -64,6 +75,7 @@ class Overview:
             RequestInvalidError: the bounds are no window, or one with too many buckets.
             TopicUnknownError: Pub/Sub has no such topic, and the archive has never heard of it.
         """
+        principal.require(READ)
         last = datetime.now(UTC) if end is None else _utc(end, "to")
         first = _back(last, STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
         if last < first:
@@ -73,39 +85,36 @@ class Overview:
             self._check_known(topic)
         return found
 
-    def _check_known(self, topic: str) -> None:
-        if self._pubsub.topic_exists(topic):
-            return
-        whole = Window(_EARLIEST, datetime.now(UTC) + timedelta(days=1))
-        if not any(self._counts.histogram(topic, whole, "day").values()):
-            meant = did_you_mean(topic, self._pubsub.list_topics())
-            raise TopicUnknownError(f"Neither Pub/Sub nor the archive has a topic {topic}.{meant}", topic=topic)
-
-    def read_messages(self, request: MessageRequest) -> MessagePage:
+    def read_messages(self, request: MessageRequest, *, principal: Principal) -> MessagePage:
         """Return a page of archived messages, newest first, by one query.
 
         Raises:
+            ForbiddenError: the caller may not read messages, or not those of this topic.
             InvalidNameError, RequestInvalidError: the topic, the window, the attributes or the token is wrong.
             TopicUnknownError: Pub/Sub has no such topic, and the archive has never heard of it.
         """
+        principal.require(MESSAGES)
+        principal.require_reading(request.topic)
         page = self._browser.read_page(request)
         if not page.messages:
             self._check_known(request.topic)
         return page
 
-    def list_streams(self) -> list[StreamInfo]:
+    def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
         """Return every stream that has ever reported, by name."""
+        principal.require(READ)
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
 
     def measure_streams(self) -> list[StreamInfo]:
-        """Return the streams as :meth:`list_streams` does, with unknown lags while Pub/Sub does not answer."""
+        """Return the streams for figures that anybody may see; lags are unknown while Pub/Sub does not answer."""
         stats = None
         with suppress(RefeedError):
             stats = read_stats(self._pubsub.channel)
         return self._catalog.list_streams(stats)
 
-    def check_streams(self) -> StreamCondition:
+    def check_streams(self, *, principal: Principal) -> StreamCondition:
         """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""
+        principal.require(READ)
         problems: list[StatusProblem] = []
         stats, attached = None, None
         try:
@@ -115,6 +124,14 @@ class Overview:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
         streams = self._catalog.list_streams(stats)
         return StreamCondition(streams, [*problems, *judge_streams(streams, attached)])
+
+    def _check_known(self, topic: str) -> None:
+        if self._pubsub.topic_exists(topic):
+            return
+        whole = Window(_EARLIEST, datetime.now(UTC) + timedelta(days=1))
+        if not any(self._counts.histogram(topic, whole, "day").values()):
+            meant = did_you_mean(topic, self._pubsub.list_topics())
+            raise TopicUnknownError(f"Neither Pub/Sub nor the archive has a topic {topic}.{meant}", topic=topic)
 
 
 def _utc(moment: datetime, name: str) -> datetime:

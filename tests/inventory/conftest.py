@@ -1,0 +1,3 @@
+from tests.backfill.conftest import emulator_host, pubsub
+
+__all__ = ["emulator_host", "pubsub"]

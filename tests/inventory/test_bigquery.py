@@ -1,0 +1,119 @@
+"""The inventory of an archive in BigQuery (the stand-in): volumes, histograms and pages of messages."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from backfill.deployment import Deployment
+from connectors.bigquery.archive import BigQueryArchive
+from connectors.lake.archive import Attempt
+from connectors.pubsub.client import PubSub
+from inventory.messages import MessageRequest
+from inventory.service import Inventory
+from model.errors import QueryTooLargeError, TopicUnknownError
+from model.principal import LOCAL
+from model.settings import read_settings
+from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.bigquery.warehouse import BigQueryWarehouse
+from warehouse.queries import QuerySpace
+
+__all__ = ["session_standin", "shared_standin"]
+
+ROWS = 300
+BILLED = ("jobs.insert", "jobs.query")
+
+
+@pytest.fixture(scope="module")
+def bigquery(session_standin: StandIn) -> BigQueryWarehouse:
+    """An archive that holds 300 messages as orders, newest first, and ten of members."""
+    table = f"d{uuid.uuid4().hex[:12]}.messages"
+    settings = read_settings(
+        {**session_standin.environment, "REFEED_PROJECT": "shop", "REFEED_ARCHIVE_TABLE": table}
+    )
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    numbers = range(ROWS - 1, -1, -1)
+    times = [datetime(2024, 3, 1, 12 + n % 2, n % 60, tzinfo=UTC) for n in numbers]
+    messages = pa.record_batch(
+        {
+            "data": pa.array([f'{{"n": {n}}}'.encode() for n in numbers], pa.binary()),
+            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in numbers], pa.list_(entry)),
+            "message_id": [str(n) for n in numbers],
+            "publish_time": pa.array(times, pa.timestamp("us", "UTC")),
+            "ordering_key": [""] * ROWS,
+            "ack_id": ["a"] * ROWS,
+        }
+    )
+    archive = BigQueryArchive("shop", table, settings.bigquery)
+    archive.create()
+    lease = archive.take_lease("lease")
+    part = archive.writer().write([("orders", "s", messages), ("members", "s", messages.slice(0, 10))])
+    archive.commit([part], Attempt("s", 1, "lease", lease))
+    archive.close()
+    return BigQueryWarehouse.of(settings)
+
+
+@pytest.fixture
+def inventory(
+    tmp_path: Path, emulator_host: str, pubsub: PubSub, bigquery: BigQueryWarehouse
+) -> Iterator[Inventory]:
+    pubsub.create_topic("replay")
+    deployment = Deployment(
+        home=tmp_path,
+        project="shop",
+        emulator_host=emulator_host,
+        replay_secret="secret",
+        warehouse=bigquery,
+        max_window_days=36_600,
+        query_memory="500MB",
+    )
+    with closing(bigquery.open_queries(QuerySpace("500MB", tmp_path / "spill"))) as queries:
+        yield Inventory(deployment, pubsub, queries, reports=list, groups=lambda: None)
+
+
+def test_topics_have_their_volumes_and_are_counted_once_in_five_minutes(
+    inventory: Inventory, pubsub: PubSub, shared_standin: StandIn
+) -> None:
+    pubsub.create_topic("empty")
+    for _ in range(3):
+        topics = {topic.topic: topic for topic in inventory.list_topics(principal=LOCAL)}
+    counted = {name: topic.messages for name, topic in topics.items()}
+    assert counted == {"empty": 0, "members": 10, "orders": ROWS, "replay": 0}
+    assert topics["orders"].stored_bytes is None
+    assert topics["orders"].freshness_seconds is not None
+    assert topics["orders"].last_publish_time == "2024-03-01T13:59:00.000000Z"
+    assert sum(count for call, count in shared_standin.counts().items() if call in BILLED) == 1
+    assert inventory.list_streams(principal=LOCAL) == []
+
+
+@pytest.mark.parametrize("step", ["minute", "hour", "day"])
+def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(inventory: Inventory, step: Any) -> None:
+    found = inventory.histogram("orders", principal=LOCAL, step=step)
+    assert (found.messages, sum(bucket["messages"] for bucket in found.buckets)) == (ROWS, ROWS)
+    assert len(found.buckets) - {"minute": 60, "hour": 24, "day": 30}[step] in (0, 1)
+    assert inventory.histogram("replay", principal=LOCAL, step=step).messages == 0
+    with pytest.raises(TopicUnknownError, match="Neither Pub/Sub nor the archive"):
+        inventory.histogram("nothing", principal=LOCAL, step=step)
+    past = datetime(2024, 3, 1, tzinfo=UTC)
+    assert inventory.histogram("orders", principal=LOCAL, step=step, end=past).messages == 0
+
+
+def test_messages_are_browsed_by_one_capped_query_a_page(
+    inventory: Inventory,
+) -> None:
+    asked = MessageRequest("orders", attributes={"n": "7"})
+    (found,) = inventory.read_messages(asked, principal=LOCAL).messages
+    assert (found["message_id"], found["data"], found["attributes"]) == ("7", {"n": 7}, {"n": "7"})
+    first = inventory.read_messages(MessageRequest("orders", page_size=2), principal=LOCAL)
+    token = first.next_page_token
+    second = inventory.read_messages(MessageRequest("orders", page_size=2, page_token=token), principal=LOCAL)
+    latest = [message["message_id"] for message in (*first.messages, *second.messages)]
+    # Of one commit and one publish_time, the last id first.
+    assert latest == ["59", "299", "239", "179"]
+    with pytest.raises(QueryTooLargeError):
+        inventory.read_messages(MessageRequest("orders", max_bytes_billed=1), principal=LOCAL)
