@@ -11,8 +11,8 @@ from connectors.bigquery.append import BUFFERED, StreamAppender, create_stream
 from connectors.bigquery.client import Clients
 from connectors.bigquery.tables import TableId
 
-# Connections that a process keeps between batches: a small region allows a project 1,000 at a time ("Quotas and
-# limits", Storage Write API), and each has a thread here.
+# Connections that a process keeps between batches: a project has a quota of those that are open ("Storage Write
+# API best practices"), and each has a thread here.
 _CONNECTIONS: Final = 64
 _IDLE_CONNECTION_SECONDS: Final = 60.0
 # BigQuery forgets streams without traffic after days.

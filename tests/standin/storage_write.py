@@ -32,7 +32,8 @@ APPEND_LIMIT_BYTES: Final = 20_000_000 - 1
 # INSUFFICIENT_TOKENS), you can issue a raise quota request through Google Cloud Console"
 # (https://github.com/broadinstitute/gatk/pull/8649).
 STREAMS_PER_HOUR: Final = 10_000
-# "Concurrent connections: 1,000 in a region" (the same page; 10,000 in the multi-regions).
+# "Storage Write API best practices": a project has a quota of concurrent connections, above it AppendRows fails.
+# It differs by location ("Quotas and limits"); 1,000 is assumed here.
 CONNECTIONS: Final = 1_000
 _TABLE: Final = re.compile(r"projects/([^/]+)/datasets/([^/]+)/tables/([^/]+)")
 _STREAM: Final = re.compile(rf"({_TABLE.pattern})/(?:streams/)?([^/]+)")
