@@ -338,6 +338,22 @@ class PlanBounds(BaseModel):
     bytes: int | None = Field(description="Of the selected rows, attributes and all.")
 
 
+class PlanPricePart(BaseModel):
+    """One thing that a replay makes somebody pay for."""
+
+    what: str
+    bytes: int | None = Field(description="Null where they are not known, or not what is billed.")
+    usd: float | None = Field(description="At list prices; null is unknown.")
+
+
+class PlanPrice(BaseModel):
+    """What a replay costs, the query and all that follows, at the list prices of docs/cost.md."""
+
+    usd: float | None = Field(description="Null while a part is unknown.")
+    at_least_usd: float = Field(description="The sum of the parts that are known.")
+    parts: list[PlanPricePart]
+
+
 class PlanOut(BaseModel):
     """What a backfill would do. Null is what can't be known before; it is never zero."""
 
@@ -348,7 +364,8 @@ class PlanOut(BaseModel):
     rows: int | None = Field(description="Exact; null on BigQuery without exact=true.")
     bytes: int | None = Field(description="Of the messages' data.")
     bytes_scanned: int | None = Field(description="What reading for the query comes to.")
-    price_usd: float | None = Field(description="Null where no price is set or nothing is billed.")
+    price_usd: float | None = Field(description="Of the query; null where no price is set or nothing is billed.")
+    replay_price: PlanPrice | None = Field(description="Of the whole replay; null where nothing of it is billed.")
     rows_by_topic: dict[str, int]
     rows_by_hour: list[PlanHour]
     first_publish_time: datetime | None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backfill.options import UNBOUNDED, SelectionBounds
+from backfill.price import Billing
 from model.settings import Settings
 from model.table import DEFAULT_DEAD_LETTER_TABLE
 from warehouse.open import open_warehouse
@@ -28,7 +29,7 @@ class Deployment:
     query_tables: tuple[str, ...] = ()
     dead_letter_table: str = DEFAULT_DEAD_LETTER_TABLE
     plan_seconds: int = 900
-    price_usd_per_tib: float | None = None
+    billing: Billing = Billing()  # noqa: RUF009 - it is frozen
     approval_rows: int = 0
     bounds: SelectionBounds = UNBOUNDED
     jobs_folder: str | None = None
@@ -47,7 +48,11 @@ class Deployment:
             query_tables=settings.query_tables,
             dead_letter_table=settings.dead_letter_table,
             plan_seconds=settings.plan_seconds,
-            price_usd_per_tib=settings.price_usd_per_tib,
+            billing=Billing(
+                settings.price_usd_per_tib,
+                is_pubsub_billed=not settings.is_embedded,
+                runs_on_dataproc=settings.launcher == "dataproc",
+            ),
             approval_rows=settings.approval_rows,
             bounds=SelectionBounds(
                 settings.selection_max_rows, settings.selection_max_bytes, settings.min_free_disk_bytes

@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from backfill.options import UNBOUNDED, SelectionBounds
+from backfill.price import Billing, ReplayPrice, price_of, price_replay
 from backfill.reach import receives_replay
 from backfill.request import ValidRequest
 from backfill.selection import render_time
@@ -24,8 +25,6 @@ from model.message import (
 )
 from sql.validate import ValidatedQuery
 from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, QueryFigures
-
-_TIB: Final = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,7 @@ class Plan:
     ``bytes`` are those of the payloads; ``bytes_scanned`` is what reading the files of the window comes to;
     ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
     dead letters, and so would ``messages_with_refused_attributes``. ``bounds`` are the limits of a selection.
+    ``price_usd`` is the query's alone, ``replay_price`` that of all that the replay makes somebody pay for.
     """
 
     window: dict[str, str | None]
@@ -57,6 +57,7 @@ class Plan:
     bytes: int | None
     bytes_scanned: int
     price_usd: float | None
+    replay_price: ReplayPrice | None
     rows_by_topic: dict[str, int]
     rows_by_hour: list[dict[str, Any]]
     first_publish_time: str | None
@@ -80,7 +81,7 @@ def make_plan(
     *,
     overlapping: Sequence[str] = (),
     bounds: SelectionBounds = UNBOUNDED,
-    price_usd_per_tib: float | None = None,
+    billing: Billing = Billing(),  # noqa: B008 - it is frozen
 ) -> Plan:
     """Return the plan that ``figures`` of the request's query make; ``overlapping`` are named by a warning."""
     warnings = [
@@ -96,7 +97,8 @@ def make_plan(
         rows=figures.rows,
         bytes=figures.bytes,
         bytes_scanned=figures.bytes_scanned,
-        price_usd=price_of(figures.bytes_billed, price_usd_per_tib),
+        price_usd=price_of(figures.bytes_billed, billing.query_usd_per_tib),
+        replay_price=price_replay(figures, target.subscriptions, billing),
         rows_by_topic=dict(figures.rows_by_topic),
         rows_by_hour=[
             {"hour": f"{hour:%Y-%m-%dT%H}:00:00Z", "rows": rows}
@@ -111,18 +113,6 @@ def make_plan(
         subscriptions=render_subscriptions(target),
         warnings=warnings,
     )
-
-
-def price_of(bytes_scanned: int | None, usd_per_tib: float | None) -> float | None:
-    """Return what a query costs in US dollars, None when the price or the bytes are unknown.
-
-    Example:
-        >>> price_of(2**39, 6.25), price_of(2**39, None)
-        (3.125, None)
-    """
-    if bytes_scanned is None or usd_per_tib is None:
-        return None
-    return bytes_scanned / _TIB * usd_per_tib
 
 
 def render_subscriptions(target: PlanTarget) -> list[dict[str, Any]]:

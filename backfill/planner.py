@@ -133,7 +133,7 @@ class Planner:
             target,
             overlapping=overlapping,
             bounds=place.bounds,
-            price_usd_per_tib=place.price_usd_per_tib,
+            billing=place.billing,
         )
         now = datetime.now(UTC)
         expires_at = now + timedelta(seconds=place.plan_seconds)

@@ -257,6 +257,16 @@ def _render_limits(backfill: Mapping[str, Any]) -> str:
     return "" if JobState(backfill["state"]).is_final else ", ".join(parts)
 
 
+def _price_text(price: Mapping[str, Any]) -> str:
+    """Return what a replay costs, and what of it is unknown."""
+    known = [f"{part['what']} {part['usd']:.2f}" for part in price["parts"] if part["usd"] is not None]
+    unknown = [part["what"] for part in price["parts"] if part["usd"] is None]
+    most = "about" if price["usd"] is not None else "at least"
+    text = f"{most} {price['at_least_usd']:.2f} USD in all"
+    details = [", ".join(known), f"unknown: {', '.join(unknown)}" if unknown else ""]
+    return f"{text} ({'; '.join(part for part in details if part)})"
+
+
 def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan.get("window"):
         yield f"ingested   {plan['window']['from']} to {plan['window']['to']}"
@@ -265,6 +275,8 @@ def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     price = "price unknown" if plan.get("price_usd") is None else f"about {plan['price_usd']:.2f} USD"
     scanned = "an unknown number of" if plan.get("bytes_scanned") is None else f"{plan['bytes_scanned']:,}"
     yield f"reads      {scanned} bytes, {price}"
+    if plan.get("replay_price"):
+        yield f"costs      {_price_text(plan['replay_price'])}"
     topics = list(plan["rows_by_topic"].items())
     for topic, rows in topics[:_MAX_TOPICS]:
         yield f"from       {topic}: {rows:,}"

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from backfill import price
+from connectors.pubsub.client import SubscriptionInfo
+from warehouse.figures import SELECTION_KEPT_DAYS, QueryFigures
+
 PAGE = (Path(__file__).parents[1] / "docs" / "cost.md").read_text()
 GIB, TIB = 2**30, 2**40
 DAY = 86_400
@@ -93,6 +97,39 @@ def test_the_sums_are_those_of_the_lines(
     said = re.search(rf"{heading.capitalize()} of this example costs about ([\d,.]+) USD", PAGE)
     assert said is not None
     assert float(said[1].replace(",", "")) == pytest.approx(sum(usd for _, usd in compute().values()), rel=0.005)
+
+
+def test_plans_count_with_the_prices_of_the_page() -> None:
+    tagged = ASSUMED["bytes of a replayed message in Pub/Sub"] - ASSUMED["bytes of a message in Pub/Sub"]
+    assert {
+        "Pub/Sub throughput": price.PUBSUB_USD_PER_TIB,
+        "Storage Read API": price.STORAGE_READ_USD_PER_TIB,
+        "Storage Write API": price.STORAGE_WRITE_USD_PER_GIB,
+        "active logical storage": price.STORAGE_USD_PER_GIB_MONTH,
+    }.items() <= PRICES.items()
+    assert (tagged, ASSUMED["days that a selection is kept"]) == (price.TAGS_BYTES, SELECTION_KEPT_DAYS)
+
+
+def test_the_plan_of_the_example_has_the_prices_of_its_lines() -> None:
+    messages = int(ASSUMED["messages a second"] * DAY * ASSUMED["share of the replayed topic"])
+    size = int(messages * ASSUMED["bytes of its row in the archive"])
+    figures = QueryFigures(bytes_scanned=size, bytes_billed=size, rows=messages, message_bytes=size)
+    names = ("pipeline", "refeed-backup.orders")
+    subscriptions = [SubscriptionInfo(name, "orders", "", 60) for name in names]
+    made = price.price_replay(figures, subscriptions, price.Billing(6.25, is_pubsub_billed=True))
+    found = {part.what: part.usd for part in made.parts}
+    lines = {name: usd for name, (_, usd) in a_replay().items()}
+    for what, line in (
+        ("query", "the query: the topic's clusters of one day"),
+        ("selection storage", "the selection's table, three days"),
+        ("selection read", "Storage Read of the selection"),
+    ):
+        assert found[what] == pytest.approx(lines[line], rel=0.001)
+    # A row of the archive has the topic and the subscription too: a plan is a little above.
+    for what in ("publish", "delivery to pipeline", "delivery to refeed-backup.orders"):
+        assert lines["publishing"] <= found[what] <= 1.05 * lines["publishing"]
+    assert found["staging write"] >= lines["Storage Write of staging"]
+    assert made.usd == made.at_least_usd == pytest.approx(sum(found.values()))
 
 
 def test_every_price_names_its_source() -> None:

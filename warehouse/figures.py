@@ -9,6 +9,8 @@ MAX_SAMPLES: Final = 10
 # Topics and hours that are named, the largest first.
 MAX_GROUPS: Final = 10_000
 MAX_SHOWN_BYTES: Final = 4096
+# A selection is read within the hour; a backfill that waits for an approval or is retried, within days.
+SELECTION_KEPT_DAYS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class QueryNote:
 class QueryFigures:
     """The sums over a query's rows, and the first rows themselves.
 
-    ``bytes`` are those of the payloads, ``selection_bytes`` those by which a selection is bounded;
+    ``bytes`` are those of the payloads, ``message_bytes`` those of payloads and attributes, without the tags;
+    ``selection_bytes`` are those by which a selection is bounded;
     ``bytes_scanned`` is what the query reads, and ``bytes_billed`` what somebody pays for, None where nobody does.
     ``rows_by_hour`` counts by publish_time; ``is_cut`` says that there are more topics or hours than
     :data:`MAX_GROUPS`. ``without_room``, ``without_text`` and ``refused`` count messages that Pub/Sub would
@@ -39,6 +42,7 @@ class QueryFigures:
     bytes_billed: int | None = None
     rows: int | None = None
     bytes: int | None = None
+    message_bytes: int | None = None
     selection_bytes: int | None = None
     rows_by_topic: Mapping[str, int] = field(default_factory=dict)
     rows_by_hour: Mapping[datetime, int] = field(default_factory=dict)

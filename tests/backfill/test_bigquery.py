@@ -20,6 +20,7 @@ from backfill.deployment import Deployment
 from backfill.job import select
 from backfill.opening import assemble_backfills
 from backfill.options import RunOptions, SelectionBounds
+from backfill.price import Billing
 from backfill.redrive import LetterCounter
 from backfill.request import BackfillRequest
 from backfill.selection import Selection, read_selection, read_slice
@@ -188,13 +189,25 @@ def test_a_plan_is_a_dry_run_that_reads_nothing_and_says_so(
     open_service: Any, ask: Any, shared_standin: StandIn
 ) -> None:
     before = queries(shared_standin)
-    plan = open_service(price_usd_per_tib=6.25).plan(ask(), principal=LOCAL)
+    plan = open_service(billing=Billing(6.25)).plan(ask(), principal=LOCAL)
     assert plan["bytes_scanned"] > 0
     assert plan["price_usd"] == plan["bytes_scanned"] / 2**40 * 6.25
     assert (plan["rows"], plan["bytes"], plan["samples"], plan["rows_by_topic"]) == (None, None, [], {})
     assert plan["window"]["from"] == "2024-01-01T00:00:00.000000Z"
     assert "not_exact" in codes(plan)
     assert queries(shared_standin) == before
+
+
+def test_a_replay_s_price_counts_all_that_it_makes_somebody_pay_for(open_service: Any, ask: Any) -> None:
+    service = open_service(billing=Billing(6.25, is_pubsub_billed=True, runs_on_dataproc=True))
+    dry, exact = (service.plan(ask(), principal=LOCAL, exact=exact)["replay_price"] for exact in (False, True))
+    assert {part["what"]: part["usd"] is None for part in dry["parts"]}["publish"]
+    by_name = {part["what"]: part for part in exact["parts"]}
+    assert [name for name, part in by_name.items() if part["usd"] is None] == ["Dataproc batch"]
+    assert {"query", "selection storage", "selection read", "staging write", "publish"} <= by_name.keys()
+    assert by_name["publish"]["bytes"] > by_name["selection read"]["bytes"] > 0
+    assert exact["usd"] is None
+    assert exact["at_least_usd"] == pytest.approx(sum(part["usd"] or 0 for part in exact["parts"]))
 
 
 def test_a_price_that_nobody_set_is_unknown(service: BackfillService, ask: Any) -> None:

@@ -14,7 +14,8 @@ from google.pubsub_v1 import types
 from backfill.creation import target_of
 from backfill.deployment import Deployment
 from backfill.options import SelectionBounds
-from backfill.plan import Plan, PlanTarget, make_plan, price_of, warn_of_target
+from backfill.plan import Plan, PlanTarget, make_plan, warn_of_target
+from backfill.price import TAGS_BYTES, Billing, price_of
 from backfill.request import BackfillRequest, validate_request
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
@@ -310,6 +311,21 @@ def test_a_table_that_the_lake_does_not_have_is_refused_by_name(plan: Callable[.
     with pytest.raises(QueryRefusedError) as refused:
         plan("SELECT data, attributes, message_id FROM ops.dead", tables=("ops.dead",))
     assert [(v.code, "ops.dead" in v.message) for v in refused.value.violations] == [("table_missing", True)]
+
+
+def test_a_replay_from_a_lake_is_billed_by_pubsub_alone_and_with_its_tags(
+    plan: Callable[..., Plan],
+) -> None:
+    detached = SubscriptionInfo("old", "replay", "", 60, detached=True)
+    subscriptions = [SubscriptionInfo("consumer", "replay", "", 60), detached]
+    target = PlanTarget("replay", "token", subscriptions)
+    made = plan(RAW, target=target, billing=Billing(6.25, is_pubsub_billed=True))
+    assert made.replay_price is not None
+    sizes = {part.what: part.bytes for part in made.replay_price.parts}
+    assert sizes.keys() == {"publish", "delivery to consumer"}
+    assert made.bytes is not None
+    assert sizes["publish"] == sizes["delivery to consumer"] > made.bytes + 8 * TAGS_BYTES
+    assert plan(RAW, target=target).replay_price is None
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,14 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "rows": 1200,
         "bytes_scanned": 5000,
         "price_usd": None,
+        "replay_price": {
+            "usd": None,
+            "at_least_usd": 3.5,
+            "parts": [
+                {"what": "publish", "bytes": 9, "usd": 3.5},
+                {"what": "query", "bytes": 5, "usd": None},
+            ],
+        },
         "rows_by_topic": {f"t{n}": 100 for n in range(12)},
         "first_publish_time": "2026-01-01T01:00:00Z",
         "last_publish_time": "2026-01-01T02:00:00Z",
@@ -168,6 +176,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
     for part in (
         "pl_1  1,200 messages -> replay",
         "5,000 bytes, price unknown",
+        "at least 3.50 USD in all (publish 3.50; unknown: query)",
         "2 more topics",
         "s: receives it",
         'sample     7: {"a": [1, null]}',

@@ -38,6 +38,7 @@ def read_figures(
         bytes_scanned=bytes_scanned,
         bytes_billed=bytes_scanned,
         rows=selected.rows,
+        message_bytes=selected.bytes,
         selection_bytes=selected.bytes,
         rows_by_topic=dict(counts.topics.most_common(MAX_GROUPS)),
         rows_by_hour=dict(counts.hours.most_common(MAX_GROUPS)),

@@ -20,9 +20,9 @@ from model.errors import (
 from sql.agreement import check_agreement, parse_dry_run
 from sql.parameters import Parameter
 from sql.validate import ValidatedQuery
+from warehouse.figures import SELECTION_KEPT_DAYS
 
-# A selection is read within the hour; a backfill that waits for an approval or is retried, within days.
-_KEEP: Final = timedelta(days=3)
+_KEEP: Final = timedelta(days=SELECTION_KEPT_DAYS)
 _STREAMS: Final = 4
 # "Pricing": on-demand queries are billed at least 10 MB a table, rounded up to the MB.
 _LEAST_BYTES_BILLED: Final = 100 * 2**20

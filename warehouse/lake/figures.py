@@ -48,6 +48,7 @@ def read_figures(
         bytes_scanned=snapshot.size_bytes + look_up_bytes,
         rows=sums.total["rows"],
         bytes=size,
+        message_bytes=size + int(sums.total["attribute_bytes"]),
         selection_bytes=size,
         rows_by_topic=sums.by_topic,
         rows_by_hour=sums.by_hour,
@@ -105,6 +106,7 @@ def _sums(sql: str, columns: Mapping[str, str], added: Mapping[str, str]) -> str
             SELECT {columns["topic"]} AS topic, {columns["publish_time"]} AS publish_time,
                 date_trunc('hour', {columns["publish_time"]}) AS hour,
                 octet_length(data) AS size,
+                {_attribute_bytes(added)} AS attribute_size,
                 coalesce({_is_without_room(columns, added)}, false) AS is_without_room,
                 coalesce(len(list_filter(attributes, lambda a: a.key IS NULL OR a.value IS NULL)) > 0, false)
                     AS is_without_text,
@@ -112,7 +114,8 @@ def _sums(sql: str, columns: Mapping[str, str], added: Mapping[str, str]) -> str
             FROM ({sql})
         )
         SELECT grouping(topic) AS no_topic, grouping(hour) AS no_hour, topic, hour, count(*) AS rows,
-            coalesce(sum(size), 0) AS bytes, min(publish_time) AS first, max(publish_time) AS last,
+            coalesce(sum(size), 0) AS bytes, coalesce(sum(attribute_size), 0) AS attribute_bytes,
+            min(publish_time) AS first, max(publish_time) AS last,
             count(*) FILTER (is_without_room) AS without_room, count(*) FILTER (is_without_text) AS without_text,
             count(*) FILTER (is_refused) AS refused
         FROM selected GROUP BY GROUPING SETS ((topic), (hour), ())
@@ -146,6 +149,12 @@ def _has_refused_attributes(added: Mapping[str, str]) -> str:
         f"OR strlen(a.value) > {MAX_ATTRIBUTE_VALUE_BYTES}"
     )
     return f"coalesce(len(list_filter({_own_attributes(added)}, lambda a: {is_refused})) > 0, false)"
+
+
+def _attribute_bytes(added: Mapping[str, str]) -> str:
+    """Return the text for the bytes of a row's own attributes and of those that are added."""
+    own = f"list_transform({_own_attributes(added)}, lambda a: strlen(a.key) + strlen(a.value))"
+    return f"coalesce(list_sum({own}), 0) + {sum(len(f'{name}{value}'.encode()) for name, value in added.items())}"
 
 
 def _own_attributes(added: Mapping[str, str]) -> str:
