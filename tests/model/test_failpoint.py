@@ -3,6 +3,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,10 @@ def test_a_name_that_is_no_place_is_refused(monkeypatch, tmp_path):
 
 def test_every_place_on_the_list_is_in_the_code_and_the_other_way_round():
     root = Path(failpoint.__file__).parents[1]
+    packages = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     found = {
         name
-        for folder in ("backup", "backfill", "connectors", "jobs", "pipeline", "reporting")
+        for folder in packages["packages"]
         for path in (root / folder).rglob("*.py")
         for name in re.findall(r'failpoint\.hit\("([^"]+)"\)', path.read_text())
     }
