@@ -72,7 +72,7 @@ async def get_docs() -> HTMLResponse:
 
 @router.get("/docs/{name}", include_in_schema=False)
 def get_docs_file(name: str) -> Response:
-    """Return one file of the page; it holds nobody's data, so browsers may cache it for an hour."""
+    """Return one file of the page, which browsers may cache for an hour because it is the same for everybody."""
     if name not in _MEDIA_TYPES:
         raise HTTPException(404, "The page has no such file.")
     return Response(_read(name), media_type=_MEDIA_TYPES[name], headers={"Cache-Control": "public, max-age=3600"})

@@ -1,4 +1,4 @@
-"""What a stream tells of itself, in whatever place that is kept."""
+"""What a stream reports about itself, in its home or in the job store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

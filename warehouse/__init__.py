@@ -1,1 +1,1 @@
-"""Where tables live: one port, and what stands behind it."""
+"""The tables: one port, and an implementation of it for each warehouse."""

@@ -21,9 +21,9 @@ _MAX_COLUMNS: Final = 10_000
 
 
 def plan_table(found: Any, wanted: RowSchema, *, may_widen: bool = False) -> Evolution:
-    """Return how ``found``, a table as BigQuery describes it or None, comes to hold rows of ``wanted``.
+    """Return how the table ``found`` has to change to hold rows of ``wanted``; None is a table to create.
 
-    With ``may_widen`` a field whose type became wider gets a column of its own beside the one it had, which is a
+    With ``may_widen`` a field whose type became wider gets a second column beside its first, which is a
     change like any other new column.
     """
     if found is None:

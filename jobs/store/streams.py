@@ -9,7 +9,7 @@ from jobs.store.database import Database
 from jobs.store.tables import STREAMS
 from model.stream import StoredReport, StreamReport
 
-# A pod without a disk of its own is a new instance at every start.
+# A pod without a persistent disk has a new instance id after each restart.
 _KEEP: Final = timedelta(days=7)
 
 

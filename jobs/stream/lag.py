@@ -26,7 +26,7 @@ def measuring(status: StatusFile, project: str, address: str | None, read: ReadS
     """Keep the latest sample that ``read`` finds as the status's ``backlog`` until the block ends.
 
     Another thread does it, once a minute. ``backlog`` is None while there is no sample or Cloud Monitoring does
-    not give any; the reason is logged once. A local server is asked by whoever shows its figures.
+    not give any; the reason is logged once. The API asks a local server itself.
     """
     if is_local(address):
         yield

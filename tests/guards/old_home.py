@@ -68,7 +68,7 @@ _QUERY: Final = (
     "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders' "
     "AND EXISTS (SELECT 1 FROM UNNEST(attributes) AS a WHERE a.key = 'phase' AND a.value = @phase)"
 )
-# Made again by whoever opens the home, or of the processes that are gone.
+# The next process creates these again, or they belong to processes that have ended.
 _LEFT_OUT: Final = ("logs", "run", "failpoints", "spark", "artifacts", "spark-warehouse", "duckdb_temp")
 # A message waits in the packed home for longer than Pub/Sub would keep it, and its subscription too.
 _KEPT: Final = re.compile(rb'"(604800|2678400)s"')

@@ -92,7 +92,7 @@ class QueryRuns:
         Raises:
             QueryError: BigQuery refuses the query.
         """
-        # To start makes the table anew if it has expired: it would be empty, and the query not run again.
+        # Starting a run creates its table: one that had expired would be empty, and the query not run again.
         if not self._jobs.is_started(name):
             typed = _typed(parameters)
             self._jobs.start(name, text, typed, maximum_bytes_billed=maximum_bytes_billed, keep=_KEEP)

@@ -91,7 +91,7 @@ def test_a_client_that_is_not_installed_leaves_the_lag_unknown(
     assert issubclass(MonitoringMissingError, RefeedError)
 
 
-def test_a_local_server_is_asked_by_whoever_shows_it(tmp_path: Path, logged: list[str]) -> None:
+def test_a_local_server_is_not_sampled_because_the_api_asks_it_itself(tmp_path: Path, logged: list[str]) -> None:
     status = StatusFile(tmp_path / "status.json")
     with measuring(status, "shop", "127.0.0.1:8085", lambda _: SAMPLE):
         assert "lag" not in {thread.name for thread in threading.enumerate()}
