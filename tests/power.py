@@ -138,6 +138,15 @@ def record(argv: list[str], root: Path, marks: Path, environment: dict[str, str]
         env=environment,
         timeout=120,
     )
+    yield from replay(trace, root, marks)
+
+
+def replay(trace: Path, root: Path, marks: Path) -> Iterator[Moment]:
+    """Yield the moments of a program that ``strace -f -y`` recorded.
+
+    Raises:
+        ValueError: a call on ``root`` or ``marks`` can't be read; left out, it would look like a loss.
+    """
     yield from _Replay(str(root), str(marks)).moments(trace)
 
 
@@ -211,24 +220,17 @@ class _Replay:
         if found is None:
             return None
         name, arguments, result = found[1].decode(), found[2], int(found[3])
-        if name == "write":
-            place = _WRITE.fullmatch(arguments)
-            call = (
-                None
-                if place is None
-                else self._call(name, [place[2]], int(place[1]), _unescape(place[3])[:result])
-            )
-        elif name in ("fsync", "fdatasync"):
-            place = _DESCRIPTOR.fullmatch(arguments)
-            call = None if place is None else self._call(name, [place[2]], int(place[1]))
+        call = None
+        if name == "write" and (place := _WRITE.fullmatch(arguments)) is not None:
+            call = self._call(name, [place[2]], int(place[1]), _unescape(place[3])[:result])
+        elif name in ("fsync", "fdatasync") and (place := _DESCRIPTOR.fullmatch(arguments)) is not None:
+            call = self._call(name, [place[2]], int(place[1]))
         elif name in ("openat", "unlink", "unlinkat", "rmdir", "mkdir", "rename", "link", "linkat"):
             places = [_join(at, _unescape(text)) for at, text in _PLACE.findall(arguments)]
             flags = arguments.rpartition(b'"')[2].decode()
             call = self._call(name, places, result if name == "openat" else -1, flags=flags)
-        elif self._folder.root.encode() in arguments:
-            raise ValueError(f"the recorder knows no {name}: {line[:300]!r}")
-        else:
-            call = None
+        elif self._folder.root.encode() in arguments or self._marks_path.encode() in arguments:
+            raise ValueError(f"the recorder can't read {name}: {line[:300]!r}")
         return call
 
     def _call(
@@ -275,8 +277,8 @@ def _lines(trace: Path) -> Iterator[bytes]:
     begun: dict[bytes, bytes] = {}
     for line in trace.read_bytes().splitlines():
         thread = line.split(b" ", 1)[0]
-        if line.endswith(b"<unfinished ...>"):
-            begun[thread] = line.removesuffix(b"<unfinished ...>")
+        if line.endswith(b" <unfinished ...>"):
+            begun[thread] = line.removesuffix(b" <unfinished ...>")
         elif (rest := re.match(rb"\d+ +<\.\.\. \w+ resumed>", line)) is not None:
             yield begun.pop(thread) + line[rest.end() :]
         else:
