@@ -47,6 +47,11 @@ class BackfillLane(Lane):
         """The API's process."""
         return self.yard.api
 
+    def keep(self) -> None:
+        """Replay what a merge waits for: this lane's own harms may be done before it does."""
+        if self.yard.wants_replays.is_set():
+            self._finish(self._create())
+
     def failpoint(self, name: str) -> None:
         orders = self.part.orders
         failpoint.arm(orders, name, skip=self.dice.choice([0, 1, 2]) if name in _REPEATED else 0)
@@ -110,8 +115,9 @@ class BackfillLane(Lane):
         self.part.ensure(**environment)
         number = len(self.asked)
         topics = sorted(self.dice.sample(TOPICS, _TOPICS_A_BACKFILL))
-        # Every third one goes to the pipeline's own topic: what it replays becomes rows once more.
-        target = ORDERS if number % 3 == 2 and self.yard.has_pipeline else f"replays-{number}"
+        # One to the pipeline's own topic becomes rows once more: every third one, and while a merge waits for it.
+        is_to_pipeline = self.yard.has_pipeline and (number % 3 == 2 or self.yard.wants_replays.is_set())
+        target = ORDERS if is_to_pipeline else f"replays-{number}"
         if target == ORDERS:
             topics = [ORDERS]
         else:

@@ -12,6 +12,8 @@ from tests.chaos.service import Service
 _TRIES: Final = 40
 # Passed by the driver of a job only.
 _OF_JOBS: Final = {"merge.noted"}
+# Passed by a merge that finds replays only.
+_OF_REPLAYS: Final = {"bigquery.merge.displaced"}
 
 
 @dataclass
@@ -26,6 +28,20 @@ class TablesLane(Lane):
         super().act(harm)
 
     def failpoint(self, name: str) -> None:
+        if name in _OF_REPLAYS:
+            self.yard.wants_replays.set()
+        try:
+            self._kill_at(name)
+        finally:
+            self.yard.wants_replays.clear()
+
+    def kill(self, what: str) -> None:
+        part = self._begin(what)
+        part.start()
+        self.pause(1.0, 5.0)
+        part.kill()
+
+    def _kill_at(self, name: str) -> None:
         what = "compact" if name.startswith("compact.") else "merge"
         if name in _OF_JOBS or (what == "merge" and self.dice.random() < 1 / 3):
             self._merge_by_job(name)
@@ -40,12 +56,6 @@ class TablesLane(Lane):
             # Nothing to merge or to compact yet.
             self.pause(1.0, 3.0)
         self.note(part, name, is_hit=failpoint.is_hit(part.orders, name))
-
-    def kill(self, what: str) -> None:
-        part = self._begin(what)
-        part.start()
-        self.pause(1.0, 5.0)
-        part.kill()
 
     def _merge_by_job(self, name: str) -> None:
         """Have the service merge, its driver killed at ``name`` and replaced."""

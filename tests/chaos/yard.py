@@ -58,6 +58,8 @@ class ChaosYard:
         self.standin = standin
         self.has_pipeline = "pipeline" in parts_of("lake" if standin is None else "bigquery")
         self.pubsub_port, self.api_port = free_port(), free_port()
+        # While a merge waits for replayed rows, backfills go to the pipeline's topic.
+        self.wants_replays = threading.Event()
         # Large rows go another way than an append: lower than its limit, so that messages of 10 MB go that way.
         append_bytes = {"REFEED_BIGQUERY_APPEND_BYTES": str(APPEND_BYTES)}
         warehouse = (
