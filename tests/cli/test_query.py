@@ -124,7 +124,7 @@ def test_bigquery_answers_the_same_query_within_a_cap(
     }
     assert "cut after 1 rows" in result.err
     (job,) = [job for job in shared_standin.client().list_jobs(all_users=True) if job.query == sql]
-    assert job.maximum_bytes_billed == 100 * 2**20
+    assert job.maximum_bytes_billed == 2**30
     assert job.labels["app"] == "refeed"
 
 

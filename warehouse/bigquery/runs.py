@@ -24,10 +24,9 @@ from warehouse.figures import SELECTION_KEPT_DAYS
 
 _KEEP: Final = timedelta(days=SELECTION_KEPT_DAYS)
 _STREAMS: Final = 4
-# "Pricing": on-demand queries are billed at least 10 MB a table, rounded up to the MB.
-_LEAST_BYTES_BILLED: Final = 100 * 2**20
-# An archive grows between the dry run and the run.
+# An archive grows between the dry run and the run; a young one to many times its size, at less than a cent a GiB.
 _GROWTH: Final = 2
+_LEAST_BYTES_BILLED: Final = 2**30
 _MAX_RUNS: Final = 100
 
 
@@ -141,11 +140,11 @@ class QueryRuns:
 
 
 def cap_of(bytes_scanned: int, max_bytes_billed: int | None) -> int:
-    """Return what a query may be billed: what its caller says, else twice the dry run's bytes, or 100 MiB.
+    """Return what a query may be billed: what its caller says, else twice the dry run's bytes, or 1 GiB.
 
     Example:
         >>> cap_of(2**40, None) == 2**41, cap_of(5, None), cap_of(5, 10_000_000)
-        (True, 104857600, 10000000)
+        (True, 1073741824, 10000000)
     """
     return max_bytes_billed or max(_GROWTH * bytes_scanned, _LEAST_BYTES_BILLED)
 
