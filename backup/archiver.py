@@ -14,12 +14,12 @@ import structlog
 
 from backup.source import PulledPart
 from connectors.pubsub.source import TaskResult
-from jobs.stream.hold import Hold, raise_reported, read_faults
-from jobs.stream.journal import IDS_SCHEMA, Entry, EntryState, Journal, concat_ids, is_among
-from jobs.stream.status import StatusFile
 from model import failpoint
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, RefeedError
+from streams.ack_leases import AckLeases, raise_reported, read_faults
+from streams.journal import IDS_SCHEMA, Entry, EntryState, Journal, concat_ids, is_among
+from streams.status import StatusFile
 from warehouse.archive import Archive, ArchivePart
 
 _log = structlog.get_logger(__name__)
@@ -84,7 +84,7 @@ class Archiver:
         self.archive = archive
         self.status = status
         self._journal = journal
-        self._hold = Hold(channel, project)
+        self._ack_leases = AckLeases(channel, project)
         self._stream = stream
         self._lease = lease
         self._lease_epoch = lease_epoch
@@ -135,7 +135,7 @@ class Archiver:
 
     def hold(self, batch: PulledParts) -> AbstractContextManager[None]:
         """Extend the leases of the batch's messages for as long as the block runs."""
-        return self._hold.extended(batch.ids())
+        return self._ack_leases.extended(batch.ids())
 
     def give_up(self, batch: PulledParts) -> None:
         """Let go of a batch that will not be archived: its messages come again."""
@@ -174,7 +174,7 @@ class Archiver:
             self._last_attempt += 1
             self._journal.remember(self._last_attempt, failed)
         for ids in returned:
-            self._hold.give_back(ids)
+            self._ack_leases.give_back(ids)
             self._totals["given_back"] += ids.num_rows
         self._totals["messages"] += sum(part.rows for part in parts)
         self._totals["file_bytes"] += sum(part.size_bytes for part in parts)
@@ -241,7 +241,7 @@ class Archiver:
 
     def _acknowledge(self, ids: pa.Table) -> pa.Table:
         """Acknowledge ``ids`` and return those that failed: they come again and have to be known then."""
-        failed = self._hold.acknowledge(ids)
+        failed = self._ack_leases.acknowledge(ids)
         if failed.num_rows:
             self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
         return failed

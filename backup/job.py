@@ -16,14 +16,14 @@ from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
-from jobs.stream.journal import Journal
-from jobs.stream.lag import measuring
-from jobs.stream.lease import hold_lease, lock_home, refuse_held
-from jobs.stream.report import StreamReporter, reporting
-from jobs.stream.run import run_until_stopped
-from jobs.stream.status import StatusFile
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
+from streams.journal import Journal
+from streams.lag import measuring
+from streams.lease import hold_lease, lock_home, refuse_held
+from streams.report import StreamReporter, reporting
+from streams.run import run_until_stopped
+from streams.status import StatusFile
 from warehouse.open import open_warehouse
 from warehouse.port import Warehouse
 

@@ -13,9 +13,9 @@ import pyarrow.ipc
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.replays import find_replays
 from connectors.pubsub.source import PullSource
-from jobs.stream.journal import IDS_SCHEMA
 from model import failpoint
 from model.message import replay_token
+from streams.journal import IDS_SCHEMA
 from warehouse.archive import ArchiveWriter
 from warehouse.open import warehouse_from_json
 

@@ -19,10 +19,10 @@ from bench.yard import start_server
 from cli.processes import Child, Children
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
-from jobs.stream.status import StatusFile
 from model.message import Message
 from pipeline.job import group_home
 from pipeline.registry import Registry
+from streams.status import StatusFile
 
 TYPES = 300
 ASKED_RATE = 8_000

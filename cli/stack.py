@@ -83,7 +83,7 @@ class Stack:
             self.api.wait_until(api.is_ready, seconds=_API_SECONDS, what="become ready")
 
     def _is_backing_up(self) -> bool:
-        from jobs.stream.status import StatusFile
+        from streams.status import StatusFile
 
         status = StatusFile.read(self.settings.home / "streams" / "backup" / "status.json")
         return status is not None and status["pid"] == self.backup.pid and status["state"] == "running"

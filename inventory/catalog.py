@@ -13,7 +13,6 @@ from backfill.selection import render_time
 from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
-from jobs.stream.status import StatusFile
 from model.errors import RequestInvalidError
 from model.message import (
     BACKUP_SUBSCRIPTION_PREFIX,
@@ -24,6 +23,7 @@ from model.message import (
 )
 from model.stream import StoredReport
 from model.window import Window
+from streams.status import StatusFile
 from warehouse.counts import STEPS, Counts, Step, TopicVolume, floor
 
 MAX_BUCKETS: Final = 10_000

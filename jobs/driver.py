@@ -10,9 +10,9 @@ from typing import Final
 
 import structlog
 
-from jobs.failure import safe_message
 from jobs.folder import JobFolder, Outcome
 from model.errors import CheckpointCorruptError, QueryStoppedError, RefeedError
+from model.failure import safe_message
 from model.job import JobState
 
 _LOG: Final = structlog.get_logger()

@@ -12,9 +12,9 @@ from typing import Any, Final
 import httpx
 import structlog
 
-from jobs.failure import fixed_sentence
 from jobs.store import Job, JobStore
 from model.errors import RefeedError
+from model.failure import fixed_sentence
 from model.moment import render_moment
 
 _LOG: Final = structlog.get_logger()

@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from jobs.failure import fixed_sentence, safe_message
 from jobs.folder import Control, JobFolder, JobFolders, Order, Outcome
 from jobs.following import Followed, WriteFigures
 from jobs.launcher import Launch, Launcher
@@ -28,6 +27,7 @@ from model.errors import (
     SelectionGoneError,
     StoreUnavailableError,
 )
+from model.failure import fixed_sentence, safe_message
 from model.job import JobState
 
 # Who did what in a history: the service by itself, and a driver.

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import structlog
 
 from connectors.pubsub.client import PubSub
-from jobs.stream.status import StatusFile
 from model.errors import (
     DescriptorError,
     EvolutionRefusedError,
@@ -25,6 +24,7 @@ from pipeline.inferred import MAX_TYPES, EventType, Variation, learn
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry, RegistrySnapshot, Source
 from pipeline.repository import SchemaRepository, repository_table
+from streams.status import StatusFile
 from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)

@@ -14,19 +14,19 @@ from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.source import PullOptions
 from connectors.spark.session import open_session
-from jobs.stream.hold import Hold
-from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
-from jobs.stream.lag import measuring
-from jobs.stream.lease import hold_lease, lock_home
-from jobs.stream.report import StreamReporter, reporting
-from jobs.stream.run import run_until_stopped
-from jobs.stream.status import StatusFile
 from model.settings import Settings
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.stager import Stager
+from streams.ack_leases import AckLeases
+from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.lag import measuring
+from streams.lease import hold_lease, lock_home
+from streams.report import StreamReporter, reporting
+from streams.run import run_until_stopped
+from streams.status import StatusFile
 from warehouse.open import open_warehouse
 
 _log = structlog.get_logger(__name__)
@@ -79,7 +79,7 @@ def run_pipeline(settings: Settings, group: str, reporter: StreamReporter | None
                     tables=tables,
                     names=names,
                     journal=journal,
-                    hold=Hold(pubsub.channel, settings.project),
+                    ack_leases=AckLeases(pubsub.channel, settings.project),
                     status=status,
                     learn=sources.learn,
                 )

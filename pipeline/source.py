@@ -14,7 +14,6 @@ import structlog
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.replays import count_forged
 from connectors.pubsub.source import PullSource
-from jobs.stream.journal import TABLE_IDS_SCHEMA
 from model import failpoint
 from model.errors import TableNotReadyError, WarehouseError
 from model.message import replay_token
@@ -24,6 +23,7 @@ from pipeline.inferred import InferredDecoder, Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
+from streams.journal import TABLE_IDS_SCHEMA
 from warehouse.rows import RowPart, RowWriter
 
 _log = structlog.get_logger(__name__)

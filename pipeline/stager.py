@@ -12,21 +12,21 @@ import pyarrow.compute as pc
 import structlog
 
 from connectors.pubsub.source import collect_results
-from jobs.stream.hold import Hold, raise_reported, read_faults
-from jobs.stream.journal import (
-    Entry,
-    EntryState,
-    Journal,
-    concat_ids,
-    is_among,
-)
-from jobs.stream.status import StatusFile
 from model import failpoint
 from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullError
 from pipeline.group import Committer
 from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.source import FORGED_REPLAY, StagedParts, TablePart
+from streams.ack_leases import AckLeases, raise_reported, read_faults
+from streams.journal import (
+    Entry,
+    EntryState,
+    Journal,
+    concat_ids,
+    is_among,
+)
+from streams.status import StatusFile
 from warehouse.rows import RowPart, RowTables
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class Stager:
         tables: RowTables,
         names: Iterable[str],
         journal: Journal,
-        hold: Hold,
+        ack_leases: AckLeases,
         status: StatusFile,
         learn: Callable[[Committer, Sequence[Variation]], bool] = lambda *_: True,
     ) -> None:
@@ -67,7 +67,7 @@ class Stager:
         self._tables = tables
         self._taken: set[str] = set()
         self._journal = journal
-        self._hold = hold
+        self._ack_leases = ack_leases
         self._last_attempt = journal.last_attempt()
         # What is counted from the start is 0 and not unknown while there was none.
         self._totals: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
@@ -101,7 +101,7 @@ class Stager:
                 _log.info("attempt_forgotten", attempt=entry.attempt)
                 continue
             kept = _of_tables(ids, committed)
-            self._hold.acknowledge(kept)
+            self._ack_leases.acknowledge(kept)
             self._journal.move(self._journal.keep_only(entry, kept), EntryState.RECOVERED)
             _log.info("attempt_recovered", attempt=entry.attempt, tables=len(committed), of=len(names))
         inherited = self._tables.inherited_ids()
@@ -157,7 +157,7 @@ class Stager:
         }
 
     def _stage(self, staged: Sequence[StagedParts]) -> None:
-        with self._hold.extended(concat_ids([part.ids for part in staged])):
+        with self._ack_leases.extended(concat_ids([part.ids for part in staged])):
             parts, held, returned = self._without_known(staged)
             if parts:
                 self._last_attempt += 1
@@ -176,7 +176,7 @@ class Stager:
                 self._last_attempt += 1
                 self._journal.remember(self._last_attempt, failed)
         if returned.num_rows:
-            self._hold.give_back(returned)
+            self._ack_leases.give_back(returned)
             self._totals["given_back"] += returned.num_rows
         self._count(staged, parts)
 
@@ -203,12 +203,12 @@ class Stager:
                 self._learn(self, variations)
             return
         held = concat_ids(unfit)
-        with self._hold.extended(held):
+        with self._ack_leases.extended(held):
             is_room = self._learn(self, variations)
         self._totals["unfit"] += held.num_rows
         # Where there is no room they come when their leases run out, not over and over.
         if is_room:
-            self._hold.give_back(held)
+            self._ack_leases.give_back(held)
 
     def _settle(
         self,
@@ -299,7 +299,7 @@ class Stager:
 
     def _acknowledge(self, ids: pa.Table) -> pa.Table:
         """Acknowledge ``ids`` and return those that failed: they come again and have to be known then."""
-        failed = self._hold.acknowledge(ids)
+        failed = self._ack_leases.acknowledge(ids)
         self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
         return failed
 

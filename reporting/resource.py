@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from jobs.failure import safe_message
 from jobs.store import Job, JobError
+from model.failure import safe_message
 from model.job import JobState
 from model.moment import render_moment
 from warehouse.merges import MergeReport

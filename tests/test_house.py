@@ -29,6 +29,7 @@ CODE = (
     "pipeline",
     "reporting",
     "sql",
+    "streams",
     "warehouse",
 )
 LOCKS = ("requirements.lock", "requirements-dev.lock")

@@ -16,10 +16,10 @@ from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA
 from jobs.store import open_store
-from jobs.stream.status import StatusFile
 from model.failpoint import FAILPOINTS
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
 from model.settings import read_settings
+from streams.status import StatusFile
 from tests.acceptance.conftest import wait_for
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]

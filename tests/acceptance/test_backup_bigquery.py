@@ -4,9 +4,9 @@ import pytest
 
 from cli.processes import Children
 from connectors.pubsub.publish import Publisher
-from jobs.stream.status import StatusFile
 from model.failpoint import FAILPOINTS
 from model.message import Message
+from streams.status import StatusFile
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.standin.fixture import standin
 from warehouse.open import open_warehouse

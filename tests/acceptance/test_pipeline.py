@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 from cli.processes import Child
 from connectors.lake.rows import RowTable
 from connectors.pubsub.publish import Publisher
-from jobs.stream.status import StatusFile
 from model.message import REPLAY_ATTRIBUTE, Message, replay_token
 from pipeline.job import group_home
 from pipeline.registry import Registry
+from streams.status import StatusFile
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.pipeline.conftest import compile_protos
 

@@ -14,8 +14,8 @@ import pytest
 
 from cli.processes import Child, free_port
 from connectors.spark.connect import ConnectServer
-from jobs.stream.status import StatusFile
 from model.process import Process
+from streams.status import StatusFile
 from tests.reporting.orders import Orders
 
 pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(600)]

@@ -13,14 +13,14 @@ from cli.processes import Children
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.pull import PULLED_SCHEMA, Puller, PullLimits, PullTarget
-from jobs.stream.hold import Hold
-from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
-from jobs.stream.status import StatusFile
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
+from streams.ack_leases import AckLeases
+from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.status import StatusFile
 from tests.acceptance.test_backfill import House
 from tests.pipeline.conftest import compile_protos, frame
 from warehouse.open import open_warehouse
@@ -80,7 +80,7 @@ class StagedHouse(House):
             tables=tables,
             names=group.start(),
             journal=Journal(self.home / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
-            hold=Hold(self.pubsub.channel, self.settings.project),
+            ack_leases=AckLeases(self.pubsub.channel, self.settings.project),
             status=status,
             learn=group.learn,
         )

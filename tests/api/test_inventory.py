@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobs.stream.status import StatusFile
 from model.principal import MESSAGES, PLAN, READ, RUN
+from streams.status import StatusFile
 from tests.api.terminal import Refeed, refeed
 from tests.archive import fill_archive
 

@@ -13,9 +13,9 @@ from backfill.supervisor import backfill_folders
 from cli.terminal import COLUMNS
 from jobs.progress import Progress
 from jobs.store import JobError, JobStore
-from jobs.stream.status import StatusFile
 from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
+from streams.status import StatusFile
 from tests.api.terminal import refeed
 
 __all__ = ["refeed"]

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.stream_figures import StreamFigures
 from inventory.catalog import StreamInfo
-from jobs.stream.status import StatusFile
 from model.stream import StreamReport
+from streams.status import StatusFile
 from tests.api.test_metrics import parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()

@@ -12,10 +12,10 @@ from backup.archiver import Archiver, PulledParts
 from backup.source import ArchiveTask
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.source import TaskResult
-from jobs.stream import hold as hold_module
-from jobs.stream.journal import EntryState, Journal
-from jobs.stream.status import StatusFile
 from model.errors import LeaseLostError, PubSubUnavailableError, StorageFullError, WarehouseError
+from streams import ack_leases as ack_leases_module
+from streams.journal import EntryState, Journal
+from streams.status import StatusFile
 
 
 class Refused(grpc.RpcError):
@@ -334,7 +334,7 @@ def test_an_unreadable_table_after_a_commit_leaves_the_attempt_to_the_next_start
 
 
 def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monkeypatch):
-    monkeypatch.setattr(hold_module, "_EXTEND_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(ack_leases_module, "_EXTEND_EVERY_SECONDS", 0.02)
     commit = LakeArchive.commit
 
     def slow_commit(*call):

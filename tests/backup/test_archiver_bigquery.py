@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from connectors.bigquery.archive import BigQueryArchive
-from jobs.stream.journal import EntryState
-from jobs.stream.status import StatusFile
 from model.settings import read_settings
+from streams.journal import EntryState
+from streams.status import StatusFile
 from tests.backup.test_archiver import Stream
 from tests.standin.fixture import session_standin, shared_standin
 

@@ -9,8 +9,8 @@ import pytest
 
 from backup.handover import Handover
 from connectors.pubsub.source import TaskResult
-from jobs.stream.status import StatusFile
 from model.errors import WarehouseUnavailableError
+from streams.status import StatusFile
 
 
 class SlowArchiver:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from jobs.stream.status import StatusFile
 from model import failpoint
+from streams.status import StatusFile
 from tests.chaos.processes import Part, StuckError, find_faketime, kill_pid, skewed, suspend
 from tests.chaos.yard import KNOWN_IDS_SECONDS, ChaosYard
 

@@ -8,9 +8,9 @@ import pytest
 
 from cli import doctor
 from connectors.spark import java
-from jobs.stream.status import StatusFile
 from local.server import PubSubServer
 from model.errors import JavaNotFoundError
+from streams.status import StatusFile
 from tests.standin.fixture import StandIn, session_standin, shared_standin
 from tests.standin.gcs_server import pointing_at, running_gcs
 

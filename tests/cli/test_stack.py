@@ -7,7 +7,7 @@ import pytest
 
 from cli.processes import Child, Children, free_port, is_listening
 from cli.stack import Stack
-from jobs.stream.status import StatusFile
+from streams.status import StatusFile
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.leases import LakeLeases
-from jobs.stream import lease as lease_module
-from jobs.stream.lease import hold_lease, refuse_held
 from model.errors import LeaseHeldError
+from streams import lease as lease_module
+from streams.lease import hold_lease, refuse_held
 
 LEASE = "backup-p"
 

@@ -16,10 +16,10 @@ from inventory.catalog import StreamInfo, read_streams
 from jobs.reporter import StoreReporter
 from jobs.store import JobStore, open_store
 from jobs.store.tables import STREAMS
-from jobs.stream import report as report_module
-from jobs.stream.report import reporting
-from jobs.stream.status import StatusFile
 from model.stream import StreamReport
+from streams import report as report_module
+from streams.report import reporting
+from streams.status import StatusFile
 
 REPORT = StreamReport("backup", "home-1", "pod-1", 7, "running", {"totals": {"messages": 3}})
 

@@ -151,7 +151,7 @@ def test_a_process_runs_as_its_user_who_can_write_nothing_but_the_home(refeed: M
 
 
 def test_a_probe_of_a_stream_that_never_ran_fails_without_a_traceback(refeed: Machine) -> None:
-    probed = run(refeed, "python", "-m", "jobs.stream.probe", "backup")
+    probed = run(refeed, "python", "-m", "streams.probe", "backup")
     assert probed.returncode == 1, probed
     assert "Traceback" not in probed.stderr
 

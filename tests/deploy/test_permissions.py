@@ -29,10 +29,6 @@ from connectors.pubsub.source import PullOptions, TaskResult, _process_puller
 from inventory.service import Inventory
 from jobs.folder import Control, JobFolder, Order
 from jobs.store import JobStore
-from jobs.stream.hold import Hold
-from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
-from jobs.stream.lease import hold_lease, refuse_held
-from jobs.stream.status import StatusFile
 from local.server import PubSubServer
 from model.job import new_job_id
 from model.message import BACKUP_SUBSCRIPTION_PREFIX, replay_token
@@ -44,6 +40,10 @@ from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.stager import Stager
 from reporting.merge import merge_source
+from streams.ack_leases import AckLeases
+from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.lease import hold_lease, refuse_held
+from streams.status import StatusFile
 from tests.deploy.permissions import CALLS, KINDS, ROLES, Need, granted, needs_of_call, needs_of_job
 from tests.pipeline.conftest import frame
 from tests.reporting.shops import RULES, SCHEMA, START, order
@@ -309,7 +309,7 @@ def run_pipeline(world: World) -> None:
                 tables=tables,
                 names=names,
                 journal=Journal(world.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
-                hold=Hold(pubsub.channel, world.project),
+                ack_leases=AckLeases(pubsub.channel, world.project),
                 status=status,
                 learn=group.learn,
             )

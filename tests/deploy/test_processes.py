@@ -83,7 +83,7 @@ def test_a_stream_is_probed_under_the_name_that_it_reports_under(
     name: str, stream: str, services: dict[str, Any]
 ) -> None:
     (container,) = kubernetes("Deployment")[name]["spec"]["template"]["spec"]["containers"]
-    probe = ["python", "-m", "jobs.stream.probe", stream]
+    probe = ["python", "-m", "streams.probe", stream]
     assert container["startupProbe"]["exec"]["command"] == probe
     assert container["livenessProbe"]["exec"]["command"] == probe
     assert services[name]["healthcheck"]["test"] == ["CMD", *probe]

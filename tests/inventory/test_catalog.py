@@ -20,10 +20,10 @@ from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog
-from jobs.stream.status import StatusFile
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import backup_subscription_id, replay_filter, replay_token
 from model.window import Window
+from streams.status import StatusFile
 from warehouse.lake.counts import LakeCounts
 from warehouse.lake.warehouse import LakeWarehouse
 
@@ -175,7 +175,7 @@ def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(
     path.parent.mkdir(parents=True)
     writes = (
         "import pathlib, sys, time\n"
-        "from jobs.stream.status import StatusFile\n"
+        "from streams.status import StatusFile\n"
         "status = StatusFile(pathlib.Path(sys.argv[1]))\n"
         "for number in range(10_000): status.write(state='running', totals={'messages': number}); time.sleep(0.05)"
     )

@@ -16,8 +16,6 @@ from connectors.bigquery.outbox import Turn
 from connectors.bigquery.row_writer import RowPart
 from connectors.bigquery.writer import TablePart
 from connectors.columns import arrow_schema
-from jobs.stream.journal import EntryState
-from jobs.stream.status import StatusFile
 from model.errors import (
     EvolutionRefusedError,
     TableNotReadyError,
@@ -29,6 +27,8 @@ from model.settings import read_settings
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.staged import StagedTopics
+from streams.journal import EntryState
+from streams.status import StatusFile
 from tests.pipeline.conftest import frame
 from tests.pipeline.test_staged import HOOKS, note_types
 from tests.pipeline.test_stager import TABLES, Stream, pulled

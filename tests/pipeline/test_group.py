@@ -5,12 +5,12 @@ import pytest
 
 from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
-from jobs.stream.status import StatusFile
 from local.server import PubSubServer
 from model.errors import CheckpointCorruptError
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
+from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos
 from warehouse.lake.warehouse import LakeWarehouse
 

@@ -15,9 +15,6 @@ from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import RowTable
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.pull import PULLED_SCHEMA, PulledBatch, PullTarget
-from jobs.stream.hold import Hold
-from jobs.stream.journal import TABLE_IDS_SCHEMA, Journal
-from jobs.stream.status import StatusFile
 from local.server import PubSubServer
 from model.errors import EvolutionRefusedError, WarehouseError
 from model.settings import read_settings
@@ -26,6 +23,9 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
+from streams.ack_leases import AckLeases
+from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.status import StatusFile
 from tests.pipeline.conftest import frame, messages
 from tests.standin.fixture import session_standin, shared_standin
 from warehouse.lake.warehouse import LakeWarehouse
@@ -37,7 +37,7 @@ SOURCES = b"sources:\n  hooks: {topic: hooks, schema: inferred, event_type_attri
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
 
 
-class Backlog(Hold):
+class Backlog(AckLeases):
     """A subscription: what is not acknowledged, or is given back, is in the next batch again."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Stream:
             tables=tables,
             names=names,
             journal=Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
-            hold=self.backlog,
+            ack_leases=self.backlog,
             status=status,
             learn=group.learn,
         )

@@ -8,9 +8,6 @@ from deltalake import DeltaTable
 
 from connectors.lake.rows import RowTable
 from connectors.pubsub.pull import PulledBatch, PullTarget
-from jobs.stream.hold import Hold
-from jobs.stream.journal import TABLE_IDS_SCHEMA, EntryState, Journal
-from jobs.stream.status import StatusFile
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError
 from model.message import replay_token
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
@@ -18,6 +15,9 @@ from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.stager import Stager
+from streams.ack_leases import AckLeases
+from streams.journal import TABLE_IDS_SCHEMA, EntryState, Journal
+from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos, frame, messages
 from warehouse.lake.warehouse import LakeWarehouse
 
@@ -35,7 +35,7 @@ message Member { int64 id = 1; string name = 2; }
 TABLES = ("staging.orders", "staging.members", "backup.dead_letters")
 
 
-class RecordingHold(Hold):
+class RecordingAckLeases(AckLeases):
     """A hold that keeps what was acknowledged; with ``crash`` it ends as a killed process would."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Stream:
         for source in self.sources:
             tables.open(source.staging).evolve(source.row_schema)
         tables.open("backup.dead_letters").evolve(DEAD_LETTER_SCHEMA)
-        self.hold = RecordingHold()
+        self.hold = RecordingAckLeases()
         self.start()
 
     def open_warehouse(self):
@@ -100,7 +100,7 @@ class Stream:
             tables=tables,
             names=TABLES,
             journal=self.journal,
-            hold=self.hold,
+            ack_leases=self.hold,
             status=StatusFile(self.folder / "status.json"),
         )
         self.stager.recover()

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from jobs.stream.status import StatusFile
+from streams.status import StatusFile
 
 
 def test_a_status_is_read_by_others_with_who_wrote_it_and_when(tmp_path):

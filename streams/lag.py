@@ -10,8 +10,8 @@ import structlog
 
 from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.channel import is_local
-from jobs.stream.status import StatusFile
 from model.errors import RefeedError
+from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 

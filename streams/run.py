@@ -10,8 +10,6 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from jobs.failure import safe_message
-from jobs.stream.status import StatusFile
 from model.errors import (
     PubSubUnavailableError,
     QuotaExceededError,
@@ -19,6 +17,8 @@ from model.errors import (
     StorageFullError,
     WarehouseUnavailableError,
 )
+from model.failure import safe_message
+from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 

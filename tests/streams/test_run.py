@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs.stream import run as run_module
-from jobs.stream.run import run_until_stopped
-from jobs.stream.status import StatusFile
 from model.errors import LeaseLostError, RefeedError, WarehouseError, WarehouseUnavailableError
+from streams import run as run_module
+from streams.run import run_until_stopped
+from streams.status import StatusFile
 
 
 class Query:

@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from jobs.stream.status import StatusFile
 from model.errors import RefeedError
 from model.stream import StreamReport
+from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.stream.probe import find_fault
-from jobs.stream.status import StatusFile
+from streams.probe import find_fault
+from streams.status import StatusFile
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusFile:
 
 def test_a_stream_that_reports_from_here_is_alive(status: StatusFile) -> None:
     status.write(state="running")
-    done = subprocess.run([sys.executable, "-m", "jobs.stream.probe", "backup"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "streams.probe", "backup"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from jobs.stream.lease import hold_lease, lock_home
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError
+from streams.lease import hold_lease, lock_home
 
 
 class MemoryLeases:
@@ -29,7 +29,7 @@ class MemoryLeases:
 
 def test_a_second_stream_on_one_home_is_refused_and_told_who_has_it(tmp_path):
     script = (
-        "import sys; from pathlib import Path; from jobs.stream.lease import lock_home\n"
+        "import sys; from pathlib import Path; from streams.lease import lock_home\n"
         "with lock_home(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

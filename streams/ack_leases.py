@@ -1,4 +1,4 @@
-"""A stream's hold on what it pulled: leases that are extended while it works, acknowledgements when it is done."""
+"""Extends the leases of pulled messages while a stream works, and acknowledges the messages when it is done."""
 
 import json
 import threading
@@ -30,8 +30,8 @@ _EXTEND_BY_SECONDS: Final = 60
 _PASSING: Final = (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError, QuotaExceededError)
 
 
-class Hold:
-    """The leases and acknowledgements of one project's subscriptions; ids are in the journal's columns."""
+class AckLeases:
+    """Leases and acknowledgements of messages that a stream has pulled; ids are in the columns of the journal."""
 
     def __init__(self, channel: Any, project: str) -> None:
         self._channel = channel

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from jobs.stream import journal as journal_module
-from jobs.stream.journal import IDS_SCHEMA, TABLE_IDS_SCHEMA, EntryState, Journal, concat_ids
 from model.errors import CheckpointCorruptError
+from streams import journal as journal_module
+from streams.journal import IDS_SCHEMA, TABLE_IDS_SCHEMA, EntryState, Journal, concat_ids
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 

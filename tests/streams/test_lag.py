@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
-from jobs.stream import lag as lag_module
-from jobs.stream.lag import measuring
-from jobs.stream.status import StatusFile
 from model.errors import MonitoringMissingError, PubSubError, RefeedError
+from streams import lag as lag_module
+from streams.lag import measuring
+from streams.status import StatusFile
 
 SAMPLE = BacklogSample(12.0, 40, 1_700_000_000.0)
 

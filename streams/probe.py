@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Final
 
-from jobs.stream.status import StatusFile
 from model.settings import read_settings
+from streams.status import StatusFile
 
 # A stream reports every five seconds; a batch that waits for the warehouse does not stop it.
 _SILENT_SECONDS: Final = 60.0

@@ -1,1 +1,0 @@
-"""What every stream needs: its journal of ids, its lease, its status file, its hold on messages."""
