@@ -60,6 +60,11 @@ _LOG: Final = structlog.get_logger()
 PROBLEM_TYPE: Final = "application/problem+json"
 # The framework's own words say nothing to a caller; most often it is curl without the header.
 _NO_OBJECT: Final = "The body has to be a JSON object, sent with Content-Type: application/json."
+# A dataclass is read from JSON like a model, and its faults are told in the same words.
+_DATACLASS_FAULTS: Final = {
+    "dataclass_type": ("model_attributes_type", "Input should be a JSON object"),
+    "unexpected_keyword_argument": ("extra_forbidden", "Extra inputs are not permitted"),
+}
 
 # The nearest class in an error's ancestry decides.
 STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
@@ -185,18 +190,19 @@ def _headers_of(error: RefeedError, status: HTTPStatus) -> dict[str, str]:
 
 async def _answer_validation_error(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, RequestValidationError)
-    errors = [
-        {
-            "code": "json_invalid" if error["type"] == "json_invalid" else f"field_{error['type']}",
-            "message": _NO_OBJECT
-            if _pointer(error["loc"]) == "" and "attributes" in error["type"]
-            else error["msg"],
-            "pointer": _pointer(error["loc"]),
-        }
-        for error in exc.errors()
-    ]
+    errors = [_describe_fault(error) for error in exc.errors()]
     detail = "; ".join(f"{error['pointer']}: {error['message']}".removeprefix(": ") for error in errors)
     return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "request_invalid", detail, errors)
+
+
+def _describe_fault(error: Mapping[str, Any]) -> dict[str, str]:
+    kind, message = _DATACLASS_FAULTS.get(error["type"], (error["type"], error["msg"]))
+    pointer = _pointer(error["loc"])
+    return {
+        "code": "json_invalid" if kind == "json_invalid" else f"field_{kind}",
+        "message": _NO_OBJECT if not pointer and kind == "model_attributes_type" else message,
+        "pointer": pointer,
+    }
 
 
 async def _answer_http_error(request: Request, exc: Exception) -> JSONResponse:

@@ -25,10 +25,8 @@ from api.answers import (
 from api.listing import LIST_INVALID, Listing
 from api.schemas_backfills import (
     BackfillChange,
-    BackfillCreate,
     BackfillOut,
     BackfillPage,
-    BackfillPlanRequest,
     PlanOut,
 )
 from backfill.request import BackfillRequest
@@ -45,7 +43,7 @@ _FULL: Final = "The disk is full."
     responses=problems(s422=INVALID, s502=_FAILED, s507=_FULL),
 )
 def plan_backfill(
-    body: BackfillPlanRequest,
+    body: BackfillRequest,
     service: Service,
     caller: Caller,
     slow: SlowCalls,
@@ -59,7 +57,7 @@ def plan_backfill(
 ) -> Any:
     """Run the query to say what a backfill would do; nothing is published, and the plan is kept for a while."""
     with slow:
-        return service.plan(_request_of(body), principal=caller, exact=exact)
+        return service.plan(body, principal=caller, exact=exact)
 
 
 @router.post(
@@ -80,7 +78,7 @@ def plan_backfill(
     },
 )
 def create_backfill(
-    body: BackfillCreate,
+    body: BackfillRequest,
     response: Response,
     service: Service,
     caller: Caller,
@@ -90,12 +88,11 @@ def create_backfill(
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Validate the request and launch a backfill of what its query selects."""
-    request = _request_of(body)
     if validate_only:
         with slow:
-            plan = PlanOut.model_validate(service.plan(request, principal=caller))
+            plan = PlanOut.model_validate(service.plan(body, principal=caller))
         return JSONResponse(plan.model_dump(mode="json", by_alias=True))
-    found = service.create(request, principal=caller, idempotency_key=idempotency_key)
+    found = service.create(body, principal=caller, idempotency_key=idempotency_key)
     return created(found, f"/backfills/{found.id}", response)
 
 
@@ -145,7 +142,3 @@ def change_backfill(
     """Change the rate limit, also while it runs, the description or the labels."""
     changes = body.model_dump(exclude_unset=True)
     return shown(service.change(backfill_id, changes, principal=caller, versions=versions), response)
-
-
-def _request_of(body: BackfillPlanRequest) -> BackfillRequest:
-    return BackfillRequest(**body.model_dump())

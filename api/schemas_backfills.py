@@ -1,31 +1,19 @@
 """The JSON shapes of backfills and plans, as OpenAPI shows them."""
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from backfill.request import BackfillRequest
+from model.declaration import example_of
 from model.job import JobState
 
-_QUERY: Final = """\
-SELECT data, attributes, message_id
-FROM backup.messages
-WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"""
 EXAMPLE_ID: Final = "bf_01K0ABCDEFGHJKMNPQRSTVWXYZ"
-_EXAMPLE_REQUEST: Final[dict[str, Any]] = {
-    "query": _QUERY,
-    "topic": "orders",
-    "parameters": {
-        "from": {"type": "TIMESTAMP", "value": "2026-01-01T00:00:00Z"},
-        "to": {"type": "TIMESTAMP", "value": "2026-01-02T00:00:00Z"},
-    },
-    "description": "New Year's orders lost their currency.",
-    "labels": {"ticket": "shop-123"},
-    "rate_limit_messages_per_second": 500,
-    "canary_messages": 10,
-}
+_REQUEST: Final = BackfillRequest(**example_of(BackfillRequest))
 _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
-    **_EXAMPLE_REQUEST,
+    **_REQUEST.to_json(),
     "id": EXAMPLE_ID,
     "state": "RUNNING",
     "created_by": "key:ann",
@@ -33,19 +21,7 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
     "started_at": "2026-01-03T03:00:02Z",
     "finished_at": None,
     "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
-    "plan_id": None,
-    "max_rows": None,
-    "max_bytes_billed": None,
-    "start_paused": False,
-    "ordering": "none",
-    "attributes": {},
-    "yield_to": None,
-    "max_failed": 0,
-    "allow_overlap": False,
-    "target_subscription": None,
     "canary": {"messages": 10, "state": "ahead"},
-    "create_topic": False,
-    "fail_if_empty": False,
     "progress": {
         "selected": 120_000,
         "published": 30_000,
@@ -72,77 +48,6 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
     "warnings": [],
     "etag": '"4"',
 }
-
-
-class QueryParameter(BaseModel):
-    """A named parameter's type and value; BYTES are base64, DATE and TIMESTAMP are RFC 3339, arrays are lists."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    type: str = Field(max_length=64, examples=["TIMESTAMP"])
-    value: Any = Field(examples=["2026-01-01T00:00:00Z"])
-
-
-class YieldTo(BaseModel):
-    """Live traffic that comes first: the backfill holds back while this subscription lags."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    subscription: str = Field(min_length=1, max_length=300, description="Id of any subscription of the project.")
-    max_oldest_unacked_seconds: float = Field(description="Nothing goes out while its oldest message is older.")
-
-
-class BackfillPlanRequest(BaseModel):
-    """What would be replayed, where to and how; a plan takes the same body as a create."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE_REQUEST]})
-
-    query: str = Field(min_length=1, description="One SELECT over the archive, in GoogleSQL.")
-    topic: str = Field(min_length=1, max_length=300, description="Id of the topic that the messages go to.")
-    parameters: dict[str, QueryParameter] = Field(default_factory=dict)
-    description: str = Field(default="", description="Why; up to 2,000 characters.")
-    labels: dict[str, str] = Field(default_factory=dict)
-    plan_id: str | None = Field(
-        default=None,
-        max_length=64,
-        description="The plan that was looked at; refused with 409 once it has expired or is of another query.",
-    )
-    rate_limit_messages_per_second: float | None = Field(
-        default=None, description="Over all tasks together; may change while it runs."
-    )
-    max_rows: int | None = Field(default=None, description="More selected rows than this fail the backfill.")
-    max_bytes_billed: int | None = Field(
-        default=None, description="The query is refused when it would read more bytes than this."
-    )
-    start_paused: bool = Field(default=False, description="Wait for :resume before anything starts.")
-    ordering: Literal["none", "by_key"] = Field(
-        default="none", description="by_key sets the original ordering keys again, in their order."
-    )
-    attributes: dict[str, str] = Field(
-        default_factory=dict, description="Added to every message; goog... and refeed_... are reserved."
-    )
-    canary_messages: int | None = Field(
-        default=None, description="Publish N messages, pause, and wait for :resume."
-    )
-    yield_to: YieldTo | None = None
-    max_failed: int = Field(default=0, description="More messages than this that can't be published stop it.")
-    allow_overlap: bool = Field(
-        default=False, description="Run although another backfill replays some of the same messages there."
-    )
-    target_subscription: str | None = Field(
-        default=None,
-        max_length=300,
-        description="Only this subscription of the topic is meant: adds refeed_target, which its filter selects.",
-    )
-    create_topic: bool = Field(
-        default=False,
-        description="Create the topic if it does not exist; without this a missing topic is refused.",
-    )
-    fail_if_empty: bool = Field(default=False, description="A query that selects nothing fails the backfill.")
-
-
-class BackfillCreate(BackfillPlanRequest):
-    """What to replay, where to and how."""
 
 
 class BackfillChange(BaseModel):
@@ -253,48 +158,42 @@ class PlanWarning(BaseModel):
     message: str
 
 
-class BackfillOut(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class BackfillOut(BackfillRequest):
     """One backfill."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_BACKFILL]})
+    # Every field is in every answer, whether a request may leave it out or not.
+    __pydantic_config__: ClassVar = {
+        "json_schema_serialization_defaults_required": True,
+        "json_schema_extra": {"examples": [_EXAMPLE_BACKFILL]},
+    }
 
     id: str
     state: JobState
-    query: str
-    parameters: dict[str, QueryParameter]
-    topic: str
-    description: str
-    labels: dict[str, str]
     created_by: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     window: TimeWindow | None
-    plan_id: str | None
-    rate_limit_messages_per_second: float | None
-    max_rows: int | None
-    max_bytes_billed: int | None
-    start_paused: bool
-    ordering: Literal["none", "by_key"]
-    attributes: dict[str, str]
-    canary_messages: int | None = Field(description="Null once a resume has ended the canary.")
-    canary: BackfillCanary | None = Field(description="Null when none was asked for.")
-    yield_to: YieldTo | None
-    max_failed: int
-    allow_overlap: bool
-    target_subscription: str | None
-    create_topic: bool
-    fail_if_empty: bool
+    canary_messages: Annotated[int | None, Field(description="Null once a resume has ended the canary.")]
+    canary: Annotated[BackfillCanary | None, Field(description="Null when none was asked for.")]
     progress: BackfillProgress
-    restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
-    in_flight_at_most: int | None = Field(
-        description="Of one that is paused or being cancelled: messages that may still go out. Null else."
-    )
-    approval: BackfillApproval | None = Field(description="Null where this deployment asks for none.")
+    restarts: Annotated[
+        int, Field(description="Drivers that died and were replaced since a person last started it.")
+    ]
+    in_flight_at_most: Annotated[
+        int | None,
+        Field(description="Of one that is paused or being cancelled: messages that may still go out. Null else."),
+    ]
+    approval: Annotated[BackfillApproval | None, Field(description="Null where this deployment asks for none.")]
     verification: BackfillVerification
-    revert: BackfillRevert | None = Field(description="Null when nobody reverted it, or it was retried since.")
+    revert: Annotated[
+        BackfillRevert | None, Field(description="Null when nobody reverted it, or it was retried since.")
+    ]
     error: BackfillError | None
-    warnings: list[PlanWarning] = Field(description="nobody_receives, nothing_selected: nothing arrives anywhere.")
+    warnings: Annotated[
+        list[PlanWarning], Field(description="nobody_receives, nothing_selected: nothing arrives anywhere.")
+    ]
     etag: str
 
 

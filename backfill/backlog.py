@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from backfill.options import YieldTo
+from backfill.request import YieldTo
 from connectors.pubsub.backlog import Backlog, open_backlog
 from jobs.files import Files
 from jobs.progress import CheckpointFolder, CheckpointReader

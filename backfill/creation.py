@@ -78,7 +78,7 @@ def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: De
         _check_target(request.target_subscription, found, request)
     if request.yield_to is not None:
         # Raises when there is none; it may be one of any topic of the project.
-        pubsub.get_subscription(request.yield_to["subscription"])
+        pubsub.get_subscription(request.yield_to.subscription)
     return warn_of_target(target_of(request, found, token, deployment))
 
 
@@ -222,12 +222,8 @@ def render_specification(
             "replay_token": replay_token(deployment.replay_secret, request.topic),
         },
         "run": {
-            "ordering": request.ordering,
+            **request.to_json(),
             "attributes": request.added_attributes(),
-            "yield_to": None if request.yield_to is None else dict(request.yield_to),
-            "max_failed": request.max_failed,
-            "max_rows": request.max_rows,
-            "fail_if_empty": request.fail_if_empty,
             "bounds": asdict(deployment.bounds),
             "approval_rows": deployment.approval_rows or None,
             "only": "all",

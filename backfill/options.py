@@ -2,20 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
+from backfill.request import BackfillRequest
 from model.errors import SelectionTooLargeError
 
 Only = Literal["all", "failed", "missing"]
-
-
-@dataclass(frozen=True, slots=True)
-class YieldTo:
-    """A subscription whose backlog a backfill may not make older than ``max_oldest_unacked_seconds``."""
-
-    subscription: str
-    max_oldest_unacked_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +51,19 @@ UNBOUNDED: Final = SelectionBounds()
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How an attempt runs; what a specification of an earlier version does not say has the default.
+class RunOptions(BackfillRequest):
+    """The request as the driver of an attempt has it; a specification of an earlier version has some of it.
 
-    ``only`` and ``rows`` are a retry's: "failed" sends nothing but dead letters again, those that ``rows`` numbers
-    or without numbers all, "missing" the rows of the selection that ``rows`` numbers and what is left, "all" what
-    is left and the dead letters. Above ``approval_rows`` rows, those that were approved or need no approval, it
-    pauses before its first message.
+    ``attributes`` are all that every message gets beside its own and the tags. ``only`` and ``rows`` are a
+    retry's: "failed" sends nothing but dead letters again, those that ``rows`` numbers or without numbers all,
+    "missing" the rows of the selection that ``rows`` numbers and what is left, "all" what is left and the dead
+    letters. Above ``approval_rows`` rows, those that were approved or need no approval, it pauses before its first
+    message.
     ``max_rows`` and ``fail_if_empty`` are the request's own bounds, ``bounds`` the deployment's.
     """
 
-    ordering: Literal["none", "by_key"] = "none"
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    yield_to: YieldTo | None = None
-    max_failed: int = 0
-    max_rows: int | None = None
-    fail_if_empty: bool = False
+    query: str = ""
+    topic: str = ""
     bounds: SelectionBounds = UNBOUNDED
     approval_rows: int | None = None
     only: Only = "all"
@@ -88,16 +78,5 @@ class RunOptions:
     def from_specification(cls, specification: Mapping[str, Any]) -> Self:
         """Return what the part "run" of a job's specification says."""
         run = specification.get("run", {})
-        yield_to = run.get("yield_to")
-        return cls(
-            ordering=run.get("ordering", "none"),
-            attributes=dict(run.get("attributes") or {}),
-            yield_to=None if yield_to is None else YieldTo(**yield_to),
-            max_failed=int(run.get("max_failed") or 0),
-            max_rows=run.get("max_rows"),
-            fail_if_empty=bool(run.get("fail_if_empty")),
-            bounds=SelectionBounds(**run.get("bounds") or {}),
-            approval_rows=run.get("approval_rows"),
-            only=run.get("only", "all"),
-            rows=tuple(run.get("rows") or ()),
-        )
+        bounds, rows = SelectionBounds(**run.get("bounds") or {}), tuple(run.get("rows") or ())
+        return cls.from_json({**run, "bounds": bounds, "rows": rows})

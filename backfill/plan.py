@@ -12,8 +12,8 @@ from typing import Any
 from backfill.options import UNBOUNDED, SelectionBounds
 from backfill.price import Billing, ReplayPrice, price_of, price_replay
 from backfill.reach import receives_replay
-from backfill.request import ValidRequest
 from backfill.selection import render_time
+from backfill.validation import ValidRequest
 from connectors.pubsub.client import SubscriptionInfo
 from model.errors import SelectionTooLargeError
 from model.message import (

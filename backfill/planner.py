@@ -11,12 +11,14 @@ from backfill.chores import KIND
 from backfill.creation import check_backups, check_bytes, check_plan, overlapping_ids, target_of
 from backfill.deployment import Deployment
 from backfill.plan import make_plan
-from backfill.request import BackfillRequest, ValidRequest, validate_request
+from backfill.request import BackfillRequest
+from backfill.validation import ValidRequest, validate_request
 from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
 from model.job import new_job_id
 from model.message import replay_token
 from model.moment import render_moment
+from sql.parameters import QueryParameter
 from sql.validate import Policy, parse_parameters, validate_query
 from sql.worker import GATE
 from warehouse.queries import Queries, QuerySpace, ReplayQuery
@@ -87,7 +89,7 @@ class Planner:
             )
         )
 
-    def answer(self, query: str, parameters: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    def answer(self, query: str, parameters: Mapping[str, QueryParameter]) -> list[dict[str, Any]]:
         """Return the rows of a SELECT of our own over dead letters and tables that queries may read.
 
         There are none where the table of dead letters is not there. Where queries are billed, it is.

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from backfill.selection import render_time
 from model.moment import render_moment
+from sql.parameters import QueryParameter
 
 # By source, topic and code; a pipeline has a handful of codes.
 _MOST_GROUPS: Final = 1000
 # The topic that a source reads, and the staging tables of its rows where they are known.
 SourcePlace = tuple[str, Sequence[str]]
-_Parameters = Mapping[str, dict[str, Any]]
+_Parameters = Mapping[str, QueryParameter]
 # Runs a SELECT over the tables that queries may read, and returns its rows; none where there is no such table.
 Answer = Callable[[str, _Parameters], list[dict[str, Any]]]
 
@@ -61,7 +62,7 @@ class LetterCounter:
         Raises:
             WarehouseError, QueryError: the table can't be read.
         """
-        since = {"from": {"type": "TIMESTAMP", "value": render_moment(start)}}
+        since: _Parameters = {"from": {"type": "TIMESTAMP", "value": render_moment(start)}}
         sources = f"SELECT DISTINCT d.source FROM `{self._table}` AS d WHERE {_since('d')}"  # noqa: S608 - a setting
         places = {row["source"]: self._places(row["source"]) for row in self._answer(sources, since)}
         if not places:
@@ -168,5 +169,5 @@ def _since(name: str) -> str:
     )
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text(text: str) -> QueryParameter:
     return {"type": "STRING", "value": text}

@@ -1,73 +1,228 @@
-"""What a caller asks for, and everything that is wrong with it."""
+"""A backfill's request: every field, declared once for the API, the terminal, the stored job and its driver."""
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Annotated, Any, Final, Literal, Self
 
-from model.errors import InvalidNameError, RequestInvalidError
-from model.message import (
-    MAX_ATTRIBUTE_KEY_BYTES,
-    MAX_ATTRIBUTE_VALUE_BYTES,
-    MAX_ATTRIBUTES,
-    REPLAY_TAGS,
-    TARGET_ATTRIBUTE,
-    parse_resource_id,
-)
-from model.window import Window
-from sql.validate import Policy, QueryRefusedError, ValidatedQuery, parse_parameters, validate_query
+from model.declaration import Declared, FieldSpec, declared_fields
+from model.message import TARGET_ATTRIBUTE
+from sql.parameters import QueryParameter
 
-MAX_DESCRIPTION_CHARACTERS: Final = 2000
-MAX_LABELS: Final = 64
-# A message needs room for the tags, and for the one that names a single consumer.
-MAX_ADDED_ATTRIBUTES: Final = MAX_ATTRIBUTES - len(REPLAY_TAGS) - 1
-ORDERINGS: Final = ("none", "by_key")
-CHANGEABLE: Final = frozenset({"rate_limit_messages_per_second", "description", "labels"})
-# No deployment publishes faster than this or counts further than that.
+# No deployment publishes faster than this or counts further than that. Slower than one message an hour is a
+# backfill that wants to be paused.
 _MAX_RATE: Final = 10_000_000.0
+_MIN_RATE: Final = 1 / 3600
 _MAX_COUNT: Final = 2**53
 _MAX_AGE_SECONDS: Final = 7 * 86400.0
-# Google Cloud's rule for labels: https://cloud.google.com/resource-manager/docs/labels-overview
-_LABEL_KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}")
-_RESERVED: Final = ("goog", "refeed_")
+_QUERY: Final = """\
+SELECT data, attributes, message_id
+FROM backup.messages
+WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"""
+_PARAMETERS: Final = {
+    "from": {"type": "TIMESTAMP", "value": "2026-01-01T00:00:00Z"},
+    "to": {"type": "TIMESTAMP", "value": "2026-01-02T00:00:00Z"},
+}
 
-Refuse = Callable[[str, str, str], None]
+Ordering = Literal["none", "by_key"]
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillRequest:
-    """A query over the archive, the topic its rows go to, and how they go; the fields are the API's.
+class YieldTo(Declared):
+    """Live traffic that comes first: the backfill holds back while this subscription lags."""
 
-    ``attributes`` are added to every message. ``yield_to`` is {subscription, max_oldest_unacked_seconds}.
-    """
+    subscription: Annotated[
+        str, FieldSpec(description="Id of any subscription of the project.", shortest=1, longest=300)
+    ]
+    max_oldest_unacked_seconds: Annotated[
+        float,
+        FieldSpec(
+            description="Nothing goes out while its oldest message is older.", above=0, most=_MAX_AGE_SECONDS
+        ),
+    ]
 
-    query: str
-    topic: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    description: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    plan_id: str | None = None
-    rate_limit_messages_per_second: float | None = None
-    max_rows: int | None = None
-    max_bytes_billed: int | None = None
-    start_paused: bool = False
-    ordering: str = "none"
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    canary_messages: int | None = None
-    yield_to: Mapping[str, Any] | None = None
-    max_failed: int = 0
-    allow_overlap: bool = False
-    target_subscription: str | None = None
-    create_topic: bool = False
-    fail_if_empty: bool = False
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequest(Declared):
+    """What to replay, where to and how; a plan takes the same body as a create."""
+
+    query: Annotated[
+        str, FieldSpec(description="One SELECT over the archive, in GoogleSQL.", shortest=1, example=_QUERY)
+    ]
+    topic: Annotated[
+        str,
+        FieldSpec(
+            description="Id of the topic that the messages go to.",
+            shortest=1,
+            longest=300,
+            example="orders",
+            help="The topic to publish to.",
+        ),
+    ]
+    parameters: Annotated[
+        Mapping[str, QueryParameter],
+        FieldSpec(
+            description="The query's parameters, by their names.",
+            example=_PARAMETERS,
+            help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z. The TYPE defaults to STRING, as "
+            "in t:orders.",
+            flag="param",
+        ),
+    ] = field(default_factory=dict)
+    description: Annotated[
+        str,
+        FieldSpec(
+            description="Why; up to 2,000 characters.",
+            example="New Year's orders lost their currency.",
+            is_changeable=True,
+            help="The reason, for people who read the list later.",
+        ),
+    ] = ""
+    labels: Annotated[
+        Mapping[str, str],
+        FieldSpec(
+            description="Lists of backfills can be filtered by them.",
+            example={"ticket": "shop-123"},
+            is_changeable=True,
+            help="A label; may be repeated.",
+            flag="label",
+        ),
+    ] = field(default_factory=dict)
+    plan_id: Annotated[
+        str | None,
+        FieldSpec(
+            description="The plan that was looked at; refused with 409 once it has expired or is of another "
+            "query.",
+            longest=64,
+            help="The id of the plan that it runs.",
+            flag="plan",
+            metavar="ID",
+        ),
+    ] = None
+    rate_limit_messages_per_second: Annotated[
+        float | None,
+        FieldSpec(
+            description="Over all tasks together; may change while it runs.",
+            least=_MIN_RATE,
+            most=_MAX_RATE,
+            example=500,
+            is_changeable=True,
+            help="Messages a second, at most.",
+            flag="rate_limit",
+        ),
+    ] = None
+    max_rows: Annotated[
+        int | None,
+        FieldSpec(
+            description="More selected rows than this fail the backfill.",
+            least=1,
+            most=_MAX_COUNT,
+            help="Fail when the query selects more.",
+        ),
+    ] = None
+    max_bytes_billed: Annotated[
+        int | None,
+        FieldSpec(
+            description="The query is refused when it would read more bytes than this.",
+            least=1,
+            most=_MAX_COUNT,
+            help="Refuse when the query reads more.",
+        ),
+    ] = None
+    canary_messages: Annotated[
+        int | None,
+        FieldSpec(
+            description="Publish N messages, pause, and wait for :resume.",
+            least=1,
+            most=_MAX_COUNT,
+            example=10,
+            help="Publish N messages, pause, and wait for a resume.",
+            flag="canary",
+        ),
+    ] = None
+    start_paused: Annotated[
+        bool,
+        FieldSpec(description="Wait for :resume before anything starts.", help="Start paused, until a resume."),
+    ] = False
+    ordering: Annotated[
+        Ordering,
+        FieldSpec(
+            description="by_key sets the original ordering keys again, in their order.",
+            help="by_key: restore keys.",
+        ),
+    ] = "none"
+    attributes: Annotated[
+        Mapping[str, str],
+        FieldSpec(
+            description="Added to every message; goog... and refeed_... are reserved.",
+            help="Add this attribute to every message; may be repeated.",
+            flag="attribute",
+        ),
+    ] = field(default_factory=dict)
+    yield_to: Annotated[
+        YieldTo | None,
+        FieldSpec(
+            description="Live traffic that comes first.",
+            help="Pause while the subscription's oldest message is older.",
+        ),
+    ] = None
+    max_failed: Annotated[
+        int,
+        FieldSpec(
+            description="More messages than this that can't be published stop it.",
+            least=0,
+            most=_MAX_COUNT,
+            help="Fail after more than N dead letters.",
+        ),
+    ] = 0
+    allow_overlap: Annotated[
+        bool,
+        FieldSpec(
+            description="Run although another backfill replays some of the same messages there.",
+            help="Run although another backfill overlaps.",
+        ),
+    ] = False
+    target_subscription: Annotated[
+        str | None,
+        FieldSpec(
+            description="Only this subscription of the topic is meant: adds refeed_target, which its filter "
+            "selects.",
+            longest=300,
+            help="Deliver to this subscription only; see docs/api.md.",
+            metavar="SUBSCRIPTION",
+        ),
+    ] = None
+    create_topic: Annotated[
+        bool,
+        FieldSpec(
+            description="Create the topic if it does not exist; without this a missing topic is refused.",
+            help="Create the topic if it does not exist.",
+        ),
+    ] = False
+    fail_if_empty: Annotated[
+        bool,
+        FieldSpec(
+            description="A query that selects nothing fails the backfill.",
+            help="End as FAILED when the query selects nothing.",
+        ),
+    ] = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as the API takes it."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Return the request of a document that :meth:`to_json` or an older Refeed wrote.
+
+        A field that is null or absent has its default, and what is not a field is left out.
+        """
+        names = (each.name for each in fields(cls) if each.init)
+        given = {name: document[name] for name in names if document.get(name) is not None}
+        if "yield_to" in given:
+            given["yield_to"] = YieldTo(**given["yield_to"])
+        return cls(**given)
 
     def fingerprint(self) -> str:
         """Return a digest that is the same for the same request."""
@@ -80,164 +235,6 @@ class BackfillRequest:
         return {**self.attributes, TARGET_ATTRIBUTE: self.target_subscription}
 
 
-@dataclass(frozen=True, slots=True)
-class ValidRequest:
-    """A validated request: its query, and the partitions that it may read."""
-
-    query: ValidatedQuery
-    window: Window
-
-
-def _no_check(_query: ValidatedQuery) -> None:
-    """Accept every query that the gate lets through."""
-
-
-def validate_request(
-    request: BackfillRequest, policy: Policy, *, check: Callable[[ValidatedQuery], None] = _no_check
-) -> ValidRequest:
-    """Return the validated request; ``check`` raises where the warehouse can't answer its query.
-
-    Raises:
-        QueryRefusedError: the query alone is wrong; it names every violation.
-        RequestInvalidError: other fields are wrong, perhaps with the query; ``details["errors"]`` has them all.
-    """
-    errors = _field_errors(request)
-    if any(error["code"] == "text_invalid" for error in errors):
-        raise RequestInvalidError("A text holds half of a surrogate pair.", errors=errors)
-    try:
-        query = validate_query(request.query, parse_parameters(request.parameters), policy)
-        check(query)
-    except QueryRefusedError as exc:
-        if not errors:
-            raise
-        errors += exc.details["violations"]
-    _raise_any(errors)
-    assert query.window is not None, "the gate gives every replay a window"
-    return ValidRequest(query, query.window)
-
-
-def validate_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is to change of a backfill that lives, by the names of a request's fields.
-
-    A ``rate_limit_messages_per_second`` of None lifts the limit.
-
-    Raises:
-        RequestInvalidError: some are wrong; ``details["errors"]`` has them all.
-    """
-    errors: list[dict[str, Any]] = []
-    refuse = _refuser(errors)
-    if not _is_unicode(changes):
-        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
-    if changes.get("rate_limit_messages_per_second") is not None:
-        _check_rate(changes["rate_limit_messages_per_second"], refuse)
-    if "description" in changes:
-        _check_description(changes["description"], refuse)
-    if "labels" in changes:
-        _check_labels(changes["labels"], refuse)
-    for name in changes.keys() - CHANGEABLE:
-        refuse("field_fixed", f"{name} is fixed once a backfill is created.", f"/{name}")
-    _raise_any(errors)
-    return dict(changes)
-
-
-def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
-    errors: list[dict[str, Any]] = []
-    refuse = _refuser(errors)
-    if not _is_unicode(request.to_json()):
-        # JSON can write half of a surrogate pair; no store, log or answer can.
-        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
-    _check_name(request.topic, "topic", "/topic", refuse)
-    _check_description(request.description, refuse)
-    _check_labels(request.labels, refuse)
-    _check_attributes(request.attributes, refuse)
-    if request.rate_limit_messages_per_second is not None:
-        _check_rate(request.rate_limit_messages_per_second, refuse)
-    for name, lowest in (("max_rows", 1), ("max_bytes_billed", 1), ("canary_messages", 1), ("max_failed", 0)):
-        value = getattr(request, name)
-        if value is not None and not lowest <= value <= _MAX_COUNT:
-            refuse("number_invalid", f"{name} is a whole number from {lowest} to {_MAX_COUNT}.", f"/{name}")
-    if request.ordering not in ORDERINGS:
-        refuse("ordering_invalid", f"ordering is one of {', '.join(ORDERINGS)}.", "/ordering")
-    if request.yield_to is not None:
-        _check_yield(request.yield_to, refuse)
-    if request.target_subscription is not None:
-        _check_name(request.target_subscription, "subscription", "/target_subscription", refuse)
-    return errors
-
-
-def _refuser(errors: list[dict[str, Any]]) -> Refuse:
-    def refuse(code: str, message: str, pointer: str) -> None:
-        errors.append({"code": code, "message": message, "pointer": pointer})
-
-    return refuse
-
-
-def _raise_any(errors: list[dict[str, Any]]) -> None:
-    if errors:
-        raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
-
-
-def _check_name(text: str, kind: str, pointer: str, refuse: Refuse) -> None:
-    try:
-        parse_resource_id(text, kind)
-    except InvalidNameError as exc:
-        refuse(exc.code, exc.message, pointer)
-
-
-def _check_description(text: str, refuse: Refuse) -> None:
-    if len(text) > MAX_DESCRIPTION_CHARACTERS:
-        message = f"A description has {MAX_DESCRIPTION_CHARACTERS} characters."
-        refuse("description_too_long", message, "/description")
-
-
-def _check_labels(labels: Mapping[str, str], refuse: Refuse) -> None:
-    if len(labels) > MAX_LABELS:
-        refuse("too_many_labels", f"A backfill has {MAX_LABELS} labels at most.", "/labels")
-    for key, value in labels.items():
-        if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-            refuse(
-                "label_invalid",
-                f"Label {key[:70]}={value[:70]}: keys are a lower-case letter and up to 62 lower-case letters, "
-                "digits, _ or -; values up to 63 of those.",
-                "/labels",
-            )
-
-
-def _check_attributes(attributes: Mapping[str, str], refuse: Refuse) -> None:
-    if len(attributes) > MAX_ADDED_ATTRIBUTES:
-        message = f"A message has room for {MAX_ADDED_ATTRIBUTES} added attributes at most, beside the tags."
-        refuse("too_many_attributes", message, "/attributes")
-    for key, value in attributes.items():
-        shown = key[:70]
-        if not key or len(key.encode(errors="replace")) > MAX_ATTRIBUTE_KEY_BYTES:
-            message = f"Attribute {shown!r}: a key has 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes."
-            refuse("attribute_invalid", message, "/attributes")
-        if key.startswith(_RESERVED):
-            message = f"Attribute {shown!r}: keys that begin with goog or refeed_ are reserved."
-            refuse("attribute_reserved", message, "/attributes")
-        if len(value.encode(errors="replace")) > MAX_ATTRIBUTE_VALUE_BYTES:
-            message = f"Attribute {shown!r}: a value has {MAX_ATTRIBUTE_VALUE_BYTES} bytes at most."
-            refuse("attribute_invalid", message, "/attributes")
-
-
-def _check_rate(rate: float, refuse: Refuse) -> None:
-    # Slower than one an hour is a backfill that wants to be paused.
-    if not (math.isfinite(rate) and 1 / 3600 <= rate <= _MAX_RATE):
-        message = f"A rate is at least one message an hour and at most {_MAX_RATE:,.0f} a second; to stop, pause."
-        refuse("rate_invalid", message, "/rate_limit_messages_per_second")
-
-
-def _check_yield(yield_to: Mapping[str, Any], refuse: Refuse) -> None:
-    _check_name(yield_to["subscription"], "subscription", "/yield_to/subscription", refuse)
-    seconds = yield_to["max_oldest_unacked_seconds"]
-    if not (math.isfinite(seconds) and 0 < seconds <= _MAX_AGE_SECONDS):
-        message = f"An age is more than 0 and at most {_MAX_AGE_SECONDS:,.0f} seconds."
-        refuse("number_invalid", message, "/yield_to/max_oldest_unacked_seconds")
-
-
-def _is_unicode(value: Mapping[str, Any]) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+# Kept among a job's options and read there alone: a change, or the end of a canary, takes them away.
+LIVE: Final = ("rate_limit_messages_per_second", "canary_messages")
+CHANGEABLE: Final = frozenset(each.name for each in declared_fields(BackfillRequest) if each.spec.is_changeable)

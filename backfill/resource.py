@@ -1,41 +1,26 @@
 """A backfill as people see it: one shape for the API and for ``--json``."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
 from backfill.approval import show_approval
 from backfill.plan import render_nothing_warning
-from backfill.request import BackfillRequest
+from backfill.request import LIVE, BackfillRequest
 from jobs.progress import Progress
 from jobs.store import Job, JobError
 from model.job import JobState
 from model.moment import render_moment
 
-# A request's fields that a backfill shows as they were asked for; the others may change while it lives.
-_FIXED: Final = (
-    "max_rows",
-    "max_bytes_billed",
-    "start_paused",
-    "ordering",
-    "attributes",
-    "yield_to",
-    "max_failed",
-    "allow_overlap",
-    "target_subscription",
-    "create_topic",
-    "fail_if_empty",
-)
 _TIMES: Final = ("created_at", "started_at", "finished_at")
 
 
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    """One backfill; times are aware UTC, ``window`` the ingestion times its query may read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill(BackfillRequest):
+    """One backfill: its request as changes have left it, and what became of it.
 
-    ``options`` are how it was asked to run. ``canary_messages`` is None once a resume has ended the canary,
-    which ``canary`` still tells of.
+    Times are aware UTC, ``window`` is the ingestion times its query may read. ``canary_messages`` is None once a
+    resume has ended the canary, which ``canary`` still tells of.
     ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
     ``revert`` is who reverted it, when, and how many rows that deleted; None when nobody did, or it was retried
     later.
@@ -44,21 +29,12 @@ class Backfill:
 
     id: str
     state: JobState
-    query: str
-    parameters: dict[str, Any]
-    topic: str
-    description: str
-    labels: dict[str, str]
     created_by: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     window: dict[str, str]
-    plan_id: str | None
-    rate_limit_messages_per_second: float | None
-    canary_messages: int | None
     canary: dict[str, Any] | None
-    options: Mapping[str, Any]
     progress: Progress
     restarts: int
     in_flight_at_most: int | None
@@ -72,27 +48,17 @@ class Backfill:
     @classmethod
     def from_job(cls, job: Job, *, in_flight_at_most: int | None = None) -> Self:
         """Return the backfill that a job of kind ``backfill`` is."""
-        asked, now = job.request, {**job.request, **job.options}
-        defaults = BackfillRequest(query="", topic="").to_json()
+        request = BackfillRequest.from_json({**job.request, **dict.fromkeys(LIVE), **job.options})
         return cls(
+            **{each.name: getattr(request, each.name) for each in fields(request)},
             id=job.id,
             state=job.state,
-            query=asked["query"],
-            parameters=asked["parameters"],
-            topic=asked["topic"],
-            description=now["description"],
-            labels=job.labels,
             created_by=job.created_by,
             created_at=job.created_at,
             started_at=job.started_at,
             finished_at=job.finished_at,
-            window=asked["window"],
-            plan_id=job.plan_id,
-            rate_limit_messages_per_second=job.options.get("rate_limit_messages_per_second"),
-            canary_messages=job.options.get("canary_messages"),
+            window=job.request["window"],
             canary=_canary(job),
-            # One made before an option existed has none of it.
-            options={name: asked.get(name, defaults[name]) for name in _FIXED},
             # What stands still has no rate and no time left, whatever was measured last.
             progress=job.progress
             if job.state is JobState.RUNNING
@@ -109,10 +75,8 @@ class Backfill:
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
-        fields = asdict(self)
         return {
-            **fields,
-            **fields.pop("options"),
+            **asdict(self),
             "state": self.state.value,
             **{name: render_moment(getattr(self, name)) for name in _TIMES},
         }

@@ -24,10 +24,11 @@ from backfill.plan import render_nothing_warning
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
 from backfill.redrive import LetterCounter
-from backfill.request import BackfillRequest, ValidRequest, validate_changes
+from backfill.request import LIVE, BackfillRequest
 from backfill.resource import Backfill
 from backfill.steering import Steering
 from backfill.supervisor import Supervisor
+from backfill.validation import ValidRequest, validate_changes
 from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
@@ -513,8 +514,5 @@ def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | N
 
 def _options(request: BackfillRequest) -> dict[str, Any]:
     """Return what may change while the backfill lives."""
-    wanted = {
-        "rate_limit_messages_per_second": request.rate_limit_messages_per_second,
-        "canary_messages": request.canary_messages,
-    }
+    wanted = {name: getattr(request, name) for name in LIVE}
     return {name: value for name, value in wanted.items() if value is not None}

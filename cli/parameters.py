@@ -9,6 +9,7 @@ import typer
 
 from model.errors import InputError
 from model.label import parse_label as parse_model_label
+from sql.parameters import QueryParameter
 
 _PARAMETER = re.compile(r"(?P<name>[A-Za-z_]\w*):(?:(?P<type>[A-Za-z0-9<>]*):)?(?P<value>.*)", re.DOTALL)
 _TYPE = re.compile(r"(ARRAY<)?(STRING|INT64|FLOAT64|BOOL|BYTES|DATE|TIMESTAMP)(?(1)>)")
@@ -26,7 +27,7 @@ ParameterOption = Annotated[
 ]
 
 
-def parse_parameters(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
+def parse_parameters(texts: Iterable[str]) -> dict[str, QueryParameter]:
     """Return the parameters in the API's form; the value of an ARRAY is a JSON array.
 
     Raises:
@@ -39,7 +40,7 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
         >>> parse_parameters(["t:orders"])
         {'t': {'type': 'STRING', 'value': 'orders'}}
     """
-    parameters: dict[str, dict[str, Any]] = {}
+    parameters: dict[str, QueryParameter] = {}
     for text in texts:
         match = _PARAMETER.fullmatch(text)
         if match is None:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -19,6 +19,7 @@ from cli.terminal import err, out, print_json
 from model.entity import VIEW_SUFFIX
 from model.errors import InputError, RegistryError
 from model.settings import Settings
+from sql.parameters import QueryParameter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +63,7 @@ def query(
 def validate(
     settings: Settings,
     sql: str,
-    parameters: dict[str, dict[str, Any]],
+    parameters: Mapping[str, QueryParameter],
     *,
     replay: bool = False,
     views: "UnionViews | None" = None,

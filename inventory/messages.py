@@ -14,6 +14,7 @@ from backfill.selection import render_time
 from model.errors import RequestInvalidError
 from model.message import parse_resource_id
 from model.window import Window
+from sql.parameters import QueryParameter
 from warehouse.figures import MAX_SHOWN_BYTES
 from warehouse.queries import ArchiveQuery, Messages
 
@@ -99,7 +100,7 @@ def _render_query(
 ) -> ArchiveQuery:
     """Return the one query of a page; every value that a caller gives is a parameter."""
     first_day = window.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    parameters = {
+    parameters: dict[str, QueryParameter] = {
         # Rows reach their partition up to a day after their time; those of the write buffer have none yet.
         "partitions_from": _moment(first_day),
         "partitions_to": _moment(window.end + _LATEST),
@@ -197,11 +198,11 @@ def _aware(text: Any) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _moment(moment: datetime) -> dict[str, Any]:
+def _moment(moment: datetime) -> QueryParameter:
     return {"type": "TIMESTAMP", "value": moment.astimezone(UTC).isoformat()}
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text(text: str) -> QueryParameter:
     return {"type": "STRING", "value": text}
 
 

@@ -7,8 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from typing_extensions import TypedDict
+
+from model.declaration import FieldSpec, declared
 from sql.constants import ConstantError, parse_date, parse_timestamp
 from sql.violation import QueryRefusedError, Violation
 
@@ -28,7 +31,18 @@ class Parameter:
     value: ParameterValue | tuple[ParameterValue, ...]
 
 
-def parse_parameters(document: Mapping[str, Any]) -> dict[str, Parameter]:
+# Pydantic takes this TypedDict alone before Python 3.12.
+@declared
+class QueryParameter(TypedDict):
+    """A named parameter's type and value; BYTES are base64, DATE and TIMESTAMP are RFC 3339, arrays are lists."""
+
+    type: Annotated[
+        str, FieldSpec(description="STRING, INT64 ... or ARRAY<...> of one.", longest=64, example="TIMESTAMP")
+    ]
+    value: Annotated[Any, FieldSpec(description="As JSON has it; null is NULL.", example="2026-01-01T00:00:00Z")]
+
+
+def parse_parameters(document: Mapping[str, QueryParameter]) -> dict[str, Parameter]:
     """Return the parameters of a request, ``{"from": {"type": "TIMESTAMP", "value": "2026-01-01T00:00:00Z"}}``.
 
     BYTES are base64, TIMESTAMPs RFC 3339; null is NULL.

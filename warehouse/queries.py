@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from model.window import Window
+from sql.parameters import QueryParameter
 from sql.validate import Policy, ValidatedQuery
 from warehouse.counts import Counts
 from warehouse.figures import QueryFigures, QueryNote
@@ -39,7 +40,7 @@ class ReplayQuery:
     """
 
     query: ValidatedQuery
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, QueryParameter] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
     max_bytes_billed: int | None = None
     check_bill: Callable[[int], None] = lambda _bytes: None
@@ -60,7 +61,7 @@ class ArchiveQuery:
     """One SELECT of our own in GoogleSQL over the archive and nothing else; parameters are JSON."""
 
     sql: str
-    parameters: Mapping[str, dict[str, Any]]
+    parameters: Mapping[str, QueryParameter]
     window: Window
     max_rows: int
     max_bytes_billed: int

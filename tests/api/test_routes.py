@@ -145,6 +145,16 @@ def test_options_out_of_bounds_are_refused_together(client: httpx.Client) -> Non
     }
 
 
+def test_a_field_that_is_unknown_or_no_object_is_refused_by_name(client: httpx.Client) -> None:
+    wrong = body(max_failed="1", max_rowz=1, yield_to=[])
+    problem = assert_problem(client.post("/backfills", json=wrong), 422, "request_invalid")
+    assert {(error["code"], error["pointer"], error["message"]) for error in problem["errors"]} == {
+        ("field_int_type", "/max_failed", "Input should be a valid integer"),
+        ("field_extra_forbidden", "/max_rowz", "Extra inputs are not permitted"),
+        ("field_model_attributes_type", "/yield_to", "Input should be a JSON object"),
+    }
+
+
 def test_an_overlapping_backfill_is_a_conflict(client: httpx.Client) -> None:
     first = paused(client)
 

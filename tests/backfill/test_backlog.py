@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backfill.backlog import BacklogThrottle, BacklogWatch, PublishedRate, open_throttle
-from backfill.options import YieldTo
+from backfill.request import YieldTo
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.progress import CheckpointFolder, SliceCheckpoint

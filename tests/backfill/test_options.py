@@ -1,4 +1,5 @@
-from backfill.options import RunOptions, YieldTo
+from backfill.options import RunOptions
+from backfill.request import YieldTo
 
 
 def test_a_specification_of_an_earlier_version_runs_by_the_defaults() -> None:

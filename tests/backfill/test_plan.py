@@ -16,7 +16,8 @@ from backfill.deployment import Deployment
 from backfill.options import SelectionBounds
 from backfill.plan import Plan, PlanTarget, make_plan, warn_of_target
 from backfill.price import TAGS_BYTES, Billing, price_of
-from backfill.request import BackfillRequest, validate_request
+from backfill.request import BackfillRequest
+from backfill.validation import validate_request
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
 from connectors.lake.query_process import QueryProcesses

@@ -14,8 +14,9 @@ from backfill.deployment import Deployment
 from backfill.job import select
 from backfill.options import RunOptions
 from backfill.planner import Planner
-from backfill.request import BackfillRequest, validate_request
+from backfill.request import BackfillRequest
 from backfill.selection import read_slice
+from backfill.validation import validate_request
 from jobs.folder import Control, JobFolder, Order
 from sql.worker import GATE
 from warehouse.lake.warehouse import LakeWarehouse

@@ -1,133 +1,49 @@
-from datetime import UTC, datetime
+from dataclasses import fields
 from typing import Any
 
-import pytest
+from api.app import create_app
+from backfill.options import RunOptions
+from backfill.request import CHANGEABLE, BackfillRequest, YieldTo
+from model.declaration import declared_fields
+from model.settings import read_settings
 
-from backfill.request import MAX_ADDED_ATTRIBUTES, BackfillRequest, validate_changes, validate_request
-from model.errors import RequestInvalidError
-from sql.validate import Policy, QueryRefusedError
-
-QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2026-01-02'"
-POLICY = Policy("backup.messages", None, datetime(2026, 1, 3, tzinfo=UTC))
-
-
-def request(**changes: Any) -> BackfillRequest:
-    return BackfillRequest(**{"query": QUERY, "topic": "orders", **changes})
+SCHEMAS: dict[str, Any] = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()["components"][
+    "schemas"
+]
+FIELDS = {field.name: field for field in declared_fields(BackfillRequest)}
 
 
-def faults(**changes: Any) -> set[tuple[str, str]]:
-    with pytest.raises(RequestInvalidError) as caught:
-        validate_request(request(**changes), POLICY)
-    return {(error["code"], error["pointer"]) for error in caught.value.details["errors"]}
+def test_every_field_says_what_it_means() -> None:
+    assert FIELDS.keys() == {field.name for field in fields(BackfillRequest)}
+    assert [name for name, field in FIELDS.items() if not field.spec.description] == []
 
 
-def test_every_option_at_its_bounds_is_taken():
-    valid = validate_request(
-        request(
-            rate_limit_messages_per_second=1 / 3600,
-            max_rows=1,
-            max_bytes_billed=1,
-            ordering="by_key",
-            attributes={"k" * 256: "v" * 1024, "é" * 128: "", "Refeed_": "not ours"},
-            canary_messages=1,
-            yield_to={"subscription": "live", "max_oldest_unacked_seconds": 0.5},
-            max_failed=0,
-            target_subscription="billing",
-        ),
-        POLICY,
-    )
+def test_every_field_stands_in_openapi_with_its_meaning_its_bounds_and_in_every_answer() -> None:
+    asked, shown = SCHEMAS["BackfillRequest"], SCHEMAS["BackfillOut"]
 
-    assert valid.window.start == datetime(2026, 1, 2, tzinfo=UTC)
+    assert asked["properties"].keys() == FIELDS.keys()
+    for name, field in FIELDS.items():
+        found = asked["properties"][name]
+        assert found["description"] == field.spec.description
+        assert (found.get("minimum"), found.get("maximum")) == (field.spec.least, field.spec.most)
+    assert asked["required"] == ["query", "topic"]
+    assert FIELDS.keys() <= set(shown["required"])
+    # OpenAPI's document leaves null out.
+    assert shown["examples"][0].keys() >= {name for name, field in FIELDS.items() if field.default is not None}
 
 
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"topic": "goog-x"}, ("name_invalid", "/topic")),
-        ({"description": "x" * 2001}, ("description_too_long", "/description")),
-        ({"labels": {"Team": "x"}}, ("label_invalid", "/labels")),
-        ({"labels": {f"l{n}": "" for n in range(65)}}, ("too_many_labels", "/labels")),
-        ({"rate_limit_messages_per_second": 0.0}, ("rate_invalid", "/rate_limit_messages_per_second")),
-        ({"rate_limit_messages_per_second": float("nan")}, ("rate_invalid", "/rate_limit_messages_per_second")),
-        ({"rate_limit_messages_per_second": float("inf")}, ("rate_invalid", "/rate_limit_messages_per_second")),
-        ({"max_rows": 0}, ("number_invalid", "/max_rows")),
-        ({"max_bytes_billed": 0}, ("number_invalid", "/max_bytes_billed")),
-        ({"canary_messages": 0}, ("number_invalid", "/canary_messages")),
-        ({"max_failed": -1}, ("number_invalid", "/max_failed")),
-        ({"max_failed": 2**60}, ("number_invalid", "/max_failed")),
-        ({"ordering": "random"}, ("ordering_invalid", "/ordering")),
-        ({"attributes": {"refeed_replay": "x"}}, ("attribute_reserved", "/attributes")),
-        ({"attributes": {"googclient_x": "x"}}, ("attribute_reserved", "/attributes")),
-        ({"attributes": {"": "x"}}, ("attribute_invalid", "/attributes")),
-        ({"attributes": {"é" * 129: "x"}}, ("attribute_invalid", "/attributes")),
-        ({"attributes": {"k": "é" * 513}}, ("attribute_invalid", "/attributes")),
-        (
-            {"attributes": {f"k{n}": "" for n in range(MAX_ADDED_ATTRIBUTES + 1)}},
-            ("too_many_attributes", "/attributes"),
-        ),
-        (
-            {"yield_to": {"subscription": "1", "max_oldest_unacked_seconds": 1.0}},
-            ("name_invalid", "/yield_to/subscription"),
-        ),
-        (
-            {"yield_to": {"subscription": "live", "max_oldest_unacked_seconds": 0.0}},
-            ("number_invalid", "/yield_to/max_oldest_unacked_seconds"),
-        ),
-        ({"target_subscription": "x"}, ("name_invalid", "/target_subscription")),
-        ({"attributes": {"k": "\ud800"}}, ("text_invalid", "")),
-    ],
-)
-def test_what_is_out_of_bounds_is_named_with_its_pointer(changes: dict[str, Any], fault: tuple[str, str]):
-    assert faults(**changes) == {fault}
+def test_a_job_gives_its_request_back() -> None:
+    request = BackfillRequest("SELECT 1", "orders", yield_to=YieldTo("live", 3.0), max_failed=2, labels={"a": "b"})
+
+    assert BackfillRequest.from_json({**request.to_json(), "window": {}, "warnings": []}) == request
+    assert RunOptions.from_specification({"run": request.to_json()}).max_failed == 2
 
 
-def test_faults_of_fields_and_of_the_query_come_together():
-    with pytest.raises(RequestInvalidError) as caught:
-        validate_request(
-            request(query="DELETE FROM backup.messages WHERE true", max_rows=0, max_failed=-1), POLICY
-        )
+def test_a_job_of_an_older_refeed_has_the_defaults_of_later_fields() -> None:
+    found = BackfillRequest.from_json({"query": "SELECT 1", "topic": "orders", "max_failed": None})
 
-    pointers = [error.get("pointer") for error in caught.value.details["errors"]]
-    assert pointers[:2] == ["/max_rows", "/max_failed"]
-    assert any("line" in error for error in caught.value.details["errors"])
+    assert found == BackfillRequest("SELECT 1", "orders")
 
 
-def test_a_query_that_is_the_only_fault_is_refused_as_a_query():
-    with pytest.raises(QueryRefusedError):
-        validate_request(request(query="SELECT 1"), POLICY)
-
-
-def test_the_fingerprint_tells_every_option_from_its_absence():
-    options: list[dict[str, Any]] = [
-        {"max_rows": 5},
-        {"start_paused": True},
-        {"attributes": {"a": "b"}},
-        {"plan_id": "pl_1"},
-        {"allow_overlap": True},
-        {"target_subscription": "billing"},
-    ]
-
-    assert request().fingerprint() == request().fingerprint()
-    assert len({request(**option).fingerprint() for option in [{}, *options]}) == len(options) + 1
-
-
-def test_a_replay_for_one_consumer_carries_its_name():
-    assert request(attributes={"a": "b"}).added_attributes() == {"a": "b"}
-    assert request(attributes={"a": "b"}, target_subscription="billing").added_attributes() == {
-        "a": "b",
-        "refeed_target": "billing",
-    }
-
-
-def test_only_what_may_change_while_a_backfill_lives_is_changed():
-    changes = {"rate_limit_messages_per_second": None, "description": "why", "labels": {"a": "b"}}
-    assert validate_changes(changes) == changes
-    assert validate_changes({}) == {}
-
-    with pytest.raises(RequestInvalidError) as caught:
-        validate_changes({"rate_limit_messages_per_second": -1.0, "labels": {"A": ""}, "query": QUERY})
-    assert {error["code"] for error in caught.value.details["errors"]} == {
-        "rate_invalid",
-        "label_invalid",
-        "field_fixed",
-    }
+def test_a_backfill_that_lives_changes_in_three_fields() -> None:
+    assert {"description", "labels", "rate_limit_messages_per_second"} == CHANGEABLE

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pydantic import TypeAdapter
 
-from api.schemas_backfills import BackfillPlanRequest
 from backfill.creation import render_specification
 from backfill.deployment import Deployment
 from backfill.job import select
@@ -155,7 +155,7 @@ def selected(lake: Path, tmp_path: Path) -> Callable[[dict[str, Any]], list[dict
         deployment = Deployment.from_settings(settings)
         planner = Planner(deployment, NOBODY, NOBODY)
         try:
-            request = BackfillRequest(**BackfillPlanRequest.model_validate(asked).model_dump())
+            request = TypeAdapter(BackfillRequest).validate_python(asked)
             source = planner.source(request, planner.validate(request), None)
             specification = json.loads(
                 json.dumps(render_specification("bf_1", request, source, deployment, NOBODY))

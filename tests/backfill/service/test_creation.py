@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backfill.deployment import Deployment
-from backfill.request import BackfillRequest
+from backfill.request import BackfillRequest, YieldTo
 from backfill.service import BackfillService
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
@@ -63,13 +63,9 @@ def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(
         "emulator_host": deployment.emulator_host,
         "replay_token": replay_token("secret", "replay"),
     }
+    assert (specification["run"]["max_failed"], specification["run"]["attributes"]) == (3, {"a": "b"})
     assert specification["run"] == {
-        "ordering": "none",
-        "attributes": {"a": "b"},
-        "yield_to": None,
-        "max_failed": 3,
-        "max_rows": None,
-        "fail_if_empty": False,
+        **request.to_json(),
         "approval_rows": None,
         "bounds": {"max_rows": None, "max_bytes": None, "min_free_bytes": 0},
         "only": "all",
@@ -363,13 +359,15 @@ def test_a_single_consumer_must_select_what_is_meant_for_it(
 def test_live_traffic_that_is_yielded_to_must_have_its_subscription(
     service: BackfillService, request_of: RequestOf, pubsub: PubSub
 ) -> None:
-    live = {"subscription": "live", "max_oldest_unacked_seconds": 5.0}
+    live = YieldTo("live", 5.0)
     with pytest.raises(SubscriptionNotFoundError):
         service.create(request_of(yield_to=live), principal=ANN)
 
     pubsub.create_topic("clicks")
     pubsub.create_subscription("live", "clicks")
-    assert service.create(request_of(yield_to=live), principal=ANN).to_json()["yield_to"] == live
+    made = service.create(request_of(yield_to=live), principal=ANN)
+    assert made.to_json()["yield_to"] == {"subscription": "live", "max_oldest_unacked_seconds": 5.0}
+    assert service.get(made.id, principal=ANN).yield_to == live
 
 
 def test_a_plan_says_what_would_be_published_and_keeps_no_backfill(
