@@ -12,6 +12,7 @@ from cli import (
     attach,
     backfill,
     backup,
+    collector,
     dead_letters,
     doctor,
     gate,
@@ -88,6 +89,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.command("pubsub")(services.pubsub)
 app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)
+app.command("collector")(collector.collector)
 app.add_typer(keys.app, name="keys")
 app.add_typer(merge.app, name="merge")
 app.add_typer(lake.app, name="lake")

@@ -412,6 +412,12 @@ class ServiceBusyError(RefeedError):
     code = "service_busy"
 
 
+class QueueFullError(RefeedError):
+    """The collector holds as many events as it may; nothing of this request was taken."""
+
+    code = "queue_full"
+
+
 class IdentityUnavailableError(RefeedError):
     """The issuer's keys can't be fetched, so no token can be verified now; API keys still work."""
 

@@ -136,6 +136,8 @@ class Settings:
     oidc_grants: tuple[Grant, ...]
     notify_url: str | None
     notify_secret: str | None
+    collector_topics: tuple[str, ...]
+    collector_settings: Path | None
 
     @property
     def is_embedded(self) -> bool:
@@ -294,6 +296,8 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         oidc_grants=get("REFEED_OIDC_GRANTS", "", parse_grants),
         notify_url=get("REFEED_NOTIFY_URL", "", _web_address),
         notify_secret=get("REFEED_NOTIFY_SECRET", "", parse_notify_secret),
+        collector_topics=get("REFEED_COLLECTOR_TOPICS", "", _words),
+        collector_settings=get("REFEED_COLLECTOR_SETTINGS", "", _optional(Path)),
     )
     # Dead letters are there to be replayed.
     if not faults:

@@ -21,6 +21,7 @@ CODE = (
     "backfill",
     "backup",
     "cli",
+    "collector",
     "connectors",
     "inventory",
     "jobs",

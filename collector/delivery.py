@@ -1,0 +1,108 @@
+"""Hands events over to Pub/Sub, and knows which topics it has."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.sending import Sender
+from model.errors import PubSubError, RefeedError
+
+# How long a look for a topic holds: one that is there, and one that is not.
+_THERE_SECONDS: Final = 60.0
+_MISSING_SECONDS: Final = 5.0
+_MAX_KNOWN: Final = 10_000
+
+
+class Delivery(Protocol):
+    """Takes events and returns once they are durable."""
+
+    status: int
+
+    async def start(self) -> None:
+        """Begin, on the loop that :meth:`deliver` is called on."""
+
+    async def stop(self) -> None:
+        """End; what was taken stays durable."""
+
+    async def deliver(self, topic: str, messages: Sequence[bytes]) -> list[RefeedError | None]:
+        """Take encoded messages and return what became of each: None once it is durable, else why not."""
+
+    def problems(self) -> Mapping[str, str]:
+        """Return what is wrong now, by topic."""
+
+
+class DirectDelivery:
+    """Publishes each event before it is answered.
+
+    An event whose publish has no outcome within ``give_up_seconds`` is answered as not taken; it may have arrived,
+    and comes a second time under another uuid when its sender tries again.
+    """
+
+    status = 200
+
+    def __init__(self, pubsub: PubSub, *, give_up_seconds: float) -> None:
+        self._pubsub = pubsub
+        self._give_up_seconds = give_up_seconds
+        self._senders: dict[str, Sender] = {}
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End."""
+
+    async def deliver(self, topic: str, messages: Sequence[bytes]) -> list[RefeedError | None]:
+        """Publish ``messages`` and return what became of each."""
+        sender = self._senders.get(topic)
+        if sender is None:
+            path = self._pubsub.topic_path(topic)
+            sender = Sender(self._pubsub.channel, path, give_up_seconds=self._give_up_seconds)
+            self._senders[topic] = sender
+        futures = [sender.send(message) for message in messages]
+        return [await _outcome(future) for future in futures]
+
+    def problems(self) -> Mapping[str, str]:
+        """Return the last error of each topic that has published nothing since."""
+        return {
+            name: each.last_error.message for name, each in self._senders.items() if each.last_error is not None
+        }
+
+
+async def _outcome(future: asyncio.Future[None]) -> PubSubError | None:
+    try:
+        await future
+    except PubSubError as error:
+        return error
+    return None
+
+
+class TopicDirectory:
+    """Remembers for a while which topics Pub/Sub has."""
+
+    def __init__(self, pubsub: PubSub) -> None:
+        self._pubsub = pubsub
+        # topic -> (whether it is there, until when that counts)
+        self._known: dict[str, tuple[bool, float]] = {}
+
+    async def has(self, topic: str) -> bool:
+        """Whether Pub/Sub has the topic, as of a minute ago at most; of five seconds when it had not.
+
+        Raises:
+            PubSubError: it can't be asked, and was not before.
+        """
+        known = self._known.get(topic)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        try:
+            is_there = await asyncio.to_thread(self._pubsub.topic_exists, topic)
+        except PubSubError:
+            if known is not None and known[0]:
+                return True
+            raise
+        if len(self._known) >= _MAX_KNOWN:
+            # Callers make names up; those that matter are asked for again.
+            self._known.clear()
+        self._known[topic] = (is_there, time.monotonic() + (_THERE_SECONDS if is_there else _MISSING_SECONDS))
+        return is_there

@@ -1,0 +1,149 @@
+"""Serves a collector over HTTP/1.1: what it listens on, and how long it waits for a request's head."""
+
+import asyncio
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, Final
+
+import structlog
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from collector.delivery import DirectDelivery, TopicDirectory
+from collector.door import Door
+from collector.http import Collector
+from collector.problems import Answer, head_too_large, problem
+from collector.request import MAX_HEAD_BYTES
+from collector.settings import CollectorSettings
+from connectors.pubsub.client import PubSub
+from model.settings import Settings, is_loopback_name
+
+_LOG: Final = structlog.get_logger()
+_SHUTDOWN_SECONDS: Final = 20
+_KEEP_ALIVE_SECONDS: Final = 15
+
+
+def open_collector(settings: Settings, collector: CollectorSettings, pubsub: PubSub, *, host: str) -> Collector:
+    """Return the application; topics that are listed by name are created where Pub/Sub is a local server.
+
+    Raises:
+        SettingsError: anybody who reaches ``host`` could send events.
+        PubSubError: Pub/Sub does not answer.
+    """
+    collector.check_host(host)
+    if settings.is_embedded:
+        for topic in collector.exact_topics:
+            pubsub.create_topic(topic)
+    return Collector(
+        collector,
+        delivery=DirectDelivery(pubsub, give_up_seconds=collector.publish_timeout_seconds),
+        directory=TopicDirectory(pubsub),
+        door=Door(collector, is_open=is_loopback_name(host)),
+    )
+
+
+def serve(settings: Settings, collector: CollectorSettings, *, host: str, port: int) -> None:
+    """Collect events until SIGINT or SIGTERM, and answer those under way before the end.
+
+    Raises:
+        SettingsError: anybody who reaches ``host`` could send events.
+        PubSubError: Pub/Sub does not answer.
+    """
+    with PubSub(settings.project, settings.pubsub_address) as pubsub:
+        app = open_collector(settings, collector, pubsub, host=host)
+        _LOG.info("listening", host=host, port=port, topics=collector.topics)
+        uvicorn.Server(make_config(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)).run()
+
+
+def make_config(app: Collector, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
+    """Return how the app is served; ``head_seconds`` is how long a request's line and headers may take."""
+
+    class Protocol(_Protocol):
+        patience_seconds = head_seconds
+
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        # Whose address counts is the settings' word, not that of a header.
+        proxy_headers=False,
+        server_header=False,
+        headers=[("Server", f"refeed/{version('refeed').split('.')[0]}")],
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1, which waits for a request's head for ever and reads one of any size.
+
+    Here a head that is not whole in time, or grows too large, ends its connection.
+    """
+
+    patience_seconds: float
+    _is_head_whole = False
+    _head_bytes = 0
+    _impatience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        self._is_head_whole = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """End a head."""
+        self._is_head_whole = True
+        self._head_bytes = 0
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on; the time for a head begins with its first byte and does not begin again with the next ones."""
+        super().data_received(data)
+        if not self._is_head_whole and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(head_too_large())
+            else:
+                self._wait_for_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP request, and close."""
+        self._refuse(problem(HTTPStatus.BAD_REQUEST, "http_error", msg, ""))
+
+    def _refuse(self, answer: Answer) -> None:
+        status = HTTPStatus(answer.status)
+        lines = [b"HTTP/1.1 %d %s" % (status, status.phrase.encode())]
+        lines += [name + b": " + value for name, value in answer.headers]
+        lines += [b"content-length: %d" % len(answer.body), b"connection: close", b"", answer.body]
+        self.transport.write(b"\r\n".join(lines))
+        self.transport.close()
+
+    def _wait_for_head(self) -> None:
+        if self._impatience is None:
+            self._impatience = self.loop.call_later(self.patience_seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._impatience is not None:
+            self._impatience.cancel()
+            self._impatience = None
+
+    def _give_up(self) -> None:
+        self._impatience = None
+        if not self._is_head_whole and not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,256 @@
+"""What a collector is told: its topics, callers and limits, from a YAML file, every fault reported together."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from collector.event import FACTS
+from model.errors import InvalidNameError, SettingsError
+from model.message import MAX_ATTRIBUTE_VALUE_BYTES, parse_resource_id
+from model.settings import is_loopback_name
+
+# Paths of the collector itself: a topic of that name could not be reached.
+ROUTES: Final = ("healthz", "readyz", "metrics", "sns")
+_MIN_SECRET_CHARS: Final = 16
+_PATTERN = re.compile(r"[A-Za-z*][A-Za-z0-9\-_.~+%*]{0,254}")
+_REFERENCE = re.compile(r"(env|file):(.+)")
+_MEBIBYTE: Final = 1024 * 1024
+
+
+def read_secret(reference: str) -> str:
+    """Return the secret that ``env:NAME`` or ``file:PATH`` refers to.
+
+    Raises:
+        ValueError: it is no reference, or leads to nothing, or to less than 16 characters.
+    """
+    found = _REFERENCE.fullmatch(reference)
+    if found is None:
+        raise ValueError("takes env:NAME or file:PATH; a secret itself does not belong into this file")
+    kind, place = found.groups()
+    try:
+        secret = os.environ[place] if kind == "env" else Path(place).read_text(encoding="utf-8").strip()
+    except (KeyError, OSError, UnicodeDecodeError) as exc:
+        raise ValueError(f"{reference} can't be read") from exc
+    if len(secret) < _MIN_SECRET_CHARS:
+        raise ValueError(f"{reference} holds less than {_MIN_SECRET_CHARS} characters")
+    return secret
+
+
+def _pattern(text: str) -> str:
+    """Return a topic's name, or a pattern with ``*``.
+
+    Raises:
+        ValueError: it is neither, or is one of the collector's own paths.
+    """
+    if text in ROUTES:
+        raise ValueError(f"{text} is a path of the collector itself")
+    if "*" in text and _PATTERN.fullmatch(text):
+        return text
+    try:
+        return parse_resource_id(text)
+    except InvalidNameError as exc:
+        raise ValueError(exc.message) from exc
+
+
+def _origin(text: str) -> str:
+    parts = urlsplit(text)
+    is_origin = parts.scheme in ("http", "https") and parts.netloc and text == f"{parts.scheme}://{parts.netloc}"
+    if text != "*" and not is_origin:
+        raise ValueError("takes an origin such as https://shop.example, or *")
+    return text.lower()
+
+
+Secret = Annotated[str, AfterValidator(read_secret)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Origin = Annotated[str, AfterValidator(_origin)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class KeySection(_Section):
+    """A caller's key, and the topics that it may send to; without topics, all."""
+
+    name: str = Field(min_length=1, max_length=100)
+    secret: Secret = Field(repr=False)
+    topics: tuple[Pattern, ...] | None = None
+
+
+class TopicSection(_Section):
+    """How events of one topic, or of the topics of a pattern, are taken.
+
+    ``raw`` keeps any body as one event; ``json`` wants strict JSON. ``arrays`` says whether a JSON array is many
+    events or one. ``public`` takes events without a key.
+    """
+
+    format: Literal["json", "raw"] = "json"
+    arrays: Literal["batch", "event"] = "batch"
+    source: str = Field(default="http", min_length=1, max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4)
+    public: bool = False
+
+
+class _File(_Section):
+    topics: dict[Pattern, TopicSection] = Field(default_factory=dict)
+    keys: tuple[KeySection, ...] = ()
+    facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = FACTS
+    proxies: int = Field(default=0, ge=0, le=10)
+    max_body_bytes: int = Field(default=10_000_000, ge=1024, le=100_000_000)
+    publish_timeout_seconds: float = Field(default=10.0, ge=0.1, le=600)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorSettings:
+    """A collector's settings.
+
+    ``proxies`` is how many proxies stand between callers and the collector; ``publish_timeout_seconds`` how long
+    an event may wait for Pub/Sub; ``held_bytes`` how much all requests together may hold in memory.
+    """
+
+    topics: tuple[str, ...]
+    sections: Mapping[str, TopicSection] = field(default_factory=dict)
+    keys: tuple[KeySection, ...] = ()
+    facts: tuple[str, ...] = FACTS
+    proxies: int = 0
+    max_body_bytes: int = 10_000_000
+    body_timeout_seconds: float = 10.0
+    publish_timeout_seconds: float = 10.0
+    held_bytes: int = 256 * _MEBIBYTE
+
+    @property
+    def exact_topics(self) -> tuple[str, ...]:
+        """The topics that are listed by name."""
+        return tuple(topic for topic in self.topics if "*" not in topic)
+
+    def section(self, topic: str) -> TopicSection | None:
+        """Return how events of ``topic`` are taken, None when it is not on the list.
+
+        A topic's own section wins over a pattern's; of patterns the first that fits.
+        """
+        if not matches(self.topics, topic):
+            return None
+        if (own := self.sections.get(topic)) is not None:
+            return own
+        return next((each for name, each in self.sections.items() if matches([name], topic)), TopicSection())
+
+    def check_host(self, host: str) -> None:
+        """Raise when anybody who reaches ``host`` could send events that nobody meant to be public.
+
+        Raises:
+            SettingsError: the host is not loopback, there is no key, and a topic is not public.
+        """
+        if is_loopback_name(host) or self.keys:
+            return
+        closed = [name for name in self.topics if not self._is_public(name)]
+        if closed:
+            raise SettingsError(
+                f"--host {host} would let anybody who reaches this machine send events to {', '.join(closed)}: "
+                "give the collector keys in its settings file, or set 'public: true' for these topics."
+            )
+
+    def _is_public(self, name: str) -> bool:
+        own = self.sections.get(name)
+        found = own or next((each for key, each in self.sections.items() if matches([key], name)), None)
+        return found is not None and found.public
+
+
+def matches(names: Sequence[str], topic: str) -> bool:
+    """Whether one of ``names``, which may have ``*``, is or covers ``topic``.
+
+    Example:
+        >>> matches(["orders", "shop.*"], "shop.carts"), matches(["shop.*"], "shops")
+        (True, False)
+    """
+    return any(topic == name or ("*" in name and re.match(translate(name), topic) is not None) for name in names)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a name that comes twice in one mapping, of which YAML's own readers take the last."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.composer.ComposerError(None, None, f"{key.value!r} comes twice", key.start_mark)
+            seen.add(key.value)
+        return node
+
+
+def read_collector_settings(
+    topics: Sequence[str], path: Path | None, *, body_timeout_seconds: float = 10.0
+) -> CollectorSettings:
+    """Return the settings in the file at ``path`` for the topics of the allow-list.
+
+    Raises:
+        SettingsError: the file can't be read, or anything in it or in ``topics`` is wrong; all faults are named.
+    """
+    faults = _topic_faults(topics)
+    found = _File()
+    if path is not None:
+        content = _read_file(path)
+        try:
+            found = _File.model_validate(content)
+        except ValidationError as exc:
+            faults += [_render(error) for error in exc.errors(include_input=False)]
+        faults += _unlisted(content, topics)
+    if len({key.name for key in found.keys}) < len(found.keys):
+        faults.append("keys: two have the same name")
+    if len({key.secret for key in found.keys}) < len(found.keys):
+        faults.append("keys: two have the same secret")
+    if faults:
+        raise SettingsError(f"Wrong collector settings: {'; '.join(faults)}", faults=faults)
+    return CollectorSettings(
+        topics=tuple(topics),
+        sections=found.topics,
+        keys=found.keys,
+        facts=found.facts,
+        proxies=found.proxies,
+        max_body_bytes=found.max_body_bytes,
+        body_timeout_seconds=body_timeout_seconds,
+        publish_timeout_seconds=found.publish_timeout_seconds,
+    )
+
+
+def _topic_faults(topics: Sequence[str]) -> list[str]:
+    if not topics:
+        return ["REFEED_COLLECTOR_TOPICS or --topics is missing: it lists the topics that events may be sent to"]
+    faults: list[str] = []
+    for name in topics:
+        try:
+            _pattern(name)
+        except ValueError as exc:
+            faults.append(f"REFEED_COLLECTOR_TOPICS: {exc}")
+    return faults
+
+
+def _unlisted(content: Any, topics: Sequence[str]) -> list[str]:
+    """Return a fault for each topic of the file that nobody may send events to."""
+    sections = content.get("topics") if isinstance(content, dict) else None
+    names = [name for name in sections if isinstance(name, str)] if isinstance(sections, dict) else []
+    return [
+        f"topics.{name}: is not in REFEED_COLLECTOR_TOPICS or --topics"
+        for name in names
+        if name not in topics and ("*" in name or not matches(topics, name))
+    ]
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506  a safe loader's subclass
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        raise SettingsError(f"Wrong collector settings: {path}: {exc}") from exc
+    return {} if content is None else content
+
+
+def _render(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"] if part != "[key]")
+    return f"{where or 'the file'}: {error['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,47 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.server import PubSubServer
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    found: list[Any] = []
+    monkeypatch.setattr("collector.server.serve", lambda *args, **options: found.append((args[1], options)))
+    return found
+
+
+def test_topics_come_from_the_option_or_the_variable(
+    refeed: Callable[..., Any],
+    pubsub_server: PubSubServer,
+    served: list[Any],
+    quiet_logging: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REFEED_COLLECTOR_TOPICS", "members")
+    assert refeed("collector", "--port", "0").code == 0
+    assert refeed("collector", "--port", "0", "--host", "::1", "--topics", "orders, shop.*").code == 0
+    assert [collector.topics for collector, _ in served] == [("members",), ("orders", "shop.*")]
+    assert served[1][1] == {"host": "::1", "port": 0}
+
+
+def test_the_settings_file_s_faults_end_the_command(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None, tmp_path: Path
+) -> None:
+    path = tmp_path / "collector.yaml"
+    path.write_text("topics: {orders: {format: xml}, members: {}}")
+    result = refeed("collector", "--port", "0", "--topics", "orders", "--settings", str(path))
+    assert result.code == 2
+    for part in ("settings_invalid", "topics.orders.format", "topics.members"):
+        assert part in result.err
+
+
+def test_another_host_needs_keys(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None
+) -> None:
+    result = refeed("collector", "--port", "0", "--host", "0.0.0.0", "--topics", "orders")
+    assert result.code == 2
+    assert "public: true" in result.err

@@ -1,0 +1,125 @@
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from google.pubsub_v1 import SubscriberClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from collector.delivery import DirectDelivery, TopicDirectory
+from collector.door import Door
+from collector.http import Collector
+from collector.settings import CollectorSettings, read_collector_settings
+from connectors.pubsub.client import PubSub
+from local.server import PubSubServer
+
+
+@pytest.fixture(scope="session")
+def pubsub_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubServer]:
+    with PubSubServer(tmp_path_factory.mktemp("pubsub")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def pubsub(pubsub_server: PubSubServer) -> Iterator[PubSub]:
+    with PubSub("shop", pubsub_server.emulator_host) as client:
+        yield client
+
+
+class Yard:
+    """A topic of its own with a subscription, and a collector before it, called in process."""
+
+    def __init__(self, pubsub: PubSub, folder: Path) -> None:
+        self.pubsub = pubsub
+        self._folder = folder
+        # One loop for all calls: a collector lives on the loop that it was first called on.
+        self.loop = asyncio.Runner()
+        self._subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=pubsub.channel))
+        self.topic = self.add_topic(f"orders-{secrets.token_hex(4)}")
+
+    def add_topic(self, topic: str) -> str:
+        self.pubsub.create_topic(topic)
+        path = self.pubsub.subscription_path(f"sub-{topic}")
+        self._subscriber.create_subscription(request={"name": path, "topic": self.pubsub.topic_path(topic)})
+        return topic
+
+    def pull(self, count: int, topic: str | None = None) -> list[Any]:
+        """Return ``count`` messages, and fail when there are more."""
+        path = self.pubsub.subscription_path(f"sub-{topic or self.topic}")
+        found: list[Any] = []
+        while len(found) < count:
+            answer = self._subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
+            found += [each.message for each in answer.received_messages]
+            ids = [each.ack_id for each in answer.received_messages]
+            self._subscriber.acknowledge(subscription=path, ack_ids=ids)
+        # A short time makes the server answer at once when there is nothing.
+        more = self._subscriber.pull(subscription=path, max_messages=10, timeout=0.2, retry=None)
+        assert [each.message.data for each in more.received_messages] == []
+        assert len(found) == count
+        return found
+
+    def settings(self, yaml: str = "", *topics: str) -> CollectorSettings:
+        """Return settings for this topic, which ``yaml`` calls TOPIC."""
+        path = self._folder / "collector.yaml"
+        path.write_text(yaml.replace("TOPIC", self.topic))
+        return read_collector_settings(topics or (self.topic,), path)
+
+    def collector(self, settings: CollectorSettings | None = None, *, is_open: bool = True) -> Collector:
+        found = settings or self.settings()
+        return Collector(
+            found,
+            delivery=DirectDelivery(self.pubsub, give_up_seconds=found.publish_timeout_seconds),
+            directory=TopicDirectory(self.pubsub),
+            door=Door(found, is_open=is_open),
+        )
+
+    def call(
+        self,
+        work: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]],
+        app: Any = None,
+        client: tuple[str, int] = ("127.0.0.1", 50_000),
+    ) -> Any:
+        """Run ``work`` with a client of the collector."""
+
+        async def run() -> Any:
+            transport = httpx.ASGITransport(app or self.collector(), client=client, raise_app_exceptions=True)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as found:
+                return await work(found)
+
+        return self.loop.run(run())
+
+    def post(
+        self,
+        content: bytes,
+        *,
+        app: Any = None,
+        to: str | None = None,
+        client: tuple[str, int] = ("127.0.0.1", 50_000),
+        **headers: str,
+    ) -> httpx.Response:
+        """Post once; a header's name has ``_`` for ``-``."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+        async def work(caller: httpx.AsyncClient) -> httpx.Response:
+            return await caller.post(to or f"/{self.topic}", content=content, headers=named)
+
+        found: httpx.Response = self.call(work, app, client)
+        return found
+
+
+@pytest.fixture
+def yard(pubsub: PubSub, tmp_path: Path) -> Iterator[Yard]:
+    made = Yard(pubsub, tmp_path)
+    with made.loop:
+        yield made
+
+
+def problem_of(response: httpx.Response) -> tuple[int, str, list[str]]:
+    """Return a problem's status, code, and the codes of its errors."""
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert (body["status"], body["type"]) == (response.status_code, f"/problems/{body['code']}")
+    return body["status"], body["code"], [error["code"] for error in body["errors"]]

@@ -1,0 +1,134 @@
+import contextlib
+import gzip
+import json
+import time
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector.payload import check_json, gunzip, is_array, split_array, split_lines
+from model.errors import BodyTooLargeError, RequestInvalidError
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def code_of(data: bytes) -> str:
+    with pytest.raises(RequestInvalidError) as caught:
+        check_json(data)
+    code: str = caught.value.details["errors"][0]["code"]
+    return code
+
+
+@settings(max_examples=100, deadline=None)
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
+def test_whatever_python_writes_is_strict_json(value: object, ascii_only: bool, indent: int | None) -> None:
+    check_json(json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60) | st.text(alphabet='{}[]",:\\u01adef \n', max_size=60).map(str.encode))
+def test_any_bytes_are_taken_or_refused_with_a_reason(data: bytes) -> None:
+    try:
+        check_json(data)
+    except RequestInvalidError:
+        return
+    json.loads(data.decode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=6), st.sampled_from([None, 2]))
+def test_an_array_falls_into_the_bytes_of_its_elements(values: list[object], indent: int | None) -> None:
+    items = list(split_array(json.dumps(values, indent=indent, ensure_ascii=False).encode()))
+    assert [json.loads(item.data) for item in items] == values
+    assert [item.fault for item in items] == [None] * len(values)
+
+
+def test_an_element_keeps_its_bytes_and_has_its_own_fault() -> None:
+    found = list(split_array(b'\n[ {"a" : 1.0 } ,\t{"b":1,"b":2}, "\\ud800" , 7 ]\n'))
+    assert [item.data for item in found] == [b'{"a" : 1.0 }', b'{"b":1,"b":2}', b'"\\ud800"', b"7"]
+    codes = [item.fault and item.fault.details["errors"][0]["code"] for item in found]
+    assert codes == [None, "json_name_repeated", "json_surrogate", None]
+
+
+@pytest.mark.parametrize("data", [b"[1", b"[1,]", b"[,1]", b"[1 2]", b"[1]]", b"[1],", b"[", b'["\xff"]', b"[]x"])
+def test_a_broken_array_gives_nothing(data: bytes) -> None:
+    with pytest.raises(RequestInvalidError):
+        split_array(data)
+
+
+def test_an_empty_array_holds_nothing() -> None:
+    assert list(split_array(b" [ ] ")) == []
+    assert (is_array(b"\n []"), is_array(b'{"a": []}')) == (True, False)
+
+
+def test_lines_are_events_and_a_bad_one_refuses_itself_alone() -> None:
+    found = list(split_lines(b'{"a":1}\r\n\n  \n{"a":\n"x"', check_json))
+    assert [item.data for item in found] == [b'{"a":1}', b'{"a":', b'"x"']
+    assert [item.fault is None for item in found] == [True, False, True]
+
+
+def test_a_fault_names_line_and_column() -> None:
+    with pytest.raises(RequestInvalidError) as caught:
+        check_json(b'{"a": 1,\n "b" 2}')
+    error = caught.value.details["errors"][0]
+    assert (error["line"], error["column"]) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 5_000_000,
+        b'{"a":' * 1_000_000,
+        b'"' + b'\\"' * 3_000_000,
+        b"[" * 101 + b'"' + b'\\"' * 2_000_000,
+        b"9" * 5_000_000,
+        b"[" + b"1e999999999," * 300_000 + b"1]",
+    ],
+    ids=["arrays", "objects", "quotes", "quotes after brackets", "digits", "exponents"],
+)
+def test_what_is_huge_or_deep_is_judged_in_a_moment(data: bytes) -> None:
+    began = time.process_time()
+    with contextlib.suppress(RequestInvalidError):
+        check_json(data)
+    assert time.process_time() - began < 3
+
+
+def test_levels_end_at_a_hundred() -> None:
+    check_json(b"[" * 100 + b"]" * 100)
+    check_json(b'["' + b"[" * 500 + b'"]')
+    assert code_of(b"[" * 101 + b"]" * 101) == "json_too_deep"
+
+
+def test_gzip_is_unpacked_member_by_member() -> None:
+    assert gunzip(gzip.compress(b"{}") + gzip.compress(b"[]"), 100) == b"{}[]"
+
+
+def test_a_gzip_bomb_is_unpacked_no_further_than_the_bound() -> None:
+    packer = zlib.compressobj(wbits=31)
+    bomb = b"".join(packer.compress(bytes(1_000_000)) for _ in range(100)) + packer.flush()
+    began = time.process_time()
+    with pytest.raises(BodyTooLargeError):
+        gunzip(bomb, 10_000)
+    assert time.process_time() - began < 0.05
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", gzip.compress(b"{}")[:-3], gzip.compress(b"{}") + b"x", zlib.compress(b"{}")]
+)
+def test_what_is_no_gzip_is_refused(data: bytes) -> None:
+    with pytest.raises(RequestInvalidError) as caught:
+        gunzip(data, 100)
+    assert caught.value.details["errors"][0]["code"] == "gzip_invalid"
+
+
+def test_a_million_empty_members_cost_nothing() -> None:
+    began = time.process_time()
+    with pytest.raises(RequestInvalidError):
+        gunzip(gzip.compress(b"") * 500_000, 100)
+    assert time.process_time() - began < 3

@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+
+from collector.settings import matches, read_collector_settings
+from model.errors import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_KEY", "a-secret-of-the-shop")
+
+
+def read(folder: Path, text: str, *topics: str) -> object:
+    path = folder / "collector.yaml"
+    path.write_text(text)
+    return read_collector_settings(topics or ("orders", "shop.*"), path)
+
+
+def faults_of(folder: Path, text: str, *topics: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(folder, text, *topics)
+    return caught.value.details.get("faults", [caught.value.message])
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    text = """
+        max_body_bytes: 5
+        colour: red
+        topics:
+          orders: {format: xml, public: perhaps}
+          members: {}
+        keys:
+          - {name: a, secret: in-the-open}
+          - {name: b, secret: "env:NOT_THERE"}
+    """
+    found = faults_of(tmp_path, text, "orders", "metrics", "1")
+    for part in (
+        "topics.members",
+        "max_body_bytes",
+        "colour",
+        "topics.orders.format",
+        "topics.orders.public",
+        "keys.0",
+        "keys.1",
+    ):
+        assert any(fault.startswith(part) for fault in found), part
+    assert any("metrics is a path of the collector itself" in fault for fault in found)
+    assert any("'1' is no topic id" in fault for fault in found)
+    assert not any("in-the-open" in fault for fault in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("topics: {orders: {}, orders: {}}", "'orders' comes twice"),
+        ("topics: {members: {}}", "topics.members: is not in REFEED_COLLECTOR_TOPICS"),
+        ("topics: {'sho*': {}}", "topics.sho*: is not in REFEED_COLLECTOR_TOPICS"),
+        ("- 1", "the file: Input should be"),
+        ("{", "collector.yaml"),
+        ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: a, secret: 'env:SHOP_KEY'}]", "two have the same name"),
+        ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: b, secret: 'env:SHOP_KEY'}]", "the same secret"),
+    ],
+)
+def test_a_fault_is_named(tmp_path: Path, text: str, fault: str) -> None:
+    assert fault in "; ".join(faults_of(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_and_no_topics_are_faults(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"gone\.yaml"):
+        read_collector_settings(["orders"], tmp_path / "gone.yaml")
+    with pytest.raises(SettingsError, match="REFEED_COLLECTOR_TOPICS"):
+        read_collector_settings([], None)
+
+
+def test_a_secret_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("another-secret-key\n")
+    text = f"keys: [{{name: a, secret: 'file:{tmp_path}/key'}}, {{name: b, secret: 'env:SHOP_KEY'}}]"
+    found = read(tmp_path, text)
+    assert [key.secret for key in found.keys] == ["another-secret-key", "a-secret-of-the-shop"]
+    assert "secret-key" not in repr(found)
+
+
+def test_a_topic_s_own_section_wins_over_a_pattern_s(tmp_path: Path) -> None:
+    text = "topics: {'shop.*': {format: raw}, shop.carts: {source: carts}}"
+    found = read(tmp_path, text)
+    assert [found.section(topic).format for topic in ("orders", "shop.carts", "shop.x")] == ["json", "json", "raw"]
+    assert found.section("members") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_safe"),
+    [
+        ("", False),
+        ("topics: {orders: {public: true}}", False),
+        ("topics: {orders: {public: true}, 'shop.*': {public: true}}", True),
+        ("keys: [{name: a, secret: 'env:SHOP_KEY'}]", True),
+    ],
+)
+def test_another_host_needs_a_key_or_public_topics(tmp_path: Path, text: str, is_safe: bool) -> None:
+    found = read(tmp_path, text)
+    found.check_host("localhost")
+    if is_safe:
+        found.check_host("0.0.0.0")
+    else:
+        with pytest.raises(SettingsError, match="--host"):
+            found.check_host("0.0.0.0")
+
+
+def test_a_pattern_stands_for_the_whole_name() -> None:
+    assert matches(["shop.*"], "shop.")
+    assert not matches(["shop.*"], "workshop.a")
+    assert not matches(["shop.*"], "shopXa")
+    assert not matches(["a[bc]"], "ab")
