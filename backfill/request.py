@@ -65,8 +65,6 @@ class BackfillRequest(Declared):
         FieldSpec(
             description="The query's parameters, by their names.",
             example=_PARAMETERS,
-            help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z. The TYPE defaults to STRING, as "
-            "in t:orders.",
             flag="param",
         ),
     ] = field(default_factory=dict)
@@ -237,4 +235,4 @@ class BackfillRequest(Declared):
 
 # Kept among a job's options and read there alone: a change, or the end of a canary, takes them away.
 LIVE: Final = ("rate_limit_messages_per_second", "canary_messages")
-CHANGEABLE: Final = frozenset(each.name for each in declared_fields(BackfillRequest) if each.spec.is_changeable)
+CHANGEABLE: Final = tuple(each.name for each in declared_fields(BackfillRequest) if each.spec.is_changeable)

@@ -3,14 +3,16 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import uuid4
 
 import typer
 
+from backfill.request import CHANGEABLE, BackfillRequest
 from cli.backfill_view import print_backfill, print_plan
 from cli.backfill_watch import watch_live
 from cli.client import RefeedApi
+from cli.flags import flag_of, read_given, takes_fields
 from cli.invocation import HomeGroup
 from cli.jobs import (
     DEFAULT_TAIL_BYTES,
@@ -26,8 +28,8 @@ from cli.jobs import (
     print_log,
     print_more,
 )
-from cli.parameters import ParameterOption, parse_pairs, parse_parameters
 from cli.terminal import ExitCode, print_json, print_table
+from model.declaration import declared_fields
 from model.errors import InputError
 from model.job import JobState
 
@@ -42,124 +44,65 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A backfill's id, 
 QueryArgument = Annotated[
     str, typer.Argument(metavar="SQL", help="GoogleSQL, @FILE or - (stdin).", show_default=False)
 ]
-TopicOption = Annotated[str, typer.Option(help="The topic to publish to.", show_default=False)]
-AttributeOption = Annotated[
-    list[str] | None,
-    typer.Option("--attribute", metavar="KEY=VALUE", help="Add this attribute to every message; may be repeated."),
-]
-LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated.")
-]
-CreateTopicOption = Annotated[bool, typer.Option("--create-topic", help="Create the topic if it does not exist.")]
-TargetOption = Annotated[
-    str | None, typer.Option(metavar="SUBSCRIPTION", help="Deliver to this subscription only; see docs/api.md.")
-]
+# In the order of --help; exact is no field of a request.
+_PLAN_FLAGS: Final = (
+    "topic",
+    "parameters",
+    "attributes",
+    "target_subscription",
+    "exact",
+    "max_bytes_billed",
+    "create_topic",
+    "fail_if_empty",
+)
+_RATE: Final = "rate_limit_messages_per_second"
+_CHANGE_FLAGS: Final = tuple(dict.fromkeys((_RATE, *CHANGEABLE)))
 
 
 @app.command("plan", epilog=EXIT_CODES)
+@takes_fields(
+    BackfillRequest,
+    _PLAN_FLAGS,
+    help_texts={
+        "max_bytes_billed": "With --exact: refuse when the query reads more.",
+        "fail_if_empty": "Exit with 1 when the query selects nothing.",
+    },
+)
 def plan(
     query: QueryArgument,
     *,
-    topic: TopicOption,
-    param: ParameterOption = None,
-    attribute: AttributeOption = None,
-    target_subscription: TargetOption = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="On BigQuery, run the query to count its rows; it is billed.")
     ] = False,
-    max_bytes_billed: Annotated[
-        int | None, typer.Option(help="With --exact: refuse when the query reads more.")
-    ] = None,
-    create_topic: CreateTopicOption = False,
-    fail_if_empty: Annotated[
-        bool, typer.Option("--fail-if-empty", help="Exit with 1 when the query selects nothing.")
-    ] = False,
     as_json: JsonOption = False,
+    **given: Any,
 ) -> None:
     """Show what a backfill would do: messages, bytes, cost and receivers; nothing is published."""
-    request = _request(
-        query,
-        topic,
-        param,
-        attributes=attribute,
-        target_subscription=target_subscription,
-        max_bytes_billed=max_bytes_billed,
-        create_topic=create_topic or None,
-        fail_if_empty=fail_if_empty or None,
-    )
+    request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     with RefeedApi.from_environment() as api:
         found = api.plan_backfill(request, exact=exact)
     print_plan(found, as_json=as_json)
-    if fail_if_empty and found["rows"] == 0:
+    if given["fail_if_empty"] and found["rows"] == 0:
         raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command("create", epilog=EXIT_CODES)
+@takes_fields(BackfillRequest, (field.name for field in declared_fields(BackfillRequest) if field.name != "query"))
 def create(
     query: QueryArgument,
     *,
-    topic: TopicOption,
-    param: ParameterOption = None,
-    description: Annotated[
-        str | None, typer.Option(help="The reason, for people who read the list later.")
-    ] = None,
-    label: LabelOption = None,
-    plan_id: Annotated[
-        str | None, typer.Option("--plan", metavar="ID", help="The id of the plan that it runs.")
-    ] = None,
-    rate_limit: Annotated[float | None, typer.Option(help="Messages a second, at most.")] = None,
-    max_rows: Annotated[int | None, typer.Option(help="Fail when the query selects more.")] = None,
-    max_bytes_billed: Annotated[int | None, typer.Option(help="Refuse when the query reads more.")] = None,
-    canary: Annotated[int | None, typer.Option(help="Publish N messages, pause, and wait for a resume.")] = None,
-    start_paused: Annotated[bool, typer.Option("--start-paused", help="Start paused, until a resume.")] = False,
-    ordering: Annotated[str | None, typer.Option(metavar="none|by_key", help="by_key: restore keys.")] = None,
-    attribute: AttributeOption = None,
-    yield_to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SUBSCRIPTION:SECONDS", help="Pause while the subscription's oldest message is older."
-        ),
-    ] = None,
-    max_failed: Annotated[int | None, typer.Option(help="Fail after more than N dead letters.")] = None,
-    allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Run although another backfill overlaps.")
-    ] = False,
-    target_subscription: TargetOption = None,
-    create_topic: CreateTopicOption = False,
-    fail_if_empty: Annotated[
-        bool, typer.Option("--fail-if-empty", help="End as FAILED when the query selects nothing.")
-    ] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key create one backfill.")
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
+    **given: Any,
 ) -> None:
     """Publish the rows of a query over the archive to a topic again, tagged.
 
     docs/recipes.md has queries to copy: an hour, one version, a repaired field, dead letters, one message.
     """
-    request = _request(
-        query,
-        topic,
-        param,
-        attributes=attribute,
-        target_subscription=target_subscription,
-        description=description,
-        labels=parse_pairs(label, "--label"),
-        plan_id=plan_id,
-        rate_limit_messages_per_second=rate_limit,
-        max_rows=max_rows,
-        max_bytes_billed=max_bytes_billed,
-        canary_messages=canary,
-        start_paused=start_paused or None,
-        ordering=ordering,
-        yield_to=_parse_yield(yield_to),
-        max_failed=max_failed,
-        allow_overlap=allow_overlap or None,
-        create_topic=create_topic or None,
-        fail_if_empty=fail_if_empty or None,
-    )
+    request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     with RefeedApi.from_environment() as api:
         backfill = api.create_backfill(request, idempotency_key=idempotency_key or str(uuid4()))
         finish(api, backfill, watch=watch, as_json=as_json)
@@ -218,24 +161,19 @@ def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command("change", epilog=EXIT_CODES)
-def change(
-    backfill_id: IdArgument,
-    *,
-    rate_limit: Annotated[float | None, typer.Option(help="Messages a second; 0 lifts the limit.")] = None,
-    description: Annotated[str | None, typer.Option(help="Why.")] = None,
-    label: LabelOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes_fields(
+    BackfillRequest,
+    _CHANGE_FLAGS,
+    help_texts={_RATE: "Messages a second; 0 lifts the limit.", "description": "Why."},
+)
+def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any) -> None:
     """Change the rate limit, also while it runs, the description, or all labels."""
-    changes: dict[str, Any] = {}
-    if rate_limit is not None:
-        changes["rate_limit_messages_per_second"] = rate_limit or None
-    if description is not None:
-        changes["description"] = description
-    if label is not None:
-        changes["labels"] = parse_pairs(label, "--label")
+    changes = read_given(BackfillRequest, given)
     if not changes:
-        raise InputError("Nothing is to change: give --rate-limit, --description or --label.")
+        *flags, last = (flag_of(BackfillRequest, name) for name in _CHANGE_FLAGS)
+        raise InputError(f"Nothing is to change: give {', '.join(flags)} or {last}.")
+    if changes.get(_RATE) == 0:
+        changes[_RATE] = None
     with RefeedApi.from_environment() as api:
         print_backfill(api.change_backfill(backfill_id, changes), as_json=as_json)
 
@@ -393,32 +331,6 @@ def read_query(text: str) -> str:
         except (OSError, UnicodeDecodeError) as exc:
             raise InputError(f"The query can't be read from {text[1:]}: {exc}") from exc
     return text
-
-
-def _request(
-    query: str, topic: str, param: list[str] | None, *, attributes: list[str] | None, **options: Any
-) -> dict[str, Any]:
-    """Return the request with nothing in it but what was given: defaults are the API's."""
-    given = {
-        "parameters": parse_parameters(param or ()) or None,
-        "attributes": parse_pairs(attributes, "--attribute"),
-        **options,
-    }
-    return {
-        "query": read_query(query),
-        "topic": topic,
-        **{name: value for name, value in given.items() if value is not None},
-    }
-
-
-def _parse_yield(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    subscription, _, seconds = text.rpartition(":")
-    try:
-        return {"subscription": subscription, "max_oldest_unacked_seconds": float(seconds)}
-    except ValueError as exc:
-        raise InputError(f"--yield-to {text!r} is not SUBSCRIPTION:SECONDS, such as live-orders:30") from exc
 
 
 def _act(

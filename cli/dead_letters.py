@@ -6,9 +6,11 @@ from uuid import uuid4
 
 import typer
 
+from backfill.request import BackfillRequest
 from cli.backfill import finish
 from cli.backfill_view import print_plan
 from cli.client import RefeedApi
+from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup
 from cli.jobs import EXIT_CODES, JsonOption, WatchOption
 from cli.moments import FromOption, parse_moment, render_count, render_minute
@@ -63,23 +65,25 @@ def plan(
 
 
 @app.command("redrive", epilog=EXIT_CODES)
+@takes_fields(
+    BackfillRequest,
+    ("source", "code", "message_id", "start", "canary_messages", "rate_limit_messages_per_second"),
+    help_texts={"canary_messages": "Publish N messages, then wait for a resume."},
+)
 def redrive(
     *,
     source: SourceOption,
     code: CodeOption = None,
     message_id: IdOption = None,
     start: FromOption = None,
-    canary: Annotated[int | None, typer.Option(help="Publish N messages, then wait for a resume.")] = None,
-    rate_limit: Annotated[float | None, typer.Option(help="Messages a second, at most.")] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
+    **given: Any,
 ) -> None:
     """Send a source's dead letters to its topic again, as a backfill: all, some or one."""
-    options = {"canary_messages": canary, "rate_limit_messages_per_second": rate_limit}
     with RefeedApi.from_environment() as api:
         request = _request(api, source, code, message_id, start)
-        request |= {name: value for name, value in options.items() if value is not None}
-        request["description"] = f"Dead letters of {source}."
+        request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
         finish(api, api.create_backfill(request, idempotency_key=str(uuid4())), watch=watch, as_json=as_json)
 
 

@@ -46,4 +46,4 @@ def test_a_job_of_an_older_refeed_has_the_defaults_of_later_fields() -> None:
 
 
 def test_a_backfill_that_lives_changes_in_three_fields() -> None:
-    assert {"description", "labels", "rate_limit_messages_per_second"} == CHANGEABLE
+    assert {"description", "labels", "rate_limit_messages_per_second"} == set(CHANGEABLE)
