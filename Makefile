@@ -13,7 +13,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak census mutants lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak census rooms mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its mem
 
 census: $(STAMPS)/dev  ## Count code, tests, commands and HTTP operations beside earlier counts (ARGS="--json")
 	@$(BIN)/python -m tests.guards.census --against tests/guards/before.json $(ARGS)
+
+rooms: $(VENV)/bin/python  ## Write the table of rooms in docs/overview.md from the import contracts
+	@$(BIN)/python -m tests.guards.rooms
 
 mutants: $(STAMPS)/dev  ## Break each mended fault again, one at a time; a test must fail each time (ONLY=a,b)
 	@$(BIN)/python -m tests.guards.mutants $(if $(ONLY),--only $(ONLY)) $(ARGS)

@@ -6,15 +6,17 @@ from typing import Annotated, Any, Final, Protocol
 
 from fastapi import Depends, Header, Path, Request, Response
 
-from api.auth import StandingCaller, current_principal, standing_caller
+from api.auth import StandingCaller, current_principal
 from api.bulkhead import Bulkhead
 from api.errors import PROBLEM_TYPE
 from api.schemas_backfills import EXAMPLE_ID
+from api.state import services_of, state_of
 from backfill.service import BackfillService
 from inventory.service import Inventory
 from model.errors import JobChangedError, JobNotFoundError
 from model.job import is_job_id
 from model.principal import Principal
+from reporting.service import MergeService
 
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
@@ -31,27 +33,39 @@ INVALID: Final = "The request or its query is not valid; `errors` has every viol
 
 
 def backfill_service(request: Request) -> BackfillService:
-    """Return the service that the app was opened with; a FastAPI dependency."""
-    service: BackfillService = request.app.state.service
-    return service
+    """Return the app's service of backfills; a FastAPI dependency."""
+    return services_of(request).backfills
+
+
+def merge_service(request: Request) -> MergeService:
+    """Return the app's service of merges; a FastAPI dependency."""
+    return services_of(request).merges
 
 
 def inventory_service(request: Request) -> Inventory:
     """Return the app's service for topics, messages and streams; a FastAPI dependency."""
-    service: Inventory = request.app.state.inventory
-    return service
+    return services_of(request).inventory
+
+
+def standing_caller(request: Request) -> StandingCaller:
+    """Return the caller, to be checked again and again; a FastAPI dependency.
+
+    Raises:
+        UnauthenticatedError: as :func:`api.auth.current_principal`.
+    """
+    gatekeeper = services_of(request).gatekeeper
+    return StandingCaller(current_principal(request), lambda: gatekeeper.recheck(request))
 
 
 def slow_calls(request: Request) -> Bulkhead:
     """Return what bounds the calls that run queries; a FastAPI dependency."""
-    found: Bulkhead = request.app.state.slow_calls
-    return found
+    return state_of(request.app).slow_calls
 
 
 def stopping_of(request: Request) -> Callable[[], bool]:
-    """Return what says that the service is about to end; a FastAPI dependency of endless answers."""
-    state = request.app.state
-    return lambda: bool(getattr(state, "is_stopping", False))
+    """Return whether the service is about to end, as a call; a FastAPI dependency of answers without an end."""
+    state = state_of(request.app)
+    return lambda: state.is_stopping
 
 
 def checked_id(
@@ -105,6 +119,7 @@ def expected_versions(
 
 
 Service = Annotated[BackfillService, Depends(backfill_service)]
+Merges = Annotated[MergeService, Depends(merge_service)]
 OpenInventory = Annotated[Inventory, Depends(inventory_service)]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]

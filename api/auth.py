@@ -199,16 +199,6 @@ class StandingCaller:
         return self._principal
 
 
-def standing_caller(request: Request) -> StandingCaller:
-    """Return who calls, to be asked again and again; a FastAPI dependency.
-
-    Raises:
-        UnauthenticatedError: as :func:`current_principal`.
-    """
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
-    return StandingCaller(current_principal(request), lambda: gatekeeper.recheck(request))
-
-
 def is_public(path: str) -> bool:
     """Say whether a path shows nothing of anybody's and is answered to everybody.
 

@@ -15,6 +15,7 @@ from api.routes_history import router as history
 from api.routes_merges import router as merges
 from api.routes_status import router as status
 from api.schemas import Health, Root
+from api.state import state_of
 
 router: Final = APIRouter()
 
@@ -40,9 +41,9 @@ async def get_health() -> Health:
 )
 async def get_readiness(request: Request, response: Response) -> Health:
     """Return whether a backfill could start now, with the problems if not; up to a few seconds old."""
-    state = request.app.state
-    found = await to_thread.run_sync(state.readiness.problems, limiter=state.readiness_threads)
-    problems = {**found, **state.starting}
+    app = state_of(request.app).open
+    found = await to_thread.run_sync(app.readiness.problems, limiter=app.readiness_threads)
+    problems = {**found, **app.starting}
     if problems:
         response.status_code = 503
         return Health(status="not_ready", problems=problems)
@@ -63,7 +64,7 @@ async def get_readiness(request: Request, response: Response) -> Health:
 )
 def get_metrics(request: Request) -> PlainTextResponse:
     """Give figures for Prometheus, in its text format; those of jobs and streams are at most five seconds old."""
-    return PlainTextResponse(request.app.state.metrics.render(), media_type=TEXT_FORMAT)
+    return PlainTextResponse(state_of(request.app).metrics.render(), media_type=TEXT_FORMAT)
 
 
 @router.get("/problems/{code}", include_in_schema=False)

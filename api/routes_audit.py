@@ -3,12 +3,13 @@
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from api.auth import current_principal
+from api.answers import Caller
+from api.state import services_of
 from model.errors import RequestInvalidError
-from model.principal import ADMIN, Principal
+from model.principal import ADMIN
 
 router: Final = APIRouter(tags=["service"])
 _PAGE_SIZE: Final = 50
@@ -40,14 +41,14 @@ class AuditPage(BaseModel):
 @router.get("/audit", operation_id="listAudit", response_model=AuditPage)
 def list_audit(
     request: Request,
-    caller: Annotated[Principal, Depends(current_principal)],
+    caller: Caller,
     *,
     page_size: Annotated[int, Query(ge=1, le=_MAX_PAGE_SIZE)] = _PAGE_SIZE,
     page_token: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Any:
     """List refused calls, and calls that changed or cost something, newest first; needs `backfills.admin`."""
     caller.require(ADMIN)
-    found = request.app.state.store.list_audit(page_size + 1, before=_parse_token(page_token))
+    found = services_of(request).store.list_audit(page_size + 1, before=_parse_token(page_token))
     token = str(found[page_size - 1].number) if len(found) > page_size else None
     return {"entries": found[:page_size], "next_page_token": token}
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response, status
+from fastapi import APIRouter, Depends, Path, Response, status
 from fastapi.responses import StreamingResponse
 
 from api.answers import (
@@ -11,6 +11,7 @@ from api.answers import (
     Caller,
     ExpectedVersions,
     IdempotencyKey,
+    Merges,
     Standing,
     Stopping,
     created,
@@ -34,17 +35,10 @@ from api.watching import (
 )
 from jobs.log import DEFAULT_TAIL_BYTES
 from reporting.request import MergeRequest
-from reporting.service import MergeService
 
 router: Final = APIRouter(tags=["merges"])
 _NO_SUCH_MERGE: Final = "There is no such merge."
 _INVALID: Final = "The request is not valid; `errors` has every violation."
-
-
-def merge_service(request: Request) -> MergeService:
-    """Return the service that the app was opened with; a FastAPI dependency."""
-    service: MergeService = request.app.state.merges
-    return service
 
 
 def checked_merge_id(
@@ -58,7 +52,6 @@ def checked_merge_id(
     return parse_id(merge_id)
 
 
-Merges = Annotated[MergeService, Depends(merge_service)]
 MergeId = Annotated[str, Depends(checked_merge_id)]
 
 

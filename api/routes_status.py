@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request
 
-from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
-from api.routes_merges import Merges
+from api.answers import Caller, Merges, OpenInventory, Service, SlowCalls, problems
 from api.schemas_status import InboxOut, StatusOut
+from api.state import state_of
 from inventory.status import StatusProblem
 from jobs.inbox import InboxItem
 
@@ -33,7 +33,10 @@ def get_status(
         condition = inventory.check_streams(principal=caller)
         inbox = _inbox(service.list_inbox(principal=caller), merges.list_inbox(principal=caller))
         wrong = [
-            *(StatusProblem("not_ready", name, said) for name, said in request.app.state.starting.items()),
+            *(
+                StatusProblem("not_ready", name, said)
+                for name, said in state_of(request.app).open.starting.items()
+            ),
             *condition.problems,
             *(StatusProblem(_WRONG[item.kind], item.id, item.message) for item in inbox if item.kind in _WRONG),
         ]

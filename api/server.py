@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api.errors import PROBLEM_TYPE
+from api.state import state_of
 from model.errors import SettingsError
 from model.settings import is_loopback_name
 
@@ -109,7 +110,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, and end when those that are under way are answered."""
-        self._app.state.is_stopping = True
+        state_of(self._app).is_stopping = True
         await super().shutdown(sockets)
 
 

@@ -5,11 +5,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from backfill.deployment import Deployment
 from backfill.options import SelectionBounds
 from backfill.plan import PlanTarget, warn_of_target
 from backfill.request import BackfillRequest
 from backfill.selection import read_selection
+from backfill.settings import BackfillSettings
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from jobs.folder import JobFolder
 from jobs.store import Job, StoredPlan
@@ -61,7 +61,9 @@ def check_topic(pubsub: PubSub, request: BackfillRequest, principal: Principal) 
     )
 
 
-def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: Deployment) -> list[dict[str, str]]:
+def check_subscriptions(
+    pubsub: PubSub, request: BackfillRequest, settings: BackfillSettings
+) -> list[dict[str, str]]:
     """Raise unless the subscriptions that the request names, and those that back its target up, will do.
 
     Returns the warnings about the target: nobody may receive what is published.
@@ -72,21 +74,21 @@ def check_subscriptions(pubsub: PubSub, request: BackfillRequest, deployment: De
         SubscriptionNotFoundError: there is none of a name.
     """
     found = pubsub.list_subscriptions(request.topic)
-    token = replay_token(deployment.replay_secret, request.topic)
+    token = replay_token(settings.replay_secret, request.topic)
     check_backups(found, token)
     if request.target_subscription is not None:
         _check_target(request.target_subscription, found, request)
     if request.yield_to is not None:
         # Raises when there is none; it may be one of any topic of the project.
         pubsub.get_subscription(request.yield_to.subscription)
-    return warn_of_target(target_of(request, found, token, deployment))
+    return warn_of_target(target_of(request, found, token, settings))
 
 
 def target_of(
-    request: BackfillRequest, subscriptions: Sequence[SubscriptionInfo], token: str, deployment: Deployment
+    request: BackfillRequest, subscriptions: Sequence[SubscriptionInfo], token: str, settings: BackfillSettings
 ) -> PlanTarget:
     """Return where the request would publish to; ``subscriptions`` are all of its topic."""
-    is_order_at_risk = request.ordering == "by_key" and deployment.emulator_host is None
+    is_order_at_risk = request.ordering == "by_key" and settings.emulator_host is None
     return PlanTarget(
         request.topic, token, subscriptions, request.added_attributes(), is_order_at_risk=is_order_at_risk
     )
@@ -209,7 +211,7 @@ def render_specification(
     job_id: str,
     request: BackfillRequest,
     source: Mapping[str, Any],
-    deployment: Deployment,
+    settings: BackfillSettings,
     pubsub: PubSub,
 ) -> Mapping[str, Any]:
     """Return all that the job's driver and tasks need to know; ``source`` is the query and the warehouse."""
@@ -218,14 +220,14 @@ def render_specification(
         "target": {
             "backfill_id": job_id,
             "topic_path": pubsub.topic_path(request.topic),
-            "emulator_host": deployment.emulator_host,
-            "replay_token": replay_token(deployment.replay_secret, request.topic),
+            "emulator_host": settings.emulator_host,
+            "replay_token": replay_token(settings.replay_secret, request.topic),
         },
         "run": {
             **request.to_json(),
             "attributes": request.added_attributes(),
-            "bounds": asdict(deployment.bounds),
-            "approval_rows": deployment.approval_rows or None,
+            "bounds": asdict(settings.bounds),
+            "approval_rows": settings.approval_rows or None,
             "only": "all",
         },
     }

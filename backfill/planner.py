@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from backfill.chores import KIND
 from backfill.creation import check_backups, check_bytes, check_plan, overlapping_ids, target_of
-from backfill.deployment import Deployment
 from backfill.plan import make_plan
 from backfill.request import BackfillRequest
+from backfill.settings import BackfillSettings
 from backfill.validation import ValidRequest, validate_request
 from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
@@ -21,7 +21,7 @@ from model.moment import render_moment
 from sql.parameters import QueryParameter
 from sql.validate import Policy, parse_parameters, validate_query
 from sql.worker import GATE
-from warehouse.queries import Queries, QuerySpace, ReplayQuery
+from warehouse.queries import Queries, ReplayQuery
 
 # Somebody waits for the answer.
 _ANSWER_SECONDS: Final = 60.0
@@ -43,32 +43,16 @@ class QuotedPlan:
 class Planner:
     """Plans of one deployment; each is kept for as long as the deployment says."""
 
-    def __init__(self, deployment: Deployment, store: JobStore, pubsub: PubSub) -> None:
-        self._deployment = deployment
+    def __init__(self, settings: BackfillSettings, store: JobStore, pubsub: PubSub, queries: Queries) -> None:
+        self._settings = settings
         self._store = store
         self._pubsub = pubsub
-        self._queries = deployment.warehouse.open_queries(
-            QuerySpace(
-                deployment.query_memory,
-                deployment.home / "run" / "spill",
-                min_free_bytes=deployment.bounds.min_free_bytes,
-                keeps_spare=True,
-            )
-        )
+        self._queries = queries
 
     def warm(self) -> None:
         """Start what a first plan would wait for: the gate's process and those of the warehouse."""
         GATE.warm()
         self._queries.warm()
-
-    def close(self) -> None:
-        """End what the warehouse keeps open for queries."""
-        self._queries.close()
-
-    @property
-    def queries(self) -> Queries:
-        """What asks the warehouse."""
-        return self._queries
 
     def policy(self, *, replay: bool = True) -> Policy:
         """Return what the gate lets through now; only a replay needs a window and the columns of a message.
@@ -76,15 +60,15 @@ class Planner:
         Raises:
             WarehouseError: the warehouse does not answer.
         """
-        place = self._deployment
-        archive = place.warehouse.archive_table
+        settings = self._settings
+        archive = settings.warehouse.archive_table
         return self._queries.policy(
             Policy(
                 archive,
-                place.project,
+                settings.project,
                 datetime.now(UTC),
-                extra_tables=tuple(name for name in place.query_tables if name != archive),
-                max_window_days=place.max_window_days,
+                extra_tables=tuple(name for name in settings.query_tables if name != archive),
+                max_window_days=settings.max_window_days,
                 replay=replay,
             )
         )
@@ -97,7 +81,7 @@ class Planner:
         Raises:
             WarehouseError, QueryError: it fails.
         """
-        if not self._queries.has_table(self._deployment.dead_letter_table):
+        if not self._queries.has_table(self._settings.dead_letter_table):
             return []
         valid = validate_query(query, parse_parameters(parameters), self.policy(replay=False))
         found = self._queries.answer(valid, max_rows=_ANSWER_ROWS, seconds=_ANSWER_SECONDS)
@@ -121,12 +105,12 @@ class Planner:
             ReplayArchivedError: a backup subscription of the target would archive the replay.
             QueryError: the query fails, or needs more than it may use.
         """
-        place = self._deployment
+        settings = self._settings
         plan_id = new_job_id("pl")
-        token = replay_token(place.replay_secret, request.topic)
+        token = replay_token(settings.replay_secret, request.topic)
         subscriptions = self._pubsub.list_subscriptions(request.topic)
         check_backups(subscriptions, token)
-        target = target_of(request, subscriptions, token, place)
+        target = target_of(request, subscriptions, token, settings)
         overlapping = overlapping_ids(self._store.list_active(KIND), request.topic, valid.window)
         figures = self._queries.examine(self._replay_query(request, valid), keep_as=plan_id if exact else None)
         plan = make_plan(
@@ -134,11 +118,11 @@ class Planner:
             figures,
             target,
             overlapping=overlapping,
-            bounds=place.bounds,
-            billing=place.billing,
+            bounds=settings.bounds,
+            billing=settings.billing,
         )
         now = datetime.now(UTC)
-        expires_at = now + timedelta(seconds=place.plan_seconds)
+        expires_at = now + timedelta(seconds=settings.plan_seconds)
         document = {"plan_id": plan_id, "expires_at": render_moment(expires_at), **plan.to_json()}
         self._store.purge_plans(now)
         kept = {**document, "materialised": plan_id if figures.is_kept else None}
@@ -168,10 +152,10 @@ class Planner:
             QueryError: the warehouse refuses the query, or understands it otherwise than the gate.
             WarehouseError: there is no archive.
         """
-        place = self._deployment
+        settings = self._settings
         kept = None if planned is None else planned.materialised
         source = self._queries.source(self._replay_query(request, valid), kept=kept)
-        return {"query": {**source, "memory": place.query_memory}, "warehouse": place.warehouse.to_json()}
+        return {"query": {**source, "memory": settings.query_memory}, "warehouse": settings.warehouse.to_json()}
 
     def _replay_query(self, request: BackfillRequest, valid: ValidRequest) -> ReplayQuery:
         return ReplayQuery(
@@ -180,7 +164,7 @@ class Planner:
             request.added_attributes(),
             request.max_bytes_billed,
             check_bill=lambda size_bytes: check_bytes(size_bytes, request),
-            is_allowed=self._deployment.bounds.allows,
+            is_allowed=self._settings.bounds.allows,
         )
 
 

@@ -1,7 +1,7 @@
 """What can be done with backfills: one service for the API and the command line."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,19 +19,18 @@ from backfill.creation import (
     retry_guard,
 )
 from backfill.dead_letters import find_dead_letters
-from backfill.deployment import Deployment
 from backfill.plan import render_nothing_warning
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
 from backfill.redrive import LetterCounter
 from backfill.request import LIVE, BackfillRequest
 from backfill.resource import Backfill
+from backfill.settings import BackfillSettings
 from backfill.steering import Steering
 from backfill.supervisor import Supervisor
 from backfill.validation import ValidRequest, validate_changes
 from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
-from jobs.launcher import Launcher
 from jobs.store import Idempotency, Job, JobStore
 from jobs.versions import Versions, check_version, expected_version
 from model.errors import (
@@ -46,7 +45,6 @@ from model.errors import (
 from model.job import JobState, new_job_id
 from model.moment import render_moment
 from model.principal import APPROVE, PLAN, RUN, Principal
-from warehouse.queries import Queries
 
 _LOG: Final = structlog.get_logger()
 RETRIES: Final = ("all", "failed", "missing")
@@ -66,81 +64,41 @@ class BackfillService(BackfillReader):
 
     def __init__(
         self,
-        deployment: Deployment,
+        settings: BackfillSettings,
         *,
         store: JobStore,
         pubsub: PubSub,
-        launcher: Launcher,
         supervisor: Supervisor,
         planner: Planner,
         verifier: Verifier,
         letters: LetterCounter,
     ) -> None:
         super().__init__(store, supervisor.folder, verifier, letters)
-        self._deployment = deployment
+        self._settings = settings
         self._pubsub = pubsub
-        self._launcher = launcher
         self._supervisor = supervisor
         self._planner = planner
         self._steering = Steering(store, supervisor.folder, max_running=supervisor.max_running)
-        self._is_started = False
 
     def start(self) -> None:
         """Launch and follow backfills in the background, also those that an earlier service left."""
-        self._is_started = True
         self._planner.warm()
         self._supervisor.start()
 
-    @property
-    def launcher(self) -> Launcher:
-        """What starts drivers, for the other kinds of job in this process; closed with the service."""
-        return self._launcher
-
-    @property
-    def deployment(self) -> Deployment:
-        """What every backfill of this deployment has in common."""
-        return self._deployment
-
-    @property
-    def pubsub(self) -> PubSub:
-        """The connection to Pub/Sub, for the other services of this process; closed with this one."""
-        return self._pubsub
-
-    @property
-    def queries(self) -> Queries:
-        """What asks the warehouse, for the other services of this process; closed with this one."""
-        return self._planner.queries
-
-    def prepare(self) -> None:
-        """Get the launcher ready, so that the first backfill starts as quickly as the second; takes seconds.
-
-        Raises:
-            LaunchError, JavaNotFoundError: it can't be.
-        """
-        self._launcher.prepare()
-
-    def close(self, *, interrupt: bool = False) -> None:
+    def stop(self, *, interrupt: bool = False) -> None:
         """Stop following. Running jobs go on and are found again by the next service, or are interrupted.
 
-        An interrupted job is FAILED and can be retried from where it is. The Spark Connect server stays while
-        a running job needs it.
+        An interrupted job is FAILED and can be retried from where it is.
         """
-        with ExitStack() as stack:
-            # In reverse order, each of them also after an error of another.
-            stack.callback(self._pubsub.close)
-            stack.callback(self._store.close)
-            stack.callback(self._planner.close)
-            stack.callback(self._supervisor.join)
-            stack.callback(self._close_launcher)
-            stack.callback(self._supervisor.stop)
+        try:
             if interrupt:
                 self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
+        finally:
+            self._supervisor.stop()
 
-    def _close_launcher(self) -> None:
-        # Jobs of another kind need the launcher too.
-        if self._is_started and not any(job.driver is not None for job in self._store.list_active()):
-            # Also ends a start under way, which a launch may be waiting for.
-            self._launcher.close()
+    def join(self) -> None:
+        """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
+        self._supervisor.join()
 
     def plan(self, request: BackfillRequest, *, principal: Principal, exact: bool = False) -> dict[str, Any]:
         """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.
@@ -443,17 +401,17 @@ class BackfillService(BackfillReader):
         valid = self._planner.validate(request)
         planned = self._planner.quoted(request)
         rows = None if planned is None else planned.rows
-        check_rows(rows, request, self._deployment.bounds)
+        check_rows(rows, request, self._settings.bounds)
         source = self._planner.source(request, valid, planned)
         check_topic(self._pubsub, request, principal)
-        warnings = check_subscriptions(self._pubsub, request, self._deployment)
+        warnings = check_subscriptions(self._pubsub, request, self._settings)
         if rows == 0:
             warnings.append(render_nothing_warning())
         sources = None if planned is None else planned.source_topics
         job_id = new_job_id("bf")
         folder = self._folder_of(job_id)
         # The folder is complete before the job exists: whoever finds the job can launch it.
-        folder.write_specification(render_specification(job_id, request, source, self._deployment, self._pubsub))
+        folder.write_specification(render_specification(job_id, request, source, self._settings, self._pubsub))
         job: Job | None = None
         try:
             if request.create_topic:
@@ -467,7 +425,7 @@ class BackfillService(BackfillReader):
                 state=JobState.PAUSED if request.start_paused else JobState.PENDING,
                 options=_options(request),
                 plan_id=request.plan_id,
-                approval=approval_of(rows, self._deployment.approval_rows),
+                approval=approval_of(rows, self._settings.approval_rows),
                 guard=overlap_guard(request, valid.window, sources, self._folder_of),
             )
         finally:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from backfill.opening import open_backfills
+from app.deployment import Deployment
 from backfill.request import BackfillRequest
 from bench.backup import measure_commits
 from bench.comparison import Goal
@@ -118,7 +118,8 @@ def run_archive(days: tuple[int, ...] = DAYS) -> list[dict[str, Any]]:
         # The day that is planned stays as large as it is.
         elsewhere = today - timedelta(days=2 * days[-1])
         filled = 0
-        service = open_backfills(settings)
+        deployment = Deployment(settings, interrupt_at_exit=True)
+        service = deployment.backfills
         try:
             for wanted in days:
                 for day in range(filled, wanted):
@@ -141,7 +142,7 @@ def run_archive(days: tuple[int, ...] = DAYS) -> list[dict[str, Any]]:
                     flush=True,
                 )
         finally:
-            service.close(interrupt=True)
+            deployment.close()
     return [
         {
             "name": f"archive of {rows[wanted]:,} rows: {what}",

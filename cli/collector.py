@@ -1,6 +1,5 @@
 """``refeed collector``: events come in over HTTP and go to Pub/Sub."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -27,16 +26,18 @@ def collector(
     ] = None,
 ) -> None:
     """Take events with POST /TOPIC until Ctrl-C; each is answered once Pub/Sub has it."""
+    from collector.server import serve
+    from collector.settings import read_collector_settings
+
     settings = command_settings()
     configure_logging()
     named = settings.collector_topics
     if topics is not None:
         named = tuple(each.strip() for each in topics.split(",") if each.strip())
-    # By name: the terminal and the collector are siblings, and only here does a process become the other one.
-    found = import_module("collector.settings").read_collector_settings(
+    found = read_collector_settings(
         named,
         settings_file or settings.collector_settings,
         body_timeout_seconds=settings.body_timeout_seconds,
     )
     check_port_free(port, "--port")
-    import_module("collector.server").serve(settings, found, host=host, port=port)
+    serve(settings, found, host=host, port=port)

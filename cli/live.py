@@ -122,7 +122,7 @@ def _ask(question: str, find: Callable[[], str]) -> Answer:
 
 def _run_batch(settings: Settings, name: str) -> str:
     """Run ``connectors.spark.trial`` as a batch, to its end; one that is cut short is cancelled."""
-    from backfill.opening import open_launcher
+    from app.launchers import open_launcher
 
     launcher = open_launcher(settings)
     batch = launcher.launch(Launch(name, "connectors.spark.trial", name, settings.home / "logs" / f"{name}.log"))

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
@@ -154,9 +155,10 @@ class Children:
         return child
 
     def stop(self, *, seconds: float = 30.0) -> None:
-        """Stop all, the last one started first, each with ``seconds`` to drain."""
-        for child in reversed(self._children):
-            child.stop(seconds=seconds)
+        """Stop all, the last one started first, each with ``seconds`` to drain and also after another's error."""
+        with ExitStack() as stack:
+            for child in self._children:
+                stack.callback(child.stop, seconds=seconds)
 
 
 def free_port() -> int:

@@ -3,7 +3,6 @@
 import logging
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import typer
 
 from cli.invocation import command_settings
 from cli.processes import check_port_free
-from model.settings import Settings
 
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1.")]
 
@@ -52,32 +50,19 @@ def api(
     ] = False,
 ) -> None:
     """Run the HTTP API until Ctrl-C; /docs describes it. It needs a key, an issuer, or --open."""
-    from backfill.opening import open_backfills
-    from pipeline.staged import StagedTopics
+    from api.server import check_admission, serve
+    from app.deployment import Deployment
+    from app.service import create_app
 
     settings = command_settings()
     configure_logging()
-    # By name: the terminal and the API are siblings, and only here does a process become the other one.
-    server = import_module("api.server")
-    server.check_admission(host, has_callers=_has_callers(settings), is_open=is_open)
-    check_port_free(port, "--port")
-    # Opened here, so that what is missing is said as every other error is and not as a server's traceback.
-    staged = StagedTopics(settings)
-    service = open_backfills(settings, staging_of=staged, places=staged.place)
-    app = import_module("api.app").create_app(settings, service=service, interrupt_at_exit=interrupt)
-    server.serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
-
-
-def _has_callers(settings: Settings) -> bool:
-    """Whether the deployment has an issuer or ever had a key, by which it authenticates callers."""
-    from jobs.keys import Keyring
-    from jobs.store import open_store
-
-    store = open_store(settings.job_store)
-    try:
-        return settings.oidc_issuer is not None or not Keyring(store).is_empty()
-    finally:
-        store.close()
+    with Deployment(settings, interrupt_at_exit=interrupt) as deployment:
+        check_admission(host, has_callers=deployment.has_callers, is_open=is_open)
+        check_port_free(port, "--port")
+        # Opened here, so that what is missing is printed like every other error and not as a server's traceback.
+        deployment.open()
+        app = create_app(settings, deployment=deployment)
+        serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
 
 
 def configure_logging() -> None:

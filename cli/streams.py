@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -78,12 +78,12 @@ class PipelineStreams:
         return has_changed
 
     def stop(self, *, seconds: float = 30.0) -> None:
-        """Drain all at the same time, and kill what takes longer."""
-        children = list(self)
-        for child in children:
-            child.ask_to_stop()
-        for child in children:
-            child.stop(seconds=seconds)
+        """Drain all at the same time, and kill what takes longer, each also after another's error."""
+        with ExitStack() as stack:
+            for child in self:
+                stack.callback(child.stop, seconds=seconds)
+            for child in self:
+                child.ask_to_stop()
 
     def _follow(self) -> None:
         try:

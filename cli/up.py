@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -50,7 +50,10 @@ def up(
         stack = Stack(settings.home, pubsub_port=pubsub_port, api_port=port, environment=os.environ)
         # Before anything is waited for: a second one names this one's ports.
         _write_record(record, stack, ())
+        # Left in reverse order: the pipeline drains while Pub/Sub still takes acknowledgements, then the children
+        # end, the last one started first, and at last the Spark server that an API may have left.
         with (
+            closing(stack),
             Children(lambda: _write_record(record, stack, children)) as children,
             _pipeline_streams(stack) as streams,
         ):
@@ -61,7 +64,6 @@ def up(
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, signal.SIG_IGN)
                 err.print("draining ...")
-        stack.close()
     err.print("all stopped")
 
 

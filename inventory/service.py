@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
-from backfill.deployment import Deployment
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
 from inventory.catalog import Catalog, Histogram, StreamInfo, TopicInfo
@@ -39,19 +39,18 @@ class Inventory:
 
     def __init__(
         self,
-        deployment: Deployment,
         pubsub: PubSub,
         queries: Queries,
         *,
+        home: Path,
+        replay_secret: str,
         reports: Callable[[], Sequence[StoredReport]],
         groups: Callable[[], frozenset[str] | None],
     ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts
         self._browser = MessageBrowser(queries.messages)
-        self._catalog = Catalog(
-            self._counts, home=deployment.home, secret=deployment.replay_secret, reports=reports, groups=groups
-        )
+        self._catalog = Catalog(self._counts, home=home, secret=replay_secret, reports=reports, groups=groups)
 
     def list_topics(self, *, principal: Principal) -> list[TopicInfo]:
         """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""

@@ -13,7 +13,7 @@ from model.errors import AlreadyMergedError, RegistryError, RevertIncompleteErro
 from model.settings import Settings
 from pipeline.registry import Registry, Source, read_snapshot
 from pipeline.repository import repository_table, tables_of
-from warehouse.open import open_warehouse
+from warehouse.port import Warehouse
 from warehouse.staging import Staging
 
 _LOG: Final = structlog.get_logger(__name__)
@@ -26,9 +26,9 @@ class StagedTopics:
     read: then nobody can say what landed.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, warehouse: Warehouse) -> None:
         self._settings = settings
-        self._warehouse = open_warehouse(settings)
+        self._warehouse = warehouse
         self._lock = threading.Lock()
         self._fingerprint = ""
         self._by_topic: dict[str, list[Source]] = {}

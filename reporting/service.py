@@ -26,7 +26,7 @@ from reporting.resource import Merge
 from reporting.sources import DataSource, choose_sources, mergeable
 from reporting.specification import render_specification
 from reporting.supervisor import KIND, MergeSupervisor, merge_folders
-from warehouse.open import open_warehouse
+from warehouse.port import Warehouse
 
 _NIGHTLY_SECONDS: Final = 1.0
 # Who creates the nightly merge: an idempotency key is its caller's own, so every replica has to be the same one.
@@ -68,13 +68,14 @@ class MergeService:
         self,
         settings: Settings,
         *,
+        warehouse: Warehouse,
         store: JobStore,
         launcher: Launcher,
         sources: ReadSources,
         nightly: Nightly | None = None,
     ) -> None:
         self._settings = settings
-        self._warehouse = open_warehouse(settings)
+        self._warehouse = warehouse
         self._store = store
         self._sources = sources
         clock = Nightly(self.create_nightly, settings.merge_at) if nightly is None else nightly
@@ -94,12 +95,9 @@ class MergeService:
         if interrupt:
             self._supervisor.put_back("The service was stopped; the next one goes on.")
 
-    def close(self) -> None:
+    def join(self) -> None:
         """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
-        try:
-            self._supervisor.join()
-        finally:
-            self._store.close()
+        self._supervisor.join()
 
     def create(self, request: MergeRequest, *, principal: Principal, idempotency_key: str | None = None) -> Merge:
         """Keep the merge as PENDING; it runs when no other one does.

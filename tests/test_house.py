@@ -18,6 +18,7 @@ from model.table import Warehouse
 ROOT = Path(__file__).parents[1]
 CODE = (
     "api",
+    "app",
     "backfill",
     "backup",
     "cli",

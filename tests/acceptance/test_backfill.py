@@ -33,7 +33,7 @@ QUERY = (
     "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to"
 )
 _SERVE = (
-    "import os, sys, uvicorn; from api.app import create_app; from model.settings import read_settings; "
+    "import os, sys, uvicorn; from app.service import create_app; from model.settings import read_settings; "
     "uvicorn.run(create_app(read_settings(os.environ)), host='127.0.0.1', port=int(sys.argv[1]))"
 )
 

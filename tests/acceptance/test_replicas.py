@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kills
 
 KIND = "backfill"
 SERVE = (
-    "import os, sys, uvicorn; from api.app import create_app; from model.settings import read_settings; "
+    "import os, sys, uvicorn; from app.service import create_app; from model.settings import read_settings; "
     "uvicorn.run(create_app(read_settings(os.environ)), host='127.0.0.1', port=int(sys.argv[1]))"
 )
 SCRIPT = Path(__file__).with_name("replica.py")

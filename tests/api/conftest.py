@@ -13,10 +13,9 @@ import httpx
 import pytest
 import structlog
 
-from api.app import create_app
 from api.server import Server, make_config
-from backfill.deployment import Deployment
-from backfill.opening import assemble_backfills
+from app.deployment import Deployment
+from app.service import create_app
 from connectors.pubsub.client import PubSub
 from jobs.keys import Keyring
 from jobs.launcher import Launch
@@ -91,24 +90,17 @@ class Api:
 def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
     with ExitStack() as stack:
         pubsub = stack.enter_context(PubSubServer(home / "pubsub"))
-        given = {"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": pubsub.emulator_host}
+        given = {"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": pubsub.emulator_host, "REFEED_MAX_RUNNING": "1"}
         settings: Settings = read_settings({**given, **environment})
         administration = stack.enter_context(PubSub(settings.project, pubsub.emulator_host))
         for topic in TOPICS:
             administration.create_topic(topic)
-        service = assemble_backfills(
-            Deployment.from_settings(settings),
-            store=JobStore(settings.job_store),
-            pubsub=PubSub(settings.project, pubsub.emulator_host),
-            launcher=_NoSpark(),
-            max_running=1,
-        )
         store = JobStore(settings.job_store)
         stack.callback(store.close)
         # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
         listener = stack.enter_context(socket.socket(proto=socket.IPPROTO_TCP))
         listener.bind(("127.0.0.1", 0))
-        app = create_app(settings, service=service)
+        app = create_app(settings, deployment=Deployment(settings, launcher=_NoSpark()))
         server = Server(app, make_config(app, head_seconds=settings.body_timeout_seconds))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -14,19 +14,15 @@ import httpx
 import pytest
 import uvicorn
 
-from api.app import create_app
 from api.errors import STATUSES
-from backfill.deployment import Deployment
-from backfill.opening import assemble_backfills
-from backfill.service import BackfillService
+from app.deployment import Deployment
+from app.service import create_app
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launch
-from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import JavaNotFoundError, LaunchError
 from model.process import Process
 from model.settings import read_settings
-from warehouse.lake.warehouse import LakeWarehouse
 
 MAX_BODY_BYTES = 10_000
 QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
@@ -63,35 +59,24 @@ def launcher() -> NoLauncher:
 
 
 @pytest.fixture
-def service(tmp_path: Path, launcher: NoLauncher) -> Iterator[BackfillService]:
+def deployment(tmp_path: Path, launcher: NoLauncher) -> Iterator[Deployment]:
     server = PubSubServer(tmp_path / "pubsub")
     host = f"127.0.0.1:{server.start()}"
     with PubSub("shop", host) as pubsub:
         for topic in ("replay", "other"):
             pubsub.create_topic(topic)
-    store = JobStore(tmp_path / "jobs.db")
-    deployment = Deployment(
-        home=tmp_path,
-        project="shop",
-        emulator_host=host,
-        replay_secret="secret",
-        warehouse=LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB"),
-        max_window_days=366,
-        query_memory="500MB",
-    )
-    yield assemble_backfills(
-        deployment, store=store, pubsub=PubSub("shop", host), launcher=launcher, max_running=1
-    )
+    given = {"REFEED_HOME": str(tmp_path), "REFEED_PROJECT": "shop", "PUBSUB_EMULATOR_HOST": host}
+    settings = read_settings({**given, "REFEED_MAX_BODY_BYTES": str(MAX_BODY_BYTES), "REFEED_MAX_RUNNING": "1"})
+    yield Deployment(settings, launcher=launcher)
     server.stop()
 
 
 @pytest.fixture
-def client(service: BackfillService, launcher: NoLauncher, tmp_path: Path) -> Iterator[httpx.Client]:
-    settings = read_settings({"REFEED_HOME": str(tmp_path), "REFEED_MAX_BODY_BYTES": str(MAX_BODY_BYTES)})
+def client(deployment: Deployment, launcher: NoLauncher) -> Iterator[httpx.Client]:
     # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
-        app = create_app(settings, service=service)
+        app = create_app(deployment.settings, deployment=deployment)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -220,12 +205,12 @@ def test_what_is_not_there_or_not_allowed_is_a_problem(
 
 
 def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(
-    client: httpx.Client, service: BackfillService, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: str) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(service, "get", fail)
+    monkeypatch.setattr(deployment.backfills, "get", fail)
 
     response = client.get("/backfills/bf_00000000000000000000000000")
 

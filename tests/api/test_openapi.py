@@ -23,8 +23,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.app import create_app
 from api.auth import is_public
+from app.service import create_app
 from connectors.lake.archive import Attempt, LakeArchive
 from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from api.server import MAX_HEAD_BYTES, Server, check_admission, make_config
+from api.state import put_state
 from cli.processes import free_port
 from model.errors import SettingsError
 
@@ -119,10 +120,10 @@ def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api: Any) -> None
 
 def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
     app = FastAPI()
-    app.state.is_stopping = False
+    state = put_state(app)
 
     async def lines() -> AsyncIterator[bytes]:
-        while not app.state.is_stopping:
+        while not state.is_stopping:
             yield b"on and on\n"
             await asyncio.sleep(0.05)
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backfill.deployment import Deployment
+from app.backfills import assemble_backfills, open_queries
 from backfill.job import select
-from backfill.opening import assemble_backfills
 from backfill.options import RunOptions, SelectionBounds
 from backfill.price import Billing
 from backfill.redrive import LetterCounter
 from backfill.request import BackfillRequest
 from backfill.selection import Selection, read_selection, read_slice
 from backfill.service import BackfillService
+from backfill.settings import BackfillSettings
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.selection import SelectionJobs, job_id
 from connectors.lake.archive import Attempt, LakeArchive
@@ -102,8 +102,8 @@ def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> 
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) -> Deployment:
-    return Deployment(
+def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) -> BackfillSettings:
+    return BackfillSettings(
         home=tmp_path,
         project="shop",
         emulator_host=emulator_host,
@@ -116,25 +116,22 @@ def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) 
 
 @pytest.fixture
 def open_service(
-    deployment: Deployment, launcher: Any, pubsub: PubSub
+    deployment: BackfillSettings, launcher: Any, pubsub: PubSub
 ) -> Iterator[Callable[..., BackfillService]]:
     pubsub.create_topic("replay")
-    opened: list[BackfillService] = []
 
     def open_one(**changes: Any) -> BackfillService:
+        settings = replace(deployment, **changes)
+        store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)
         service = assemble_backfills(
-            replace(deployment, **changes),
-            store=JobStore(deployment.home / "jobs.db"),
-            pubsub=PubSub(deployment.project, deployment.emulator_host),
-            launcher=launcher,
-            max_running=2,
+            settings, store=store, pubsub=pubsub, queries=queries, launcher=launcher, max_running=2
         )
-        opened.append(service)
+        for close in (store.close, queries.close, service.join, service.stop):
+            stack.callback(close)
         return service
 
-    yield open_one
-    for service in opened:
-        service.close()
+    with ExitStack() as stack:
+        yield open_one
 
 
 @pytest.fixture
@@ -152,7 +149,7 @@ def ask(table: str) -> Callable[..., BackfillRequest]:
 
 
 @pytest.fixture
-def make(service: BackfillService, ask: Any, deployment: Deployment) -> Callable[..., JobFolder]:
+def make(service: BackfillService, ask: Any, deployment: BackfillSettings) -> Callable[..., JobFolder]:
     """Create a backfill, and return its folder with its first attempt under way."""
 
     def create(query: str = QUERY, **changes: Any) -> JobFolder:
@@ -398,7 +395,7 @@ def test_more_rows_than_max_rows_are_not_even_read(make: Any, shared_standin: St
 
 @pytest.mark.parametrize("bounds", [SelectionBounds(max_rows=ROWS - 1), SelectionBounds(max_bytes=100)])
 def test_more_than_the_deployment_allows_is_not_even_read(
-    open_service: Any, ask: Any, deployment: Deployment, shared_standin: StandIn, bounds: SelectionBounds
+    open_service: Any, ask: Any, deployment: BackfillSettings, shared_standin: StandIn, bounds: SelectionBounds
 ) -> None:
     service = open_service(bounds=bounds)
     plan = service.plan(ask(), principal=LOCAL, exact=True)

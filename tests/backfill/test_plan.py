@@ -12,11 +12,11 @@ from deltalake import write_deltalake
 from google.pubsub_v1 import types
 
 from backfill.creation import target_of
-from backfill.deployment import Deployment
 from backfill.options import SelectionBounds
 from backfill.plan import Plan, PlanTarget, make_plan, warn_of_target
 from backfill.price import TAGS_BYTES, Billing, price_of
 from backfill.request import BackfillRequest
+from backfill.settings import BackfillSettings
 from backfill.validation import validate_request
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
@@ -30,6 +30,7 @@ from model.settings import read_settings
 from sql.validate import Policy, QueryRefusedError
 from warehouse.lake.queries import LakeQueries
 from warehouse.lake.warehouse import LakeWarehouse
+from warehouse.open import open_warehouse
 from warehouse.queries import QuerySpace, ReplayQuery
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
@@ -248,7 +249,9 @@ def test_ordering_keys_through_the_global_endpoint_are_warned_of(tmp_path: Path)
 
     def warned(address: str | None, **changes: str) -> list[str]:
         settings = read_settings({}, home=tmp_path)
-        deployment = replace(Deployment.from_settings(settings), emulator_host=address)
+        deployment = replace(
+            BackfillSettings.from_settings(settings, open_warehouse(settings)), emulator_host=address
+        )
         found = target_of(replace(request, **changes), [listener], "token", deployment)
         return [warning["code"] for warning in warn_of_target(found)]
 

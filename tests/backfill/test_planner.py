@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from app.backfills import open_queries
 from backfill.creation import render_specification
-from backfill.deployment import Deployment
 from backfill.job import select
 from backfill.options import RunOptions
 from backfill.planner import Planner
 from backfill.request import BackfillRequest
 from backfill.selection import read_slice
+from backfill.settings import BackfillSettings
 from backfill.validation import validate_request
 from jobs.folder import Control, JobFolder, Order
 from sql.worker import GATE
@@ -25,8 +26,8 @@ ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
 
 
-def deployment_of(home: Path, *tables: str) -> Deployment:
-    return Deployment(
+def settings_of(home: Path, *tables: str) -> BackfillSettings:
+    return BackfillSettings(
         home=home,
         project="shop",
         emulator_host=None,
@@ -39,15 +40,17 @@ def deployment_of(home: Path, *tables: str) -> Deployment:
 
 
 def test_the_first_plan_waits_for_no_process(tmp_path: Path) -> None:
-    planner = Planner(deployment_of(tmp_path), NOBODY, NOBODY)
+    settings = settings_of(tmp_path)
+    queries: Any = open_queries(settings)
+    planner = Planner(settings, NOBODY, NOBODY, queries)
     try:
         planner.warm()
         assert [worker.is_ready for worker in GATE._idle] == [True, True]
-        spare = planner.queries._processes._spare
+        spare = queries._processes._spare
         assert spare is not None
         assert spare.is_alive()
     finally:
-        planner.close()
+        queries.close()
     assert not spare.is_alive()
 
 
@@ -63,14 +66,14 @@ def test_dead_letters_in_a_table_of_their_own_are_selected_without_an_archive(tm
         }
     )
     write_deltalake(str(tmp_path / "lake" / "ops" / "dead"), dead, partition_by=["ingest_date"])
-    deployment = deployment_of(tmp_path, "ops.dead")
-    planner = Planner(deployment, NOBODY, NOBODY)
+    settings = settings_of(tmp_path, "ops.dead")
+    planner = Planner(settings, NOBODY, NOBODY, open_queries(settings))
     request = BackfillRequest(
         "SELECT data, attributes, message_id FROM shop.ops.dead WHERE _PARTITIONDATE >= '2024-01-02'", "orders"
     )
     valid = validate_request(request, planner.policy())
     assert valid.window.start == datetime(2024, 1, 2, tzinfo=UTC)
-    specification = render_specification("bf_1", request, planner.source(request, valid, None), deployment, NOBODY)
+    specification = render_specification("bf_1", request, planner.source(request, valid, None), settings, NOBODY)
     folder = JobFolder(tmp_path / "job")
     folder.path.mkdir()
     folder.write_control(Control(1, Order.RUN))

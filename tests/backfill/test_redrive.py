@@ -11,16 +11,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from app.backfills import open_queries
 from backfill.creation import render_specification
-from backfill.deployment import Deployment
 from backfill.job import select
 from backfill.options import RunOptions
 from backfill.planner import Planner
 from backfill.redrive import LetterCounter
 from backfill.request import BackfillRequest
 from backfill.selection import read_slice
+from backfill.settings import BackfillSettings
 from jobs.folder import Control, JobFolder, Order
 from model.settings import read_settings
+from warehouse.open import open_warehouse
 
 DAY = datetime(2026, 1, 10, tzinfo=UTC)
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
@@ -72,11 +74,13 @@ class Desk:
     def __init__(self, folder: Path, tables: str = "staging.orders") -> None:
         self.folder = folder
         given = {"REFEED_HOME": str(folder), "REFEED_QUERY_TABLES": tables}
-        self.deployment = Deployment.from_settings(read_settings(given))
-        self.lake = Path(self.deployment.warehouse.lake)
-        self.planner = Planner(self.deployment, NOBODY, NOBODY)
+        settings = read_settings(given)
+        self.settings = BackfillSettings.from_settings(settings, open_warehouse(settings))
+        self.lake = Path(self.settings.warehouse.lake)
+        self.queries = open_queries(self.settings)
+        self.planner = Planner(self.settings, NOBODY, NOBODY, self.queries)
         places = {"orders": ("orders", ["staging.orders"])}
-        table, readable = self.deployment.dead_letter_table, self.deployment.query_tables
+        table, readable = self.settings.dead_letter_table, self.settings.query_tables
         self.counter = LetterCounter(table, self.planner.answer, readable, places.get)
 
     def counts(self) -> dict[tuple[str, str, str], tuple[int, int | None]]:
@@ -92,7 +96,7 @@ class Desk:
     def selected(self, request: dict[str, Any], name: str) -> set[str]:
         wanted = BackfillRequest(**request)
         source = self.planner.source(wanted, self.planner.validate(wanted), None)
-        specification = render_specification("bf_1", wanted, source, self.deployment, NOBODY)
+        specification = render_specification("bf_1", wanted, source, self.settings, NOBODY)
         folder = JobFolder(self.folder / name)
         folder.path.mkdir()
         folder.write_control(Control(1, Order.RUN))
@@ -107,7 +111,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk = Desk(tmp_path)
     land(desk.lake)
     yield desk
-    desk.planner.close()
+    desk.queries.close()
 
 
 def test_where_no_pipeline_ever_ran_there_are_none(tmp_path: Path) -> None:
@@ -115,7 +119,7 @@ def test_where_no_pipeline_ever_ran_there_are_none(tmp_path: Path) -> None:
     try:
         assert desk.counter.count(DAY) == []
     finally:
-        desk.planner.close()
+        desk.queries.close()
 
 
 def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk: Desk) -> None:
@@ -173,4 +177,4 @@ def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path: Pat
         assert desk.request("wrong_type")["topic"] == "orders"
         assert desk.selected(desk.request("wrong_type"), "all") == {"a"}
     finally:
-        desk.planner.close()
+        desk.queries.close()

@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from cli.main import main
+from jobs.store import JobStore
 from local.server import PubSubServer
 
 
@@ -67,3 +68,16 @@ def quiet_logging() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
+
+
+def count_openings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets an entry whenever this process opens a job store."""
+    opened: list[Any] = []
+    make = JobStore.__init__
+
+    def note(self: JobStore, where: Any) -> None:
+        opened.append(where)
+        make(self, where)
+
+    monkeypatch.setattr(JobStore, "__init__", note)
+    return opened

@@ -116,7 +116,7 @@ class Batches:
 
 def test_the_batch_is_waited_for_and_never_left_running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     batches = Batches()
-    monkeypatch.setattr("backfill.opening.open_launcher", lambda _: batches)
+    monkeypatch.setattr("app.launchers.open_launcher", lambda _: batches)
     monkeypatch.setattr(live, "_LOOK_SECONDS", 0.01)
     answer = live._run_batch(read_settings({}, home=tmp_path), "refeed_doctor_1")
     assert answer.startswith("The driver ended with code 0.")

@@ -12,17 +12,19 @@ import pytest
 from deltalake import write_deltalake
 from pydantic import TypeAdapter
 
+from app.backfills import open_queries
 from backfill.creation import render_specification
-from backfill.deployment import Deployment
 from backfill.job import select
 from backfill.options import RunOptions
 from backfill.planner import Planner
 from backfill.request import BackfillRequest
 from backfill.selection import read_slice
+from backfill.settings import BackfillSettings
 from cli.client import RefeedApi
 from jobs.folder import Control, JobFolder, Order
 from model.settings import read_settings
 from tests.recipes import Recipe, read_recipes
+from warehouse.open import open_warehouse
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 MOMENT = pa.timestamp("us", "UTC")
@@ -152,16 +154,17 @@ def selected(lake: Path, tmp_path: Path) -> Callable[[dict[str, Any]], list[dict
     )
 
     def run(asked: dict[str, Any]) -> list[dict[str, Any]]:
-        deployment = Deployment.from_settings(settings)
-        planner = Planner(deployment, NOBODY, NOBODY)
+        backfills = BackfillSettings.from_settings(settings, open_warehouse(settings))
+        queries = open_queries(backfills)
+        planner = Planner(backfills, NOBODY, NOBODY, queries)
         try:
             request = TypeAdapter(BackfillRequest).validate_python(asked)
             source = planner.source(request, planner.validate(request), None)
             specification = json.loads(
-                json.dumps(render_specification("bf_1", request, source, deployment, NOBODY))
+                json.dumps(render_specification("bf_1", request, source, backfills, NOBODY))
             )
         finally:
-            planner.close()
+            queries.close()
         folder = JobFolder(tmp_path / "job")
         folder.path.mkdir()
         folder.write_control(Control(1, Order.RUN))

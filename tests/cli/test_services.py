@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import structlog
+from fastapi.testclient import TestClient
 
 from cli.processes import Child, free_port, is_listening
 from cli.services import configure_logging
 from local.server import PubSubServer
+from tests.cli.conftest import count_openings
 
 
 def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:
@@ -66,6 +68,26 @@ def test_an_api_without_credentials_says_what_to_do_in_one_line(
     assert result.err.startswith("error credentials_missing")
     assert "PUBSUB_EMULATOR_HOST" in result.err
     assert "Traceback" not in result.err
+
+
+def test_the_api_s_process_opens_the_job_store_once(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch, quiet_logging: None
+) -> None:
+    # Somebody else's Spark, which nothing here needs.
+    monkeypatch.setenv("REFEED_CONNECT_URL", "sc://127.0.0.1:9")
+    opened = count_openings(monkeypatch)
+    statuses: list[int] = []
+
+    def serve(app: Any, **_: Any) -> None:
+        with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
+            statuses.extend(
+                client.get(path).status_code for path in ("/readyz", "/metrics", "/backfills", "/merges", "/audit")
+            )
+
+    monkeypatch.setattr("api.server.serve", serve)
+    assert refeed("api", "--open", "--port", str(free_port())).code == 0
+    assert statuses == [200] * 5
+    assert len(opened) == 1
 
 
 def test_every_log_line_is_one_json_object_on_stderr(

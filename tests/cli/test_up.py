@@ -13,9 +13,12 @@ import pytest
 
 from cli import up
 from cli.processes import Child, free_port
+from cli.stack import Stack
+from cli.streams import PipelineStreams
 from local.server import PubSubServer
 from model.errors import ProcessEndedError
 from model.process import Process
+from tests.cli.conftest import count_openings
 
 # Where nobody listens.
 ADDRESSES = {
@@ -32,6 +35,15 @@ def sleeper(tmp_path: Path) -> Iterator[Child]:
     child = Child("sleeper", SLEEPER, environment=os.environ, log=tmp_path / "sleeper.log")
     yield child
     child.kill()
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The process's handlers as they were, afterwards: one that drains hears no further Ctrl-C."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_second_up_on_the_same_home_is_refused(refeed: Callable[..., Any], home: Path) -> None:
@@ -125,3 +137,58 @@ def test_deaths_of_an_hour_ago_do_not_count(sleeper: Child) -> None:
     up._restart(sleeper, restarts)
     assert sleeper.is_running
     assert len(restarts) == 1
+
+
+def test_the_terminal_s_process_opens_no_job_store_of_its_own(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, signals: None
+) -> None:
+    opened = count_openings(monkeypatch)
+    looked: list[bool] = []
+    look = PipelineStreams.look
+
+    def look_twice(streams: PipelineStreams) -> bool:
+        looked.append(look(streams))
+        if len(looked) > 1:
+            raise KeyboardInterrupt
+        return looked[-1]
+
+    # Its children open their own; the API's is counted in tests/cli/test_services.py.
+    monkeypatch.setattr("cli.stack.Stack.start", lambda *_, **__: None)
+    monkeypatch.setattr(PipelineStreams, "look", look_twice)
+    monkeypatch.setattr(up, "_LOOK_SECONDS", 0.01)
+    result = refeed("up", "--port", str(free_port()), "--pubsub-port", str(free_port()))
+    assert (result.code, looked) == (0, [False, False])
+    assert "all stopped" in result.err
+    assert opened == []
+
+
+def test_everything_is_ended_in_order_also_after_an_error(
+    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch, signals: None
+) -> None:
+    ended: list[str] = []
+    started = Child("first", SLEEPER, environment=os.environ, log=home / "first.log")
+
+    def start(self: Any, children: Any, **_: Any) -> None:
+        for child in (started, Child("second", SLEEPER, environment=os.environ, log=home / "second.log")):
+            children.start(child)
+        raise ProcessEndedError("One of them ended.")
+
+    def note(method: Any) -> Any:
+        def stop(self: Any, **options: Any) -> None:
+            ended.append(getattr(self, "name", type(self).__name__))
+            method(self, **options)
+            if ended[-1] == "second":
+                raise OSError("it can't be ended")
+
+        return stop
+
+    monkeypatch.setattr("cli.stack.Stack.start", start)
+    for owner, method in ((PipelineStreams, "stop"), (Child, "stop"), (Stack, "close")):
+        monkeypatch.setattr(owner, method, note(getattr(owner, method)))
+    try:
+        with pytest.raises(OSError, match="can't be ended"):
+            up.up(port=free_port(), pubsub_port=free_port())
+        assert ended == ["PipelineStreams", "second", "first", "Stack"]
+        assert not started.is_running
+    finally:
+        started.kill()

@@ -13,11 +13,11 @@ import grpc
 import pytest
 from google.cloud import bigquery
 
-from backfill.deployment import Deployment
+from app.backfills import assemble_backfills, open_queries
 from backfill.job import select
-from backfill.opening import assemble_backfills
 from backfill.options import RunOptions
 from backfill.request import BackfillRequest
+from backfill.settings import BackfillSettings
 from backup.archiver import Archiver
 from backup.source import BackupSource
 from cli.main import main
@@ -329,8 +329,8 @@ def run_pipeline(world: World) -> None:
     MonitoredBacklogs(Monitoring(world.recorder), world.project).read_named(subscriptions)
 
 
-def deployment_of(world: World) -> Deployment:
-    return Deployment(
+def settings_of(world: World) -> BackfillSettings:
+    return BackfillSettings(
         home=world.folder,
         project=world.project,
         emulator_host=world.server.emulator_host,
@@ -343,14 +343,15 @@ def deployment_of(world: World) -> Deployment:
 
 def create_backfill(world: World) -> JobFolder:
     """Plan a backfill dry and exactly and create it; return its folder."""
-    service = assemble_backfills(
-        deployment_of(world),
-        store=JobStore(world.folder / "jobs.db"),
-        pubsub=PubSub(world.project, world.server.emulator_host),
-        launcher=NoLauncher(),
-        max_running=1,
-    )
-    with closing(service):
+    settings = settings_of(world)
+    with (
+        closing(JobStore(world.folder / "jobs.db")) as store,
+        PubSub(world.project, world.server.emulator_host) as pubsub,
+        closing(open_queries(settings)) as queries,
+    ):
+        service = assemble_backfills(
+            settings, store=store, pubsub=pubsub, queries=queries, launcher=NoLauncher(), max_running=1
+        )
         request = BackfillRequest(QUERY, topic="orders")
         service.plan(request, principal=LOCAL)
         assert service.plan(request, principal=LOCAL, exact=True)["rows"]
@@ -372,7 +373,9 @@ def look_around(world: World) -> None:
     """Ask for what the API shows of topics."""
     queries = open_warehouse(world.settings).open_queries(QuerySpace("500MB", world.folder / "spill"))
     with PubSub(world.project, world.server.emulator_host) as pubsub, closing(queries):
-        inventory = Inventory(deployment_of(world), pubsub, queries, reports=list, groups=lambda: None)
+        inventory = Inventory(
+            pubsub, queries, home=world.folder, replay_secret="s3cret", reports=list, groups=lambda: None
+        )
         assert inventory.list_topics(principal=LOCAL)
         inventory.histogram("orders", principal=LOCAL, step="day")
 

@@ -208,7 +208,7 @@ def list_commands(root: Path = ROOT) -> dict[str, list[str]]:
 
 def list_operations() -> list[str]:
     """Return every method and path of the OpenAPI document."""
-    from api.app import create_app
+    from app.service import create_app
     from model.settings import read_settings
 
     document = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backfill.deployment import Deployment
 from connectors.bigquery.archive import BigQueryArchive
 from connectors.lake.archive import Attempt
 from connectors.pubsub.client import PubSub
@@ -63,17 +62,8 @@ def inventory(
     tmp_path: Path, emulator_host: str, pubsub: PubSub, bigquery: BigQueryWarehouse
 ) -> Iterator[Inventory]:
     pubsub.create_topic("replay")
-    deployment = Deployment(
-        home=tmp_path,
-        project="shop",
-        emulator_host=emulator_host,
-        replay_secret="secret",
-        warehouse=bigquery,
-        max_window_days=36_600,
-        query_memory="500MB",
-    )
     with closing(bigquery.open_queries(QuerySpace("500MB", tmp_path / "spill"))) as queries:
-        yield Inventory(deployment, pubsub, queries, reports=list, groups=lambda: None)
+        yield Inventory(pubsub, queries, home=tmp_path, replay_secret="secret", reports=list, groups=lambda: None)
 
 
 def test_topics_have_their_volumes_and_are_counted_once_in_five_minutes(

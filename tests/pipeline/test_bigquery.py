@@ -461,7 +461,7 @@ def test_a_batch_whose_streams_are_too_many_for_the_hour_is_waited_after_unless_
 
 def test_the_staging_of_an_inferred_source_is_the_tables_of_its_own_types(stream):
     Registry(stream.settings.registry).publish({"sources.yaml": HOOKS.encode()})
-    topics = StagedTopics(stream.settings)
+    topics = StagedTopics(stream.settings, open_warehouse(stream.settings))
     assert topics("hooks")._tables == ()
     # The name of another source's table begins with this one's too.
     note_types(

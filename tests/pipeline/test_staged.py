@@ -86,7 +86,7 @@ def stage(settings: Settings, tmp_path: Path) -> Callable[..., None]:
 
 
 def staged(settings: Settings, topic: str = "orders") -> LakeStaging:
-    found = StagedTopics(settings)(topic)
+    found = StagedTopics(settings, open_warehouse(settings))(topic)
     assert found is not None
     return found
 
@@ -96,7 +96,7 @@ def landed(staging: LakeStaging, backfill_id: str) -> list[int]:
 
 
 def test_a_topic_that_nobody_reads_has_no_staging(settings: Settings, stage: Callable[..., None]) -> None:
-    topics = StagedTopics(settings)
+    topics = StagedTopics(settings, open_warehouse(settings))
     assert topics("unknown") is None
     assert topics("orders") is not None
     Registry(settings.registry).publish({"sources.yaml": b"sources: ["})
@@ -104,12 +104,12 @@ def test_a_topic_that_nobody_reads_has_no_staging(settings: Settings, stage: Cal
 
 
 def test_without_a_registry_nothing_is_known(settings: Settings) -> None:
-    assert StagedTopics(settings)("orders") is None
-    assert StagedTopics(settings).groups() is None
+    assert StagedTopics(settings, open_warehouse(settings))("orders") is None
+    assert StagedTopics(settings, open_warehouse(settings)).groups() is None
 
 
 def test_groups_are_the_registry_s_and_unknown_while_it_has_a_fault(settings: Settings) -> None:
-    topics, registry = StagedTopics(settings), Registry(settings.registry)
+    topics, registry = StagedTopics(settings, open_warehouse(settings)), Registry(settings.registry)
     registry.publish({"sources.yaml": b"sources:\n  a: {topic: orders, schema: inferred, group: shop}\n"})
     assert topics.groups() == {"shop"}
     registry.publish({"sources.yaml": b"sources:\n  b: {topic: orders, schema: inferred}\n"})

@@ -30,6 +30,7 @@ from reporting.resource import Merge, describe_failure, describe_report
 from reporting.service import MergeService
 from tests.backfill.conftest import FakeLauncher
 from warehouse.merges import MergeReport
+from warehouse.open import open_warehouse
 
 ANN = Principal("ann", frozenset(SCOPES))
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -64,12 +65,20 @@ class Yard:
         self.launcher = FakeLauncher()
         self.sources = [Source("orders"), Source("returns"), Source("logs", key=())]
         self.settings = settings
+        self.stores: list[JobStore] = []
         self.service = self.open()
 
     def open(self) -> MergeService:
         """Open one more replica on the same home."""
         store = JobStore(self.settings.job_store)
-        return MergeService(self.settings, store=store, launcher=self.launcher, sources=lambda: self.sources)
+        self.stores.append(store)
+        return MergeService(
+            self.settings,
+            warehouse=open_warehouse(self.settings),
+            store=store,
+            launcher=self.launcher,
+            sources=lambda: self.sources,
+        )
 
     @property
     def supervisor(self) -> Any:
@@ -80,7 +89,9 @@ class Yard:
 
     def close(self) -> None:
         self.service.stop()
-        self.service.close()
+        self.service.join()
+        for store in self.stores:
+            store.close()
         self.launcher.end_all()
 
 
@@ -276,7 +287,7 @@ def test_a_service_that_is_stopped_takes_its_driver_along_and_the_next_one_goes_
     yard.service.cancel(leaving.id, principal=ANN)
 
     yard.service.stop(interrupt=True)
-    yard.service.close()
+    yard.service.join()
 
     assert not yard.launcher.drivers[0].is_alive
     assert not yard.supervisor.folder(running.id).may_go_on(1)
@@ -340,7 +351,7 @@ def test_however_many_replicas_there_are_a_night_has_one_merge(yard: Yard) -> No
     assert [merge.created_by for merge in merges] == ["schedule", "schedule"]
     for service in (other, late):
         service.stop()
-        service.close()
+        service.join()
 
 
 def test_a_registry_with_nothing_to_merge_makes_no_nightly_merge(yard: Yard) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backfill.deployment import Deployment
-from backfill.opening import assemble_backfills
+from app.backfills import assemble_backfills, open_queries
 from backfill.request import BackfillRequest
 from backfill.selection import write_selection
 from backfill.service import BackfillService
+from backfill.settings import BackfillSettings
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
@@ -69,8 +69,8 @@ def staging() -> MemoryStaging:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, emulator_host: str) -> Deployment:
-    return Deployment(
+def deployment(tmp_path: Path, emulator_host: str) -> BackfillSettings:
+    return BackfillSettings(
         home=tmp_path,
         project="shop",
         emulator_host=emulator_host,
@@ -92,20 +92,26 @@ def topics(pubsub: PubSub) -> tuple[str, ...]:
 
 @pytest.fixture
 def open_service(
-    deployment: Deployment, launcher: Any, topics: tuple[str, ...]
+    deployment: BackfillSettings, launcher: Any, topics: tuple[str, ...]
 ) -> Iterator[Callable[..., BackfillService]]:
-    """Open the service, with changes to the deployment; it is closed at the end unless the test did so."""
+    """Open the service, with changes to its settings; it is closed at the end."""
 
     def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
+        settings = replace(deployment, **changes)
+        store = JobStore(settings.home / "jobs.db")
+        pubsub = PubSub(settings.project, settings.emulator_host)
+        queries = open_queries(settings)
         service = assemble_backfills(
-            replace(deployment, **changes),
-            store=JobStore(deployment.home / "jobs.db"),
-            pubsub=PubSub(deployment.project, deployment.emulator_host),
+            settings,
+            store=store,
+            pubsub=pubsub,
+            queries=queries,
             launcher=launcher,
             max_running=2,
             staging_of=staging_of,
         )
-        stack.callback(service.close)
+        for close in (pubsub.close, store.close, queries.close, service.join, service.stop):
+            stack.callback(close)
         return service
 
     # Each is closed, also after another one that could not be.
@@ -119,7 +125,7 @@ def service(open_service: Callable[..., BackfillService]) -> BackfillService:
 
 
 @pytest.fixture
-def store(service: BackfillService, deployment: Deployment) -> Iterator[JobStore]:
+def store(service: BackfillService, deployment: BackfillSettings) -> Iterator[JobStore]:
     """The service's own job store, opened once more."""
     store = JobStore(deployment.home / "jobs.db")
     yield store
@@ -150,7 +156,7 @@ def publish(folder_of: Callable[[str], JobFolder], rows: Any) -> Callable[..., N
 
 
 @pytest.fixture
-def archive(deployment: Deployment, rows: Any) -> LakeArchive:
+def archive(deployment: BackfillSettings, rows: Any) -> LakeArchive:
     """An archive of 30 orders and 5 members."""
     archive = deployment.warehouse.open_archive()
     archive.create()

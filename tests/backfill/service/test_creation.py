@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from backfill.deployment import Deployment
 from backfill.request import BackfillRequest, YieldTo
 from backfill.service import BackfillService
+from backfill.settings import BackfillSettings
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
@@ -41,7 +41,7 @@ ANN = Principal("key:ann", frozenset({READ, PLAN, RUN}))
 
 def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(
     service: BackfillService,
-    deployment: Deployment,
+    deployment: BackfillSettings,
     request_of: RequestOf,
     folder_of: Callable[[str], JobFolder],
 ) -> None:
@@ -371,7 +371,7 @@ def test_live_traffic_that_is_yielded_to_must_have_its_subscription(
 
 
 def test_a_plan_says_what_would_be_published_and_keeps_no_backfill(
-    service: BackfillService, deployment: Deployment, archive: LakeArchive, request_of: RequestOf
+    service: BackfillService, deployment: BackfillSettings, archive: LakeArchive, request_of: RequestOf
 ) -> None:
     plan = service.plan(request_of(), principal=ANN)
 

@@ -7,12 +7,11 @@ from backfill.options import UNBOUNDED, SelectionBounds
 from backfill.price import Billing
 from model.settings import Settings
 from model.table import DEFAULT_DEAD_LETTER_TABLE
-from warehouse.open import open_warehouse
 from warehouse.port import Warehouse
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class BackfillSettings:
     """What every backfill of one deployment has in common.
 
     Above ``approval_rows`` rows somebody else than the creator has to approve; 0 is never. ``bounds`` are
@@ -35,14 +34,14 @@ class Deployment:
     jobs_folder: str | None = None
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "Deployment":
-        """Return the deployment that ``settings`` describe."""
+    def from_settings(cls, settings: Settings, warehouse: Warehouse) -> "BackfillSettings":
+        """Return the backfills' part of ``settings``, over a warehouse that is open already."""
         return cls(
             home=settings.home,
             project=settings.project,
             emulator_host=settings.pubsub_address,
             replay_secret=settings.replay_secret(),
-            warehouse=open_warehouse(settings),
+            warehouse=warehouse,
             max_window_days=settings.max_window_days,
             query_memory=settings.query_memory,
             query_tables=settings.query_tables,

@@ -1,0 +1,86 @@
+"""What the routes and the middleware of one app share: typed, and in one place."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from anyio import CapacityLimiter
+from fastapi import FastAPI, Request
+
+from api.audit import AuditTrail
+from api.auth import Gatekeeper
+from api.bulkhead import Bulkhead
+from api.metrics import Metrics
+from api.readiness import Readiness
+from backfill.service import BackfillService
+from inventory.catalog import StreamInfo
+from inventory.service import Inventory
+from jobs.store import JobStore
+from reporting.service import MergeService
+
+_NAME: Final = "refeed"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What an app answers from, open from before its first request until after its last one.
+
+    ``prepare`` gets ready what the first backfill would wait for, and takes seconds.
+    """
+
+    backfills: BackfillService
+    merges: MergeService
+    inventory: Inventory
+    store: JobStore
+    gatekeeper: Gatekeeper
+    audit: AuditTrail
+    prepare: Callable[[], None]
+
+
+@dataclass(slots=True)
+class OpenApp:
+    """An app while it is open; ``starting`` names what is not ready yet, with the reason."""
+
+    services: Services
+    readiness: Readiness
+    starting: Mapping[str, str] = field(default_factory=dict)
+    # Of its own: the probe is answered while every other thread waits for a query.
+    readiness_threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+
+
+@dataclass(slots=True)
+class AppState:
+    """The state of one app; ``is_stopping`` tells answers without an end to end."""
+
+    metrics: Metrics
+    slow_calls: Bulkhead = field(default_factory=Bulkhead)
+    is_stopping: bool = False
+    opened: OpenApp | None = None
+
+    @property
+    def open(self) -> OpenApp:
+        """What is there while the app's lifespan lasts; no request is answered outside of it."""
+        assert self.opened is not None, "the app is not open"
+        return self.opened
+
+
+def put_state(app: FastAPI) -> AppState:
+    """Give a new app its state, and return it."""
+
+    def measure_streams() -> Sequence[StreamInfo]:
+        return state.open.services.inventory.measure_streams()
+
+    state = AppState(Metrics(lambda: state.open.services.store, measure_streams))
+    setattr(app.state, _NAME, state)
+    return state
+
+
+def state_of(app: FastAPI) -> AppState:
+    """Return the state that :func:`put_state` gave the app."""
+    state: AppState = getattr(app.state, _NAME)
+    return state
+
+
+def services_of(request: Request) -> Services:
+    """Return what the request's app answers from."""
+    return state_of(request.app).open.services

@@ -1,0 +1,1 @@
+"""Wiring: one process makes its objects here, each once, and closes them in order."""

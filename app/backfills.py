@@ -1,0 +1,68 @@
+"""Assembles the service of backfills of its parts."""
+
+from collections.abc import Callable
+
+from backfill.planner import Planner
+from backfill.redrive import LetterCounter, SourcePlace
+from backfill.service import BackfillService
+from backfill.settings import BackfillSettings
+from backfill.supervisor import Supervisor, backfill_folders
+from backfill.verification import Verifier
+from connectors.pubsub.client import PubSub
+from jobs.launcher import Launcher
+from jobs.store import JobStore
+from warehouse.queries import Queries, QuerySpace
+from warehouse.staging import Staging
+
+StagingOf = Callable[[str], Staging | None]
+
+
+def open_queries(settings: BackfillSettings) -> Queries:
+    """Return what asks the warehouse, in this process, for plans and for whatever people look at."""
+    return settings.warehouse.open_queries(
+        QuerySpace(
+            settings.query_memory,
+            settings.home / "run" / "spill",
+            min_free_bytes=settings.bounds.min_free_bytes,
+            keeps_spare=True,
+        )
+    )
+
+
+def assemble_backfills(
+    settings: BackfillSettings,
+    *,
+    store: JobStore,
+    pubsub: PubSub,
+    queries: Queries,
+    launcher: Launcher,
+    max_running: int,
+    keep_job_days: int = 30,
+    staging_of: StagingOf = lambda _topic: None,
+    places: Callable[[str], SourcePlace | None] = lambda _source: None,
+) -> BackfillService:
+    """Return the service; nothing runs before its ``start``, and it closes none of its parts.
+
+    ``staging_of`` returns the staging table that a topic's pipeline writes, where it is known: then what landed is
+    counted. ``places`` returns where each of the pipeline's sources reads and writes.
+    """
+    folders = backfill_folders(settings.home, settings.jobs_folder)
+    verifier = Verifier(folders.of, staging_of)
+    planner = Planner(settings, store, pubsub, queries)
+    return BackfillService(
+        settings,
+        store=store,
+        pubsub=pubsub,
+        supervisor=Supervisor(
+            store,
+            launcher,
+            settings.home,
+            max_running=max_running,
+            verify=verifier.verify,
+            keep_job_days=keep_job_days,
+            folders=folders,
+        ),
+        planner=planner,
+        verifier=verifier,
+        letters=LetterCounter(settings.dead_letter_table, planner.answer, settings.query_tables, places),
+    )

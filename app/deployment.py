@@ -1,0 +1,244 @@
+"""The objects of one process over one deployment, made of its settings."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from app.closing import Closers, Step
+from model.settings import Settings
+
+if TYPE_CHECKING:
+    from backfill.service import BackfillService
+    from backfill.settings import BackfillSettings
+    from connectors.pubsub.client import PubSub
+    from inventory.service import Inventory
+    from jobs.keys import Keyring
+    from jobs.launcher import Launcher
+    from jobs.store import Job, JobStore
+    from pipeline.registry import Source
+    from pipeline.staged import StagedTopics
+    from reporting.service import MergeService
+    from warehouse.port import Warehouse
+    from warehouse.queries import Queries
+
+
+class Deployment:
+    """What one process has of a deployment; each object is opened when it is first asked for, and once.
+
+    A process imports and opens only what it asks for. :meth:`close` closes what was opened, in the order of
+    :class:`app.closing.Step`. The trap: two threads that ask for the same object at once may open two, so a
+    process asks for what it shares before it starts threads.
+
+    With ``interrupt_at_exit`` the end of this process ends the jobs that it follows. ``launcher`` replaces the one
+    that the settings choose.
+    """
+
+    def __init__(
+        self, settings: Settings, *, interrupt_at_exit: bool = False, launcher: "Launcher | None" = None
+    ) -> None:
+        self.settings = settings
+        self.closers = Closers()
+        self._interrupts = interrupt_at_exit
+        self._given_launcher = launcher
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @cached_property
+    def warehouse(self) -> "Warehouse":
+        """The warehouse that the settings choose."""
+        from warehouse.open import open_warehouse
+
+        return open_warehouse(self.settings)
+
+    @cached_property
+    def store(self) -> "JobStore":
+        """The job store, the only one that this process opens."""
+        from jobs.store import open_store
+
+        store = open_store(self.settings.job_store)
+        self.closers.add(Step.STORE, store.close)
+        return store
+
+    @cached_property
+    def keyring(self) -> "Keyring":
+        """The keys of the API's callers."""
+        from jobs.keys import Keyring
+
+        return Keyring(self.store)
+
+    @property
+    def has_callers(self) -> bool:
+        """Whether the deployment has an issuer or ever had a key, by which it authenticates callers."""
+        return self.settings.oidc_issuer is not None or not self.keyring.is_empty()
+
+    @cached_property
+    def pubsub(self) -> "PubSub":
+        """The connection to Pub/Sub.
+
+        Raises:
+            PubSubError: there are no credentials.
+        """
+        from connectors.pubsub.client import PubSub
+
+        pubsub = PubSub(self.settings.project, self.settings.pubsub_address)
+        self.closers.add(Step.PUBSUB, pubsub.close)
+        return pubsub
+
+    @cached_property
+    def launcher(self) -> "Launcher":
+        """What starts the drivers of every kind of job.
+
+        Raises:
+            JavaNotFoundError: there is no Java for Spark.
+        """
+        if self._given_launcher is not None:
+            return self._given_launcher
+        from app.launchers import open_launcher
+
+        return open_launcher(self.settings)
+
+    @cached_property
+    def staged(self) -> "StagedTopics":
+        """The staging tables of every topic, by the registry."""
+        from pipeline.staged import StagedTopics
+
+        return StagedTopics(self.settings, self.warehouse)
+
+    @cached_property
+    def backfill_settings(self) -> "BackfillSettings":
+        """The backfills' part of the settings."""
+        from backfill.settings import BackfillSettings
+
+        return BackfillSettings.from_settings(self.settings, self.warehouse)
+
+    @cached_property
+    def queries(self) -> "Queries":
+        """What asks the warehouse, for plans and for whatever people look at."""
+        from app.backfills import open_queries
+
+        queries = open_queries(self.backfill_settings)
+        self.closers.add(Step.QUERIES, queries.close)
+        return queries
+
+    @cached_property
+    def backfills(self) -> "BackfillService":
+        """The service of backfills; :meth:`start` begins to run them.
+
+        Raises:
+            JavaNotFoundError: there is no Java for Spark.
+            PubSubError: there are no credentials for Pub/Sub.
+        """
+        from app.backfills import assemble_backfills
+
+        service = assemble_backfills(
+            self.backfill_settings,
+            launcher=self.launcher,
+            pubsub=self.pubsub,
+            queries=self.queries,
+            store=self.store,
+            max_running=self.settings.max_running,
+            keep_job_days=self.settings.keep_job_days,
+            staging_of=self.staged,
+            places=self.staged.place,
+        )
+        self.closers.add(Step.BACKFILLS, lambda: service.stop(interrupt=self._interrupts))
+        self.closers.add(Step.LAUNCHES, service.join)
+        return service
+
+    @cached_property
+    def merges(self) -> "MergeService":
+        """The service of merges; :meth:`start` begins to run them."""
+        from reporting.service import MergeService
+
+        service = MergeService(
+            self.settings,
+            warehouse=self.warehouse,
+            store=self.store,
+            launcher=self.launcher,
+            sources=self._read_sources,
+        )
+        self.closers.add(Step.MERGES, lambda: service.stop(interrupt=self._interrupts))
+        self.closers.add(Step.LAUNCHES, service.join)
+        return service
+
+    @cached_property
+    def inventory(self) -> "Inventory":
+        """What people look at: topics, messages, streams."""
+        from inventory.service import Inventory
+
+        return Inventory(
+            self.pubsub,
+            self.queries,
+            home=self.settings.home,
+            replay_secret=self.backfill_settings.replay_secret,
+            reports=self.store.list_stream_reports,
+            groups=self.staged.groups,
+        )
+
+    def open(self) -> None:
+        """Open everything that runs jobs, without running any yet.
+
+        Raises:
+            JavaNotFoundError: there is no Java for Spark.
+            PubSubError: there are no credentials for Pub/Sub.
+            StoreUnavailableError: the store does not answer.
+        """
+        _ = self.backfills, self.merges
+
+    def start(self) -> None:
+        """Launch and follow jobs of every kind in the background, and tell the webhook of their news.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        self.open()
+        self.closers.add(Step.LAUNCHER, self._close_launcher)
+        self._start_webhooks()
+        self.backfills.start()
+        self.merges.start()
+
+    def close(self) -> None:
+        """Close what was opened. Running jobs go on and are found again by the next service, or are interrupted.
+
+        The Spark Connect server stays while a running job needs it.
+        """
+        self.closers.close()
+
+    def _close_launcher(self) -> None:
+        if not any(job.driver is not None for job in self.store.list_active()):
+            self.launcher.close()
+
+    def _start_webhooks(self) -> None:
+        from backfill.chores import KIND as BACKFILL
+        from jobs.notify import Notifier
+        from reporting.supervisor import KIND as MERGE
+
+        url, secret = self.settings.notify_url, self.settings.notify_secret
+        if url is None or secret is None:
+            return
+        for kind in (BACKFILL, MERGE):
+            notifier = Notifier(self.store, kind, url, secret, waits_for=_waits_for)
+            notifier.start()
+            self.closers.add(Step.WEBHOOKS, notifier.stop)
+
+    def _read_sources(self) -> "Sequence[Source]":
+        """Return the sources of the registry as it is now that have no fault; of one that nobody has filled, none.
+
+        Raises:
+            RegistryError: it, or its ``sources.yaml``, can't be read.
+        """
+        from pipeline.registry import Registry, read_snapshot
+
+        registry = Registry(self.settings.registry)
+        files = registry.read_files()
+        return read_snapshot(files, registry.url, is_partial=True).valid_sources() if files else ()
+
+
+def _waits_for(job: "Job") -> str:
+    from backfill.approval import exceeds_approval
+
+    return "approval" if exceeds_approval(job) else "resume"

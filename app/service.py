@@ -1,0 +1,59 @@
+"""The process of ``refeed api``: the HTTP app over one deployment."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+from fastapi import FastAPI
+
+from api.app import make_app
+from api.audit import AuditTrail
+from api.auth import Gatekeeper
+from api.state import Services
+from app.closing import Step
+from app.deployment import Deployment
+from model.settings import Settings
+
+_LOG: Final = structlog.get_logger()
+
+
+def create_app(
+    settings: Settings, *, deployment: Deployment | None = None, interrupt_at_exit: bool = False
+) -> FastAPI:
+    """Return the service; api.server serves it, on loopback alone while it has neither a key nor an issuer.
+
+    Running backfills go on when it ends and are found again when it starts, unless ``interrupt_at_exit``: then
+    they are FAILED as interrupted, and a retry goes on from there. ``deployment`` is for callers that have opened
+    one; it is closed with the app.
+    """
+    whole = deployment or Deployment(settings, interrupt_at_exit=interrupt_at_exit)
+    return make_app(settings, lambda: open_services(whole))
+
+
+@contextmanager
+def open_services(deployment: Deployment) -> Iterator[Services]:
+    """Open and start what the API answers from; leaving the block closes the deployment.
+
+    Raises:
+        JavaNotFoundError: there is no Java for Spark.
+        PubSubError: there are no credentials for Pub/Sub.
+        StoreUnavailableError: the job store does not answer.
+    """
+    with deployment:
+        gatekeeper = Gatekeeper.from_settings(deployment.settings, deployment.keyring)
+        if gatekeeper.is_open():
+            _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
+        audit = AuditTrail(deployment.store)
+        deployment.closers.add(Step.AUDIT, audit.close)
+        services = Services(
+            backfills=deployment.backfills,
+            merges=deployment.merges,
+            inventory=deployment.inventory,
+            store=deployment.store,
+            gatekeeper=gatekeeper,
+            audit=audit,
+            prepare=deployment.launcher.prepare,
+        )
+        deployment.start()
+        yield services

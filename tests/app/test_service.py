@@ -1,0 +1,70 @@
+"""The process of the API: the order in which it closes what it has opened."""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api.audit import AuditTrail
+from app.deployment import Deployment
+from app.service import open_services
+from backfill.service import BackfillService
+from connectors.pubsub.client import PubSub
+from jobs.notify import Notifier
+from jobs.store import JobStore
+from reporting.service import MergeService
+from tests.backfill.conftest import FakeLauncher
+from warehouse.lake.queries import LakeQueries
+
+SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
+# How each part is closed, in the order that drains: nothing is used after it is closed.
+CLOSED: list[tuple[type[Any], str]] = [
+    (Notifier, "stop"),
+    (Notifier, "stop"),
+    (AuditTrail, "close"),
+    (MergeService, "stop"),
+    (BackfillService, "stop"),
+    (FakeLauncher, "close"),
+    (BackfillService, "join"),
+    (MergeService, "join"),
+    (LakeQueries, "close"),
+    (JobStore, "close"),
+    (PubSub, "close"),
+]
+
+
+@pytest.mark.parametrize("failing", [None, *dict.fromkeys(CLOSED)])
+def test_each_part_is_closed_before_what_it_uses_whatever_fails(
+    open_deployment: Callable[..., Deployment],
+    monkeypatch: pytest.MonkeyPatch,
+    failing: tuple[type[Any], str] | None,
+) -> None:
+    closed: list[tuple[type[Any], str]] = []
+
+    def noting(part: type[Any], method: str) -> Callable[..., None]:
+        found = getattr(part, method)
+
+        def close(self: Any, **options: Any) -> None:
+            closed.append((part, method))
+            found(self, **options)
+            if (part, method) == failing:
+                raise OSError(part.__name__)
+
+        return close
+
+    for part, method in dict.fromkeys(CLOSED):
+        monkeypatch.setattr(part, method, noting(part, method))
+    # Nobody listens there, and there is no news.
+    webhook = {"REFEED_NOTIFY_URL": "http://127.0.0.1:9/", "REFEED_NOTIFY_SECRET": SECRET, "REFEED_MERGE_AT": ""}
+
+    def run() -> None:
+        with open_services(open_deployment(**webhook)) as services:
+            assert services.backfills.check_readiness() == {}
+
+    if failing is None:
+        run()
+    else:
+        with pytest.raises(OSError, match=failing[0].__name__):
+            run()
+    assert closed == CLOSED
