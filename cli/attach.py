@@ -92,12 +92,13 @@ def attach_topics(
         TopicNotFoundError: one does not exist and Pub/Sub is the real one.
         SubscriptionMismatchError: one is attached with another deployment's secret.
     """
-    from connectors.pubsub.client import PubSub, find_differences
+    from app.deployment import Deployment
+    from connectors.pubsub.client import find_differences
 
     for topic in topics:
         parse_resource_id(topic)
     deadline = settings.ack_deadline_seconds
-    with PubSub(settings.project, settings.pubsub_address) as pubsub:
+    with Deployment(settings).pubsub as pubsub:
         for topic in topics:
             if settings.is_embedded:
                 pubsub.create_topic(topic)
@@ -127,11 +128,11 @@ def detach(
 
     Archived messages stay. A stream with REFEED_BACKUP_LABEL attaches a topic that carries it again.
     """
-    from connectors.pubsub.client import PubSub
+    from app.deployment import Deployment
 
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)
-    with PubSub(settings.project, settings.pubsub_address) as pubsub:
+    with Deployment(settings).pubsub as pubsub:
         # All are there before one is gone.
         ids = [pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic))).id for topic in wanted]
         if ids and not yes:
@@ -150,14 +151,14 @@ def detach(
 
 
 def _chosen_topics(settings: Settings, topics: Sequence[str] | None, label: str | None) -> list[str]:
-    from connectors.pubsub.client import PubSub
+    from app.deployment import Deployment
 
     if label is None:
         if not topics:
             raise InputError("Name a topic, or choose some with --label key=value.")
         return list(topics)
     pair = parse_label(label)
-    with PubSub(settings.project, settings.pubsub_address) as pubsub:
+    with Deployment(settings).pubsub as pubsub:
         found = pubsub.list_topics(label=pair)
     if not found and not topics:
         raise TopicNotFoundError(f"No topic of project {settings.project} carries the label {label}.", label=label)

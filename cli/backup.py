@@ -118,10 +118,10 @@ def _check_name(name: str) -> None:
 
 
 def _pubsub() -> "PubSub":
-    from connectors.pubsub.client import PubSub
+    from app.deployment import Deployment
 
     settings = command_settings()
-    return PubSub(settings.project, settings.pubsub_address)
+    return Deployment(settings).pubsub
 
 
 def _print_snapshots(found: "list[SnapshotInfo]", *, as_json: bool) -> None:

@@ -142,7 +142,7 @@ def _examine_disk(home: Path) -> Finding:
 
 
 def _examine_pubsub(settings: Settings) -> Finding:
-    from connectors.pubsub.client import PubSub
+    from app.deployment import Deployment
 
     host = settings.pubsub_emulator_host
     if host and not is_listening(host, seconds=_PUBSUB_SECONDS):
@@ -151,7 +151,7 @@ def _examine_pubsub(settings: Settings) -> Finding:
     at = f" at {settings.pubsub_endpoint}" if settings.pubsub_endpoint else ""
     name = f"local Pub/Sub at {host}" if host else f"Google Cloud Pub/Sub{at}, project {settings.project}"
     try:
-        with PubSub(settings.project, settings.pubsub_address) as pubsub:
+        with Deployment(settings).pubsub as pubsub:
             topics = pubsub.list_topics()
     except RefeedError as exc:
         is_local = settings.project == DEFAULT_PROJECT
@@ -161,7 +161,7 @@ def _examine_pubsub(settings: Settings) -> Finding:
 
 
 def _examine_streams(settings: Settings) -> Iterator[Finding]:
-    from connectors.pubsub.client import PubSub
+    from app.deployment import Deployment
     from connectors.pubsub.stats import read_stats
     from inventory.catalog import read_streams
     from inventory.status import count_attached, judge_streams
@@ -170,7 +170,7 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
     with suppress(RefeedError):
         host = settings.pubsub_emulator_host
         if host is None or is_listening(host, seconds=_PUBSUB_SECONDS):
-            with PubSub(settings.project, host) as pubsub:
+            with Deployment(settings).pubsub as pubsub:
                 stats, attached = read_stats(pubsub.channel), count_attached(pubsub.list_subscriptions())
     streams = read_streams(settings.home, stats)
     problems = judge_streams(streams, attached)
@@ -187,10 +187,10 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
 
 def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
     """Yield whether a warehouse that is a service is there; an embedded one is a folder of the home."""
-    from warehouse.open import open_warehouse
+    from app.deployment import Deployment
 
     try:
-        warehouse = open_warehouse(settings)
+        warehouse = Deployment(settings).warehouse
         if warehouse.is_embedded:
             return
         archive = warehouse.open_archive()

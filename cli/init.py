@@ -29,10 +29,10 @@ def init(
     What exists is compared: new columns, descriptions, labels, clustering, expiration and keys are changed in
     place; a difference that can't be is shown, and then nothing is changed at all. Running it again is fine.
     """
-    from warehouse.open import open_warehouse
+    from app.deployment import Deployment
 
     settings = _choose(command_settings(), project, dataset, location)
-    warehouse = open_warehouse(settings)
+    warehouse = Deployment(settings).warehouse
     if warehouse.is_embedded and not dry_run:
         make_home(settings.home)
     with closing(warehouse.open_archive()) as archive:
@@ -55,9 +55,9 @@ def init(
 
 def _choose(settings: Settings, project: str | None, dataset: str | None, location: str | None) -> Settings:
     """Return ``settings`` with what the command line names, checked by the rules of the variables."""
-    from warehouse.open import open_warehouse
+    from app.deployment import Deployment
 
-    if (dataset or location) and open_warehouse(settings).is_embedded:
+    if (dataset or location) and Deployment(settings).warehouse.is_embedded:
         raise InputError("--dataset and --location are BigQuery's: export REFEED_WAREHOUSE=bigquery first.")
     checked = read_settings(
         {

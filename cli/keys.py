@@ -1,8 +1,6 @@
 """``refeed keys``: make, list and end the API's keys, in the job store itself."""
 
 import getpass
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +12,8 @@ from model.moment import render_moment
 from model.principal import SCOPES
 
 if TYPE_CHECKING:
-    from jobs.keys import Keyring
-    from jobs.store import ApiKey, JobStore
+    from app.deployment import Deployment
+    from jobs.store import ApiKey
 
 app = typer.Typer(
     cls=HomeGroup, help="Create, list and revoke the API's keys (directly in the job store).", no_args_is_help=True
@@ -51,10 +49,12 @@ def create(
     """Create a key and print it once; only a digest of it is stored."""
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
-    with _open_keyring() as (keyring, store):
-        was_open = keyring.is_empty()
-        key, token = keyring.create(name, scopes, topics=topic, expires_at=expires_at)
-        store.append_audit(_actor(), "createKey", key.id, "done", f"{key.name}: {', '.join(key.scopes)}")
+    with _open() as deployment:
+        was_open = deployment.keyring.is_empty()
+        key, token = deployment.keyring.create(name, scopes, topics=topic, expires_at=expires_at)
+        deployment.store.append_audit(
+            _actor(), "createKey", key.id, "done", f"{key.name}: {', '.join(key.scopes)}"
+        )
     if as_json:
         print_json({**_to_json(key), "key": token})
         return
@@ -68,8 +68,8 @@ def create(
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List all keys, also revoked ones, without their secrets."""
-    with _open_keyring() as (keyring, _):
-        keys = keyring.list_keys()
+    with _open() as deployment:
+        keys = deployment.keyring.list_keys()
     if as_json:
         print_json([_to_json(key) for key in keys])
         return
@@ -95,25 +95,19 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Revoke a key: the next call with it is refused."""
-    with _open_keyring() as (keyring, store):
-        key = keyring.revoke(key_id)
-        store.append_audit(_actor(), "revokeKey", key.id, "done", key.name)
+    with _open() as deployment:
+        key = deployment.keyring.revoke(key_id)
+        deployment.store.append_audit(_actor(), "revokeKey", key.id, "done", key.name)
     if as_json:
         print_json(_to_json(key))
     else:
         out.print(f"{key.id} ({key.name}) is revoked", markup=False)
 
 
-@contextmanager
-def _open_keyring() -> Iterator[tuple["Keyring", "JobStore"]]:
-    from jobs.keys import Keyring
-    from jobs.store import open_store
+def _open() -> "Deployment":
+    from app.deployment import Deployment
 
-    store = open_store(command_settings().job_store)
-    try:
-        yield Keyring(store), store
-    finally:
-        store.close()
+    return Deployment(command_settings())
 
 
 def _actor() -> str:

@@ -89,9 +89,9 @@ def _open(table: str | None) -> "Upkeep":
         SettingsError: the archive is not in a lake.
         TableNotFoundError: there is no such table.
     """
-    from warehouse.open import open_warehouse
+    from app.deployment import Deployment
 
-    warehouse = open_warehouse(command_settings())
+    warehouse = Deployment(command_settings()).warehouse
     found = warehouse.open_upkeep(table)
     if found is None:
         raise SettingsError(f"'refeed lake' works over a lake only, and REFEED_WAREHOUSE is {warehouse.name}.")

@@ -45,10 +45,10 @@ def examine_live(
     Raises:
         SettingsError: the warehouse is not BigQuery.
     """
-    from warehouse.open import open_warehouse
+    from app.deployment import Deployment
 
     name = f"refeed_doctor_{secrets.token_hex(4)}"
-    probes = open_warehouse(settings).open_probes(name, patience_seconds=patience_seconds)
+    probes = Deployment(settings).warehouse.open_probes(name, patience_seconds=patience_seconds)
     if probes is None:
         raise SettingsError(f"--live asks BigQuery, and REFEED_WAREHOUSE is {settings.warehouse}.")
     err.print(
@@ -91,7 +91,7 @@ def render(answers: list[Answer]) -> str:
 def _ask_all(
     settings: Settings, warehouse: "Probes", name: str, patience_seconds: float, answers: list[Answer]
 ) -> None:
-    from connectors.pubsub.client import PubSub
+    from app.deployment import Deployment
     from connectors.pubsub.probes import PubSubProbes
 
     def ask(question: str, find: Callable[[], str]) -> None:
@@ -100,7 +100,7 @@ def _ask_all(
     with warehouse.open():
         for question, find in warehouse.questions():
             ask(question, find)
-    with PubSub(settings.project, settings.pubsub_address) as pubsub:
+    with Deployment(settings).pubsub as pubsub:
         probes = PubSubProbes(pubsub, name, patience_seconds=min(_PULL_SECONDS, patience_seconds))
         with probes.open():
             ask("sizes of unary Pulls with a backlog", probes.pull_sizes)
@@ -122,9 +122,9 @@ def _ask(question: str, find: Callable[[], str]) -> Answer:
 
 def _run_batch(settings: Settings, name: str) -> str:
     """Run ``connectors.spark.trial`` as a batch, to its end; one that is cut short is cancelled."""
-    from app.launchers import open_launcher
+    from app.deployment import Deployment
 
-    launcher = open_launcher(settings)
+    launcher = Deployment(settings).launcher
     batch = launcher.launch(Launch(name, "connectors.spark.trial", name, settings.home / "logs" / f"{name}.log"))
     began = time.monotonic()
     try:

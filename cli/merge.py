@@ -75,17 +75,17 @@ def merge(
         if source or since or date or dry_run or as_json:
             raise InputError(f"Options stand behind the command: refeed merge {context.invoked_subcommand} ...")
         return
+    from app.deployment import Deployment
     from pipeline.registry import Registry
     from reporting.merge import merge_source
     from reporting.request import MergeRequest
     from reporting.sources import choose_sources
-    from warehouse.open import open_warehouse
 
     settings = command_settings()
     configure_logging()
     begin = MergeRequest.parse(since=since, day=date).since
     sources = choose_sources(source, Registry(settings.registry).read_valid().valid_sources())
-    with closing(open_warehouse(settings).open_merger(settings.home / "merges")) as merger:
+    with closing(Deployment(settings).warehouse.open_merger(settings.home / "merges")) as merger:
         reports = [merge_source(found, warehouse=merger, is_dry_run=dry_run, since=begin) for found in sources]
     if as_json:
         print_json([_to_json(report) for report in reports])

@@ -65,12 +65,12 @@ def publish_all(settings: Settings, messages: Iterable[tuple[str, Message]]) -> 
         MessageRefusedError: Pub/Sub does not take a message.
         PubSubUnavailableError: nobody answers.
     """
-    from connectors.pubsub.client import PubSub
+    from app.deployment import Deployment
     from connectors.pubsub.publish import Publisher
 
     waiting: dict[str, list[Message]] = {}
     publishers: dict[str, Any] = {}
-    with PubSub(settings.project, settings.pubsub_address) as admin:
+    with Deployment(settings).pubsub as admin:
 
         def send(topic: str) -> PublishedBatch:
             if topic not in publishers:

@@ -90,9 +90,9 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
         raise InputError("Give a SELECT, or --view SOURCE for all rows of its union view.")
     if source is None and (sql is None or VIEW_SUFFIX not in sql.lower()):
         return sql or "", None
+    from app.deployment import Deployment
     from pipeline.registry import Registry
     from reporting.sources import choose_sources
-    from warehouse.open import open_warehouse
 
     names = None if source is None else [source]
     try:
@@ -105,7 +105,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
     text = sql or f"SELECT * FROM {sources[0].view}"  # noqa: S608 - the gate judges it
     # A view is named by its last part at least, in backticks or not.
     read = [source for source in sources if source.view.rpartition(".")[2].lower() in text.lower()]
-    return text, open_warehouse(settings).open_views(read)
+    return text, Deployment(settings).warehouse.open_views(read)
 
 
 def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
@@ -151,10 +151,10 @@ def run(
 
 
 def _open_queries(settings: Settings) -> "Queries":
-    from warehouse.open import open_warehouse
+    from app.deployment import Deployment
     from warehouse.queries import QuerySpace
 
-    return open_warehouse(settings).open_queries(
+    return Deployment(settings).warehouse.open_queries(
         QuerySpace(settings.query_memory, settings.home / "run" / "spill")
     )
 

@@ -118,11 +118,11 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
 
 def _differences(settings: Settings, snapshot: "RegistrySnapshot") -> list[dict[str, Any]]:
     """Return for each source what would change in its table, and what is refused."""
-    from warehouse.open import open_warehouse
+    from app.deployment import Deployment
 
     found = []
     # Nothing is written: there is no stream and no lease.
-    with closing(open_warehouse(settings).open_row_tables(stream="", lease="")) as tables:
+    with closing(Deployment(settings).warehouse.open_row_tables(stream="", lease="")) as tables:
         for source in snapshot.sources:
             if source.is_inferred:
                 continue

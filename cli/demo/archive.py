@@ -17,9 +17,9 @@ class ArchiveReader:
     """Reads the archive of ``settings`` as it is now, past every query."""
 
     def __init__(self, settings: Settings) -> None:
-        from warehouse.open import open_warehouse
+        from app.deployment import Deployment
 
-        self._archive = open_warehouse(settings).open_archive()
+        self._archive = Deployment(settings).warehouse.open_archive()
 
     def create(self) -> None:
         """Create the archive, so that it can be counted before the first message."""

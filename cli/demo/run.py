@@ -121,12 +121,12 @@ class Demo:
         self._wait_for_growth(count, lambda rows: rows >= len(self._published))
 
     def _replay(self, topic: str, expected: dict[Key, ArchivedMessage], tick: Callable[[int], None]) -> None:
-        from connectors.pubsub.client import PubSub
+        from app.deployment import Deployment
 
         settings = self._stack.settings
         self._stack.wait_for_api()
         with (
-            PubSub(settings.project, settings.pubsub_address) as pubsub,
+            Deployment(settings).pubsub as pubsub,
             RefeedApi(self._stack.api_url) as api,
         ):
             pubsub.create_subscription(_SUBSCRIPTION, topic, ack_deadline_seconds=settings.ack_deadline_seconds)

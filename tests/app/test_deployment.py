@@ -14,7 +14,7 @@ from model.principal import LOCAL
 Wait = Callable[..., None]
 Open = Callable[..., Deployment]
 REQUEST = BackfillRequest(
-    "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= '2024-01-01'", "replay"
+    "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'", "replay"
 )
 
 

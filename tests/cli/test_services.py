@@ -1,3 +1,4 @@
+import asyncio
 import json
 import logging
 import os
@@ -7,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog
-from fastapi.testclient import TestClient
 
 from cli.processes import Child, free_port, is_listening
 from cli.services import configure_logging
@@ -78,11 +79,17 @@ def test_the_api_s_process_opens_the_job_store_once(
     opened = count_openings(monkeypatch)
     statuses: list[int] = []
 
+    async def ask(app: Any) -> None:
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            paths = ("/readyz", "/metrics", "/backfills", "/merges", "/audit")
+            statuses.extend([(await client.get(path)).status_code for path in paths])
+
     def serve(app: Any, **_: Any) -> None:
-        with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
-            statuses.extend(
-                client.get(path).status_code for path in ("/readyz", "/metrics", "/backfills", "/merges", "/audit")
-            )
+        asyncio.run(ask(app))
 
     monkeypatch.setattr("api.server.serve", serve)
     assert refeed("api", "--open", "--port", str(free_port())).code == 0
