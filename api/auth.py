@@ -11,7 +11,6 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import answer_error
-from api.limits import TokenBuckets
 from api.origin import find_foreign, find_proxy
 from api.swagger import PUBLIC_PATHS as _PAGE_PATHS
 from connectors.oidc.jwks import SigningKeys
@@ -25,6 +24,7 @@ from model.errors import (
     RefeedError,
     UnauthenticatedError,
 )
+from model.limits import TokenBuckets
 from model.principal import LOCAL, SCOPES, Grant, Principal
 from model.settings import Settings
 

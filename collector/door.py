@@ -1,18 +1,24 @@
-"""Decides who may send an event: keys, public topics, or programs of this machine."""
+"""Decides who may send an event, and how often: keys, signatures, public topics, programs of this machine."""
 
+import base64
 import hashlib
-from ipaddress import ip_address
+import hmac
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from collector.request import CollectorRequest
-from collector.settings import CollectorSettings, KeySection, TopicSection, matches
-from model.errors import ForbiddenError, ProxyWithoutKeyError, UnauthenticatedError
+from collector.settings import CollectorSettings, KeySection, SignatureSection, TopicSection, matches
+from model.errors import ForbiddenError, ProxyWithoutKeyError, RateLimitedError, UnauthenticatedError
+from model.limits import TokenBuckets
 from model.settings import is_loopback_name
 
 _PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for")
 # What a browser says of a request that no page of another origin made.
 _OWN_SITES: Final = ("", "same-origin", "none")
+_GITHUB_HEADER: Final = b"x-hub-signature-256"
+_GITHUB_PREFIX: Final = "sha256="
+_NETWORK_BITS: Final = 64
 
 
 class Door:
@@ -22,23 +28,32 @@ class Door:
         self._is_open = is_open and not settings.keys
         # By digest: how long a look-up takes says nothing about a secret.
         self._keys = {_digest(key.secret): key for key in settings.keys}
+        self._proxies = settings.proxies
+        self._by_key = TokenBuckets(settings.rate_limits.key_per_minute)
+        self._by_address = TokenBuckets(settings.rate_limits.address_per_minute)
 
-    def admit(self, request: CollectorRequest, topic: str, section: TopicSection) -> KeySection | None:
-        """Return the caller's key, None when it needs none.
+    def admit(self, request: CollectorRequest, topic: str, section: TopicSection) -> None:
+        """Return when the request may be read; a topic with a signature wants :func:`check_signature` then.
 
         Raises:
             UnauthenticatedError: the topic wants a key, and there is none or an unknown one.
-            ForbiddenError: the key is for other topics, or without keys a web page or a proxy calls.
+            ForbiddenError: the key is for other topics, a web page of another origin calls, or without keys a web
+                page or a proxy.
+            RateLimitedError: the key or the address calls too often.
         """
-        if section.public:
-            return None
+        _take(self._by_address, _network(request.client_address(self._proxies)))
+        origin = request.header(b"origin")
+        if section.cors and origin and not allows(section, origin):
+            raise ForbiddenError("Web pages of this origin may not send events to this topic.")
+        if section.public or section.signature is not None:
+            return
         if self._is_open:
-            _refuse_stranger(request)
-            return None
+            _refuse_stranger(request, is_known=bool(origin) and allows(section, origin))
+            return
         key = self._find(request)
         if key.topics is not None and not matches(key.topics, topic):
             raise ForbiddenError(f"The key {key.name} is not for the topic {topic}.")
-        return key
+        _take(self._by_key, key.name)
 
     def admit_operator(self, request: CollectorRequest) -> bool:
         """Whether a request may see figures and faults: with any key, or without keys from this machine."""
@@ -63,12 +78,57 @@ class Door:
         return key
 
 
+def allows(section: TopicSection, origin: str) -> bool:
+    """Whether web pages of ``origin`` may send events to the section's topics and read the answers."""
+    return "*" in section.cors or origin.lower() in section.cors
+
+
+def check_signature(request: CollectorRequest, body: bytes, signature: SignatureSection) -> None:
+    """Raise unless the request's signature is that of ``body``, the bytes as they came.
+
+    Raises:
+        UnauthenticatedError: it is another one, or none, or there are several.
+    """
+    is_github = signature.kind == "github"
+    header = _GITHUB_HEADER if is_github else signature.header.lower().encode()
+    prefix = _GITHUB_PREFIX if is_github else signature.prefix
+    digest = hmac.digest(signature.secret.encode(), body, signature.algorithm)
+    wanted = digest.hex() if signature.encoding == "hex" else base64.b64encode(digest).decode()
+    found = request.header(header)
+    # Some senders write hex in capitals; base64 knows two.
+    is_same = hmac.compare_digest(
+        (found.lower() if signature.encoding == "hex" else found).encode(),
+        (prefix.lower() + wanted if signature.encoding == "hex" else prefix + wanted).encode(),
+    )
+    if request.count(header) != 1 or not is_same:
+        raise UnauthenticatedError(f"The body has no valid signature in {header.decode()}.")
+
+
+def _take(buckets: TokenBuckets, caller: str) -> None:
+    wait = buckets.take(caller)
+    if wait > 0:
+        raise RateLimitedError(
+            f"Too many requests; the next one may come in {wait:.0f} s.", retry_after_seconds=wait
+        )
+
+
+def _network(address: str) -> str:
+    """Return what counts as one caller: an address, or the network of an IPv6 one."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or IPv6Address(int(found) >> _NETWORK_BITS << _NETWORK_BITS))
+    return address
+
+
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _refuse_stranger(request: CollectorRequest) -> None:
-    """Raise when a web page or a proxy calls, whose sender is unknown.
+def _refuse_stranger(request: CollectorRequest, *, is_known: bool) -> None:
+    """Raise when a proxy calls, whose sender is unknown, or a web page, unless its origin ``is_known``.
 
     A page in a browser of this machine reaches loopback too: across origins, which the browser says, or by a name
     that its owner points there (DNS rebinding), which the Host header shows.
@@ -83,6 +143,8 @@ def _refuse_stranger(request: CollectorRequest) -> None:
     host = request.header(b"host")
     if not is_loopback_name(_name_of(host)):
         raise ForbiddenError("The collector has no keys, so it answers to localhost and 127.0.0.1 alone.")
+    if is_known:
+        return
     origin = request.header(b"origin")
     if (origin and origin != f"http://{host}") or request.header(b"sec-fetch-site") not in _OWN_SITES:
         raise ForbiddenError("The collector has no keys, so a web page of another site may not call it.")

@@ -1,5 +1,6 @@
 """An event's attributes: ours, the facts of its request, and the caller's own, within Pub/Sub's limits."""
 
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,10 +86,35 @@ def caller_attributes(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
             faults.append(_fault("parameter_too_long", name, text))
         found[key] = value
     if faults:
-        raise RequestInvalidError(
-            "; ".join(f"{each['pointer']}: {each['message']}" for each in faults), errors=faults
-        )
+        raise _refusal(faults)
     return found
+
+
+def parameter_payload(parameters: Iterable[tuple[str, str]]) -> bytes:
+    """Return a query's parameters as a JSON object of texts, in their order.
+
+    Raises:
+        RequestInvalidError: a name comes twice, so that one value would be lost; every such name is told.
+
+    Example:
+        >>> parameter_payload([("event", "view"), ("page", "/å")]).decode()
+        '{"event":"view","page":"/å"}'
+    """
+    found: dict[str, str] = {}
+    faults: list[dict[str, str]] = []
+    for name, value in parameters:
+        if name in found:
+            faults.append(_fault("parameter_repeated", name, "The parameter comes twice."))
+        found[name] = value
+    if faults:
+        raise _refusal(faults)
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _refusal(faults: list[dict[str, str]]) -> RequestInvalidError:
+    return RequestInvalidError(
+        "; ".join(f"{each['pointer']}: {each['message']}" for each in faults), errors=faults
+    )
 
 
 def _fault(code: str, name: str, message: str) -> dict[str, str]:

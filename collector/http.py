@@ -1,23 +1,34 @@
-"""The HTTP collector: ``POST /{topic}``, answered once the event is durable."""
+"""The HTTP collector: ``POST /{topic}`` and ``GET /{topic}?...``, answered once the events are durable."""
 
 import json
-from collections.abc import Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import structlog
 
 from collector.delivery import Delivery, TopicDirectory
-from collector.door import Door
-from collector.event import caller_attributes, check_room, fact_attributes, new_identity
+from collector.door import Door, allows, check_signature
+from collector.event import caller_attributes, check_room, fact_attributes, new_identity, parameter_payload
 from collector.figures import Figures
-from collector.payload import check_json
-from collector.problems import Answer, answer_error, head_too_large, problem, status_of
+from collector.payload import Item, check_json, gunzip, is_array, split_array, split_lines
+from collector.problems import Answer, answer_error, head_too_large, problem, render_fault, retry_after, status_of
 from collector.request import CallerGoneError, CollectorRequest
 from collector.settings import ROUTES, CollectorSettings, TopicSection
 from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import encode_message
-from model.errors import BodyTooLargeError, QueueFullError, RefeedError, RequestInvalidError, TopicUnknownError
+from model.errors import (
+    BodyTooLargeError,
+    ForbiddenError,
+    QueueFullError,
+    RefeedError,
+    RequestInvalidError,
+    TopicUnknownError,
+    UnauthenticatedError,
+)
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, MAX_MESSAGE_BYTES
 
 _LOG: Final = structlog.get_logger()
@@ -25,7 +36,17 @@ _JSON: Final = (b"content-type", b"application/json")
 _TEXT: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 # Answers are one caller's own, and show nothing that a browser should guess at.
 _SAFE: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-_METHODS: Final = b"POST"
+_METHODS: Final = b"GET, POST"
+# What a page may send beside what every page may, and for how long a browser may remember that.
+_CORS_HEADERS: Final = b"authorization, content-encoding, content-type, x-api-key"
+_CORS_SECONDS: Final = 600
+# A transparent GIF of one pixel.
+_PIXEL: Final = b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
+_LINES: Final = frozenset(
+    {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+)
+_MAX_BATCH_EVENTS: Final = 10_000
+_MAX_QUERY_PARAMETERS: Final = 1_000
 # The topic's name in the request stands before the message and takes of its room.
 _REQUEST_HEAD_BYTES: Final = 1_000
 
@@ -76,14 +97,14 @@ class Collector:
 
     async def _serve(self, request: CollectorRequest, send: Any) -> None:
         topic = request.path[1:]
-        known = "none"
+        known, section = "none", None
         try:
             if topic in ROUTES:
                 answer = await self._show(request, topic)
             else:
                 section = self._section(topic)
                 known = topic
-                answer = await self._collect(request, topic, section)
+                answer = _preflight(request, section) or await self._collect(request, topic, section)
         except CallerGoneError:
             return
         except RefeedError as error:
@@ -95,7 +116,7 @@ class Collector:
             _LOG.exception("unexpected error", topic=known)
             answer = problem(500, "internal", "Something unexpected happened; the log has it.", request.path)
         self._figures.count_answer(known, answer.status)
-        await _send(send, answer)
+        await _send(send, answer._replace(headers=answer.headers + _cors_headers(request, section)))
 
     def _section(self, topic: str) -> TopicSection:
         section = self._settings.section(topic)
@@ -130,17 +151,27 @@ class Collector:
 
     async def _collect(self, request: CollectorRequest, topic: str, section: TopicSection) -> Answer:
         """Take what a request holds for ``topic``."""
-        if request.method != "POST":
+        if request.method not in ("GET", "POST"):
             return _not_allowed(request, _METHODS)
         self._door.admit(request, topic, section)
-        shared = self._shared_attributes(request, topic, section)
         await self._check_topic(topic)
-        body = await self._read(request)
-        try:
-            self._check_body(request, section, body)
-            return await self._take_one(topic, body, shared)
-        finally:
-            self._held_bytes -= len(body)
+        if request.method == "GET":
+            return await self._take_query(request, topic, section)
+        shared = self._shared_attributes(request, topic, section)
+        body = await request.body(self._settings.max_body_bytes, self._settings.body_timeout_seconds)
+        with self._hold(len(body)):
+            if section.signature is not None:
+                check_signature(request, body, section.signature)
+            data = self._unpack(request, body)
+            with self._hold(len(data) - len(body)):
+                if section.format == "raw":
+                    return await self._take_one(topic, data, shared)
+                if _is_lines(request):
+                    return await self._take_many(topic, split_lines(data, check_json), shared)
+                if section.arrays == "batch" and is_array(data):
+                    return await self._take_many(topic, split_array(data), shared)
+                check_json(data)
+                return await self._take_one(topic, data, shared)
 
     async def _check_topic(self, topic: str) -> None:
         """Raise unless a topic that a pattern lets in is there; one that is listed by name is the operator's word.
@@ -152,28 +183,58 @@ class Collector:
         if topic not in self._settings.topics and not await self._directory.has(topic):
             raise _unknown(topic)
 
-    async def _read(self, request: CollectorRequest) -> bytes:
-        """Return the body; whoever gets it gives its bytes back.
+    @contextmanager
+    def _hold(self, size: int) -> Iterator[None]:
+        """Count bytes that a request holds until it is answered.
 
         Raises:
             QueueFullError: all requests together hold too much.
         """
-        settings = self._settings
-        body = await request.body(settings.max_body_bytes, settings.body_timeout_seconds)
-        if self._held_bytes + len(body) > settings.held_bytes:
+        if size > 0 and self._held_bytes + size > self._settings.held_bytes:
             raise QueueFullError("Too many events wait for Pub/Sub; nothing of this request was taken.")
-        self._held_bytes += len(body)
-        return body
+        self._held_bytes += size
+        try:
+            yield
+        finally:
+            self._held_bytes -= size
 
-    def _check_body(self, request: CollectorRequest, section: TopicSection, body: bytes) -> None:
-        if encoding := request.header(b"content-encoding"):
-            raise _unsupported("content-encoding", f"The content encoding {encoding[:40]!r} is not supported.")
-        if section.format == "json":
-            _check_type(request)
-            check_json(body)
+    def _unpack(self, request: CollectorRequest, body: bytes) -> bytes:
+        encoding = request.header(b"content-encoding").strip().lower()
+        if encoding in ("", "identity"):
+            return body
+        if encoding != "gzip":
+            raise _unsupported("content-encoding", f"The collector unpacks gzip, not {encoding[:40]!r}.")
+        return gunzip(body, self._settings.max_body_bytes)
+
+    async def _take_query(self, request: CollectorRequest, topic: str, section: TopicSection) -> Answer:
+        """Take the query itself as an event: for pages and mails that can show an image and nothing else."""
+        if section.signature is not None:
+            raise UnauthenticatedError("The topic takes signed bodies, and a GET has none.")
+        is_raw = section.format == "raw"
+        payload = (
+            request.query.encode() if is_raw else parameter_payload(request.parameters(_MAX_QUERY_PARAMETERS))
+        )
+        kind = "application/x-www-form-urlencoded" if is_raw else "application/json"
+        await self._take_one(topic, payload, self._encode_facts(request, topic, section, kind, {}))
+        if "image/" in request.header(b"accept"):
+            return Answer(200, _PIXEL, ((b"content-type", b"image/gif"),))
+        return Answer(204, b"", ())
 
     def _shared_attributes(self, request: CollectorRequest, topic: str, section: TopicSection) -> bytes:
         """Return what every event of a request has, encoded."""
+        if section.format == "json":
+            _check_type(request)
+        kind = request.header(b"content-type")
+        if len(kind.encode()) > MAX_ATTRIBUTE_VALUE_BYTES:
+            raise _unsupported("content-type", "The content type is too long.")
+        if section.format == "json" and _is_lines(request):
+            # What is published is a line.
+            kind = "application/json"
+        return self._encode_facts(request, topic, section, kind, caller_attributes(request.parameters()))
+
+    def _encode_facts(
+        self, request: CollectorRequest, topic: str, section: TopicSection, kind: str, own: Mapping[str, str]
+    ) -> bytes:
         facts = {
             "path": request.path,
             "query": request.query,
@@ -181,14 +242,9 @@ class Collector:
             "referer": request.header(b"referer"),
             "client_address": request.client_address(self._settings.proxies),
         }
-        kind = request.header(b"content-type")
-        if len(kind.encode()) > MAX_ATTRIBUTE_VALUE_BYTES:
-            raise _unsupported("content-type", "The content type is too long.")
-        attributes = {"topic": topic, "source": section.source, "content_type": kind}
-        if not kind:
-            del attributes["content_type"]
+        attributes = {"topic": topic, "source": section.source} | ({"content_type": kind} if kind else {})
         attributes |= fact_attributes(facts, self._settings.facts)
-        attributes |= caller_attributes(request.parameters())
+        attributes |= own
         check_room(attributes)
         return _encode(tuple(attributes.items()))
 
@@ -199,6 +255,41 @@ class Collector:
             raise error
         body = f'{{"uuid":"{event.uuid}","timestamp":"{event.timestamp}"}}'
         return Answer(self._delivery.status, body.encode(), (_JSON,))
+
+    async def _take_many(self, topic: str, items: Iterator[Item], shared: bytes) -> Answer:
+        """Take the events of a batch and answer for each; one that is refused keeps back no other."""
+        faults: dict[int, RefeedError] = {}
+        events: dict[int, Event] = {}
+        for at, item in enumerate(items):
+            if at >= _MAX_BATCH_EVENTS:
+                raise BodyTooLargeError(f"A batch has {_MAX_BATCH_EVENTS} events at most.")
+            try:
+                if item.fault is not None:
+                    faults[at] = item.fault
+                else:
+                    events[at] = make_event(item.data, shared)
+            except BodyTooLargeError as error:
+                faults[at] = error
+        if not faults and not events:
+            fault = {"code": "batch_empty", "message": "The batch holds no event.", "pointer": ""}
+            raise RequestInvalidError(fault["message"], errors=[fault])
+        outcomes = await self._deliver(topic, list(events.values()))
+        faults |= {at: error for at, error in zip(events, outcomes, strict=True) if error is not None}
+        return self._answer_batch(events, faults)
+
+    def _answer_batch(self, events: Mapping[int, Event], faults: Mapping[int, RefeedError]) -> Answer:
+        taken = self._delivery.status
+        items: list[dict[str, Any]] = [
+            render_fault(faults[at])
+            if at in faults
+            else {"status": taken, "uuid": events[at].uuid, "timestamp": events[at].timestamp}
+            for at in sorted(events.keys() | faults.keys())
+        ]
+        statuses: set[int] = {item["status"] for item in items}
+        body = {"taken": len(items) - len(faults), "refused": len(faults), "items": items}
+        status = statuses.pop() if len(statuses) == 1 else HTTPStatus.MULTI_STATUS
+        more = retry_after() if HTTPStatus.SERVICE_UNAVAILABLE in (status, *statuses) else ()
+        return Answer(status, json.dumps(body, separators=(",", ":")).encode(), (_JSON, *more))
 
     async def _deliver(self, topic: str, events: Sequence[Event]) -> list[RefeedError | None]:
         outcomes = await self._delivery.deliver(topic, [event.message for event in events])
@@ -234,8 +325,38 @@ def _check_type(request: CollectorRequest) -> None:
     kind = request.media_type()
     if request.count(b"content-type") > 1:
         raise _unsupported("content-type", "The content type comes more than once.")
-    if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise _unsupported("content-type", f"The topic takes application/json, not {kind[:80]!r}.")
+    is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+    if kind and not is_json and kind not in _LINES:
+        raise _unsupported("content-type", f"The topic takes application/json or ndjson, not {kind[:80]!r}.")
+
+
+def _is_lines(request: CollectorRequest) -> bool:
+    return request.media_type() in _LINES
+
+
+def _preflight(request: CollectorRequest, section: TopicSection) -> Answer | None:
+    """Return the answer to a browser that asks what a page of another origin may send, None to others."""
+    if request.method != "OPTIONS" or not section.cors:
+        return None
+    if not allows(section, request.header(b"origin")):
+        raise ForbiddenError("Web pages of this origin may not send events to this topic.")
+    asked = (
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-headers", _CORS_HEADERS),
+        (b"access-control-max-age", b"%d" % _CORS_SECONDS),
+    )
+    return Answer(204, b"", asked)
+
+
+def _cors_headers(request: CollectorRequest, section: TopicSection | None) -> tuple[tuple[bytes, bytes], ...]:
+    """Return what lets a page of a listed origin read the answer, also one that refuses."""
+    if section is None or not section.cors:
+        return ()
+    vary = ((b"vary", b"Origin"),)
+    origin = request.header(b"origin")
+    return (
+        ((b"access-control-allow-origin", origin.encode()), *vary) if origin and allows(section, origin) else vary
+    )
 
 
 def _unsupported(header: str, message: str) -> RequestInvalidError:
@@ -249,7 +370,8 @@ def _not_allowed(request: CollectorRequest, methods: bytes) -> Answer:
 
 
 async def _send(send: Any, answer: Answer) -> None:
-    length = (b"content-length", b"%d" % len(answer.body))
-    headers = [*answer.headers, length, *_SAFE]
+    # RFC 9110, section 8.6: an answer without content by its status has no length either.
+    length = () if answer.status == HTTPStatus.NO_CONTENT else ((b"content-length", b"%d" % len(answer.body)),)
+    headers = [*answer.headers, *length, *_SAFE]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -1,6 +1,7 @@
 """A collector's refusals as RFC 9457 problems, in the shape of the API's."""
 
 import json
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -88,16 +89,21 @@ def head_too_large() -> Answer:
     return problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "http_error", text, "")
 
 
+def retry_after(seconds: float = RETRY_AFTER_SECONDS) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the header that says when to come again."""
+    return ((b"retry-after", b"%d" % max(1, math.ceil(seconds))),)
+
+
 def answer_error(error: RefeedError, path: str) -> Answer:
     """Return the problem that an error is answered with, and when to come again."""
     status = status_of(error)
     found = problem(status, error.code, error.message, path, error.details.get("errors"))
     match status:
         case HTTPStatus.SERVICE_UNAVAILABLE:
-            more: tuple[tuple[bytes, bytes], ...] = ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),)
+            more = retry_after()
         case HTTPStatus.TOO_MANY_REQUESTS:
             seconds = error.details.get("retry_after_seconds", RETRY_AFTER_SECONDS)
-            more = ((b"retry-after", b"%d" % max(1, round(seconds + 0.5))),)
+            more = retry_after(seconds)
         case HTTPStatus.UNAUTHORIZED:
             more = ((b"www-authenticate", b'Bearer realm="refeed-collector"'),)
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE | HTTPStatus.REQUEST_TIMEOUT:

@@ -61,23 +61,21 @@ class CollectorRequest:
         """The query as it came, undecoded."""
         return self._query.decode(errors="replace")
 
-    def parameters(self) -> list[tuple[str, str]]:
+    def parameters(self, most: int = MAX_ATTRIBUTES) -> list[tuple[str, str]]:
         """Return the query's parameters, decoded, in their order.
 
         Raises:
-            RequestInvalidError: they are no UTF-8, or more than a message has attributes.
+            RequestInvalidError: they are no UTF-8, or more than ``most``.
         """
         if not self._query:
             return []
         try:
-            return parse_qsl(
-                self._query.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_ATTRIBUTES
-            )
+            return parse_qsl(self._query.decode(), keep_blank_values=True, errors="strict", max_num_fields=most)
         except UnicodeDecodeError as exc:
             fault = {"code": "parameters_not_utf8", "message": "The parameters are no UTF-8.", "pointer": "query:"}
             raise RequestInvalidError(fault["message"], errors=[fault]) from exc
         except ValueError as exc:
-            message = f"A request has {MAX_ATTRIBUTES} parameters at most."
+            message = f"A request has {most} parameters at most."
             fault = {"code": "too_many_parameters", "message": message, "pointer": "query:"}
             raise RequestInvalidError(message, errors=[fault]) from exc
 

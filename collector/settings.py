@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from collector.event import FACTS
 from model.errors import InvalidNameError, SettingsError
@@ -85,17 +85,49 @@ class KeySection(_Section):
     topics: tuple[Pattern, ...] | None = None
 
 
+class SignatureSection(_Section):
+    """How the sender of a webhook signs its bodies: an HMAC of the body's bytes, in a header.
+
+    ``github`` is ``X-Hub-Signature-256: sha256=<hex>``
+    (https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries); ``generic`` is told by the
+    other fields.
+    """
+
+    kind: Literal["github", "generic"]
+    secret: Secret = Field(repr=False)
+    header: str = Field(default="", pattern=r"^[A-Za-z0-9\-]{0,100}$")
+    algorithm: Literal["sha1", "sha256", "sha512"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+    prefix: str = Field(default="", max_length=100)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "generic") != bool(self.header):
+            raise ValueError("a generic signature names its header; GitHub's needs no field but secret")
+        return self
+
+
+class LimitSection(_Section):
+    """How many requests a minute each key, and each address, may make; 0 is no limit."""
+
+    key_per_minute: int = Field(default=0, ge=0, le=10_000_000)
+    address_per_minute: int = Field(default=0, ge=0, le=10_000_000)
+
+
 class TopicSection(_Section):
     """How events of one topic, or of the topics of a pattern, are taken.
 
     ``raw`` keeps any body as one event; ``json`` wants strict JSON. ``arrays`` says whether a JSON array is many
-    events or one. ``public`` takes events without a key.
+    events or one. ``public`` takes events without a key, and so does a topic with a signature, which every body
+    must have. Web pages of the origins in ``cors`` may send, and then no others.
     """
 
     format: Literal["json", "raw"] = "json"
     arrays: Literal["batch", "event"] = "batch"
     source: str = Field(default="http", min_length=1, max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4)
     public: bool = False
+    cors: tuple[Origin, ...] = ()
+    signature: SignatureSection | None = None
 
 
 class _File(_Section):
@@ -103,6 +135,7 @@ class _File(_Section):
     keys: tuple[KeySection, ...] = ()
     facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = FACTS
     proxies: int = Field(default=0, ge=0, le=10)
+    rate_limits: LimitSection = LimitSection()
     max_body_bytes: int = Field(default=10_000_000, ge=1024, le=100_000_000)
     publish_timeout_seconds: float = Field(default=10.0, ge=0.1, le=600)
 
@@ -120,6 +153,7 @@ class CollectorSettings:
     keys: tuple[KeySection, ...] = ()
     facts: tuple[str, ...] = FACTS
     proxies: int = 0
+    rate_limits: LimitSection = field(default_factory=LimitSection)
     max_body_bytes: int = 10_000_000
     body_timeout_seconds: float = 10.0
     publish_timeout_seconds: float = 10.0
@@ -153,13 +187,13 @@ class CollectorSettings:
         if closed:
             raise SettingsError(
                 f"--host {host} would let anybody who reaches this machine send events to {', '.join(closed)}: "
-                "give the collector keys in its settings file, or set 'public: true' for these topics."
+                "give the collector keys in its settings file, or these topics 'public: true' or a signature."
             )
 
     def _is_public(self, name: str) -> bool:
         own = self.sections.get(name)
         found = own or next((each for key, each in self.sections.items() if matches([key], name)), None)
-        return found is not None and found.public
+        return found is not None and (found.public or found.signature is not None)
 
 
 def matches(names: Sequence[str], topic: str) -> bool:
@@ -214,6 +248,7 @@ def read_collector_settings(
         keys=found.keys,
         facts=found.facts,
         proxies=found.proxies,
+        rate_limits=found.rate_limits,
         max_body_bytes=found.max_body_bytes,
         body_timeout_seconds=body_timeout_seconds,
         publish_timeout_seconds=found.publish_timeout_seconds,

@@ -98,3 +98,25 @@ def test_the_caller_s_address_is_what_our_own_proxies_saw(
     app = yard.collector(yard.settings(f"proxies: {proxies}\ntopics: {{TOPIC: {{public: true}}}}"))
     yard.post(b"{}", app=app, client=FAR, x_forwarded_for=forwarded)
     assert yard.pull(1)[0].attributes["http_client_address"] == address
+
+
+def test_a_key_and_an_address_have_their_rates(yard: Yard) -> None:
+    rates = "rate_limits: {key_per_minute: 2}\n"
+    app = yard.collector(yard.settings(rates + KEYS, yard.topic, "members"))
+    headers = {"x_api_key": "a-secret-of-the-shop"}
+    answers = [yard.post(b"{}", app=app, **headers) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert 1 <= int(answers[2].headers["retry-after"]) <= 30
+    yard.pull(2)
+
+    app = yard.collector(yard.settings("rate_limits: {address_per_minute: 1}\ntopics: {TOPIC: {public: true}}"))
+    clients = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::2"]
+    statuses = [yard.post(b"{}", app=app, client=(client, 1)).status_code for client in clients]
+    assert statuses == [200, 429, 200, 200, 429, 200]
+    yard.pull(4)
+
+
+def test_without_a_limit_nobody_is_slowed_down(yard: Yard) -> None:
+    app = yard.collector()
+    assert {yard.post(b"{}", app=app).status_code for _ in range(30)} == {200}
+    yard.pull(30)

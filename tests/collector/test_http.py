@@ -90,7 +90,8 @@ def test_a_fact_that_is_too_long_is_cut_and_named(yard: Yard) -> None:
         (b'{"a": 1, "a": 2}', "json_name_repeated"),
         (b'{"a": "\xff"}', "json_not_utf8"),
         (b'{"a": "\\ud83d"}', "json_surrogate"),
-        (b"[" * 101 + b"]" * 101, "json_too_deep"),
+        (b'{"a":' + b"[" * 100 + b"]" * 100 + b"}", "json_too_deep"),
+        (b"[" * 5_000, "json_too_deep"),
         (b'{"a":' * 200_000, "json_too_deep"),
     ],
 )
@@ -247,13 +248,13 @@ def test_more_than_all_requests_may_hold_is_refused_until_there_is_room(yard: Ya
     yard.pull(3)
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "BREW"])
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "BREW"])
 def test_other_methods_are_not_allowed(yard: Yard, method: str) -> None:
     async def work(client: httpx.AsyncClient) -> httpx.Response:
         return await client.request(method, f"/{yard.topic}")
 
     answer = yard.call(work)
-    assert problem_of(answer)[:2] == (405, "method_not_allowed")
+    assert answer.status_code == 405
     assert "POST" in answer.headers["allow"]
 
 

@@ -56,6 +56,10 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
         ("topics: {orders: {}, orders: {}}", "'orders' comes twice"),
         ("topics: {members: {}}", "topics.members: is not in REFEED_COLLECTOR_TOPICS"),
         ("topics: {'sho*': {}}", "topics.sho*: is not in REFEED_COLLECTOR_TOPICS"),
+        ("topics: {orders: {cors: ['shop.example']}}", "takes an origin"),
+        ("topics: {orders: {signature: {kind: generic, secret: 'env:SHOP_KEY'}}}", "names its header"),
+        ("topics: {orders: {signature: {kind: github, secret: 'env:SHOP_KEY', header: X}}}", "needs no field but"),
+        ("rate_limits: {key_per_minute: -1}", "rate_limits.key_per_minute"),
         ("- 1", "the file: Input should be"),
         ("{", "collector.yaml"),
         ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: a, secret: 'env:SHOP_KEY'}]", "two have the same name"),
@@ -95,6 +99,7 @@ def test_a_topic_s_own_section_wins_over_a_pattern_s(tmp_path: Path) -> None:
         ("topics: {orders: {public: true}}", False),
         ("topics: {orders: {public: true}, 'shop.*': {public: true}}", True),
         ("keys: [{name: a, secret: 'env:SHOP_KEY'}]", True),
+        ("topics: {orders: {signature: {kind: github, secret: 'env:SHOP_KEY'}}, 'shop.*': {public: true}}", True),
     ],
 )
 def test_another_host_needs_a_key_or_public_topics(tmp_path: Path, text: str, is_safe: bool) -> None:

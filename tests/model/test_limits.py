@@ -1,7 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
-import api.limits
-from api.limits import TokenBuckets
+import model.limits
+from model.limits import TokenBuckets
 
 
 class Clock:
@@ -33,7 +33,7 @@ def test_without_a_limit_nobody_waits() -> None:
 
 
 def test_many_callers_take_no_more_memory_than_some(monkeypatch) -> None:
-    monkeypatch.setattr(api.limits, "_MAX_CALLERS", 10)
+    monkeypatch.setattr(model.limits, "_MAX_CALLERS", 10)
     clock = Clock()
     buckets = TokenBuckets(1, clock=clock)
 
