@@ -1,44 +1,82 @@
-"""What lists of jobs are asked for, as OpenAPI shows it."""
+"""Parameters of lists of jobs, as OpenAPI shows them."""
 
 from typing import Annotated, Final
 
 from fastapi import Depends, Query
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
-from jobs.filter import MAX_FILTER_CHARACTERS
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
+from jobs.store import JobFilter
+from model.job import JobState
+from model.label import is_label
 
-LIST_INVALID: Final = "The filter, the order or the token is not valid; `errors` says where."
+LIST_INVALID: Final = "A parameter, the order or the token is not valid; `errors` says which."
+_MAX_LABELS: Final = 64
 
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)]
 
 
-def _list_request(
-    *,
-    page_size: PageSize = DEFAULT_PAGE_SIZE,
-    page_token: Annotated[
-        str | None, Query(max_length=2000, description="next_page_token of a page with the same filter and order.")
-    ] = None,
-    filter_text: Annotated[
-        str,
-        Query(
-            alias="filter",
-            max_length=MAX_FILTER_CHARACTERS,
-            description="AIP-160: fields id, state, topic, created_by, created_at, started_at, finished_at and "
-            "labels.KEY; = != < <= > >=, labels.KEY:*, AND, NOT, brackets, and OR between values of one field.",
-            examples=['state = RUNNING AND topic = "orders"'],
-        ),
-    ] = "",
-    order_by: Annotated[
-        str,
-        Query(
-            max_length=200,
-            description="AIP-132: id, state, topic, created_by or created_at, each with desc or not, with commas.",
-            examples=["created_at desc"],
-        ),
-    ] = "",
-) -> ListRequest:
-    """Return what is asked for; a FastAPI dependency."""
-    return ListRequest(page_size, page_token, filter_text, order_by)
+def _check_label(text: str) -> str:
+    key, colon, value = text.partition(":")
+    if not colon or not is_label(key, value):
+        raise ValueError("a label is key:value, of lower-case letters, digits, _ and -")
+    return text
 
 
-Listing = Annotated[ListRequest, Depends(_list_request)]
+class JobListParameters(BaseModel):
+    """Parameters of every list of jobs.
+
+    An unknown one is refused: a list without a filter that was asked for would show too much.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    page_size: int = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE)
+    page_token: str | None = Field(
+        None, max_length=2000, description="next_page_token of a page with the same parameters."
+    )
+    state: list[JobState] = Field([], description="Only those in this state; repeated, in any of them.")
+    since: AwareDatetime | None = Field(None, description="Only those created at this time (RFC 3339) or later.")
+    order_by: str = Field(
+        "",
+        max_length=200,
+        description="AIP-132: id, state, topic, created_by or created_at, each with desc or not, with commas.",
+        examples=["created_at desc"],
+    )
+
+    def request(self) -> ListRequest:
+        """Return the list that is asked for."""
+        return ListRequest(self.page_size, self.page_token, self.order_by, self.where())
+
+    def where(self) -> JobFilter:
+        """Return which jobs are asked for."""
+        return JobFilter(states=tuple(self.state), created_since=self.since)
+
+
+class BackfillListParameters(JobListParameters):
+    """Parameters of a list of backfills."""
+
+    topic: str | None = Field(None, description="Only those to this topic.", examples=["orders"])
+    label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
+        [],
+        max_length=_MAX_LABELS,
+        description="key:value; only those with this label; repeated, with all of them.",
+        examples=[["team:shop"]],
+    )
+
+    def where(self) -> JobFilter:
+        """Return which backfills are asked for."""
+        labels = tuple((key, value) for key, _, value in (label.partition(":") for label in self.label))
+        return JobFilter(tuple(self.state), self.topic, labels, self.since)
+
+
+def _list_backfills(parameters: Annotated[BackfillListParameters, Query()]) -> ListRequest:
+    return parameters.request()
+
+
+def _list_merges(parameters: Annotated[JobListParameters, Query()]) -> ListRequest:
+    return parameters.request()
+
+
+BackfillListing = Annotated[ListRequest, Depends(_list_backfills)]
+MergeListing = Annotated[ListRequest, Depends(_list_merges)]

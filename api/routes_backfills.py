@@ -1,6 +1,5 @@
 """Backfills as a resource: planned, created, listed, shown and changed."""
 
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response, status
@@ -22,7 +21,7 @@ from api.answers import (
     shown,
     versioned,
 )
-from api.listing import LIST_INVALID, Listing
+from api.listing import LIST_INVALID, BackfillListing
 from api.schemas_backfills import (
     BackfillChange,
     BackfillOut,
@@ -102,9 +101,9 @@ def create_backfill(
     response_model=BackfillPage,
     responses=problems(s422=LIST_INVALID),
 )
-def list_backfills(service: Service, caller: Caller, listing: Listing) -> Any:
+def list_backfills(service: Service, caller: Caller, listing: BackfillListing) -> Any:
     """List backfills, the newest first unless an order is asked for."""
-    page = service.list_backfills(principal=caller, **asdict(listing))
+    page = service.list_backfills(listing, principal=caller)
     return {"backfills": [b.to_json() for b in page.backfills], "next_page_token": page.next_page_token}
 
 

@@ -20,9 +20,9 @@ from api.watching import (
     answer_changes,
     answer_log,
 )
-from jobs.filter import parse_row_token, render_row_token
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.log import DEFAULT_TAIL_BYTES
+from jobs.page_tokens import parse_row_token, render_row_token
 
 router: Final = APIRouter(tags=["backfills"])
 

@@ -20,7 +20,7 @@ from api.answers import (
     shown,
     versioned,
 )
-from api.listing import LIST_INVALID, Listing
+from api.listing import LIST_INVALID, MergeListing
 from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeEvents, MergeOut, MergePage
 from api.streams import render_event
 from api.watching import (
@@ -89,7 +89,7 @@ def create_merge(
     response_model=MergePage,
     responses=problems(s422=LIST_INVALID),
 )
-def list_merges(service: Merges, caller: Caller, listing: Listing) -> Any:
+def list_merges(service: Merges, caller: Caller, listing: MergeListing) -> Any:
     """List merges, the newest first unless an order is asked for; a merge has neither topic nor labels."""
     page = service.list_merges(listing, principal=caller)
     return {"merges": [merge.to_json() for merge in page.merges], "next_page_token": page.next_page_token}

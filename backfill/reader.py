@@ -88,20 +88,17 @@ class BackfillReader:
 
     def list_backfills(
         self,
+        request: ListRequest | None = None,
         *,
         principal: Principal,
-        page_size: int = DEFAULT_PAGE_SIZE,
-        page_token: str | None = None,
-        filter_text: str = "",
-        order_by: str = "",
     ) -> Page:
         """Return backfills that a filter lets through, the newest first without an order.
 
         Raises:
-            RequestInvalidError: filter, order or token is wrong, or the token is of another list.
+            RequestInvalidError: order or token is wrong, or the token is of another list.
         """
         principal.require(READ)
-        page = read_page(self._store, KIND, ListRequest(page_size, page_token, filter_text, order_by))
+        page = read_page(self._store, KIND, request or ListRequest())
         return Page([self._show(job) for job in page.jobs], page.next_page_token)
 
     def list_events(self, backfill_id: str, *, principal: Principal, after: int = 0) -> list[Event]:

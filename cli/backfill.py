@@ -18,16 +18,20 @@ from cli.jobs import (
     DEFAULT_TAIL_BYTES,
     EXIT_CODES,
     AfterOption,
+    CreatedSinceOption,
     FollowOption,
     JsonOption,
     PageSizeOption,
     PageTokenOption,
+    StateOption,
     TailOption,
     WatchOption,
     print_events,
     print_log,
     print_more,
 )
+from cli.moments import parse_moment
+from cli.parameters import parse_label
 from cli.terminal import ExitCode, print_json, print_table
 from model.declaration import declared_fields
 from model.errors import InputError
@@ -110,19 +114,30 @@ def create(
 
 @app.command("list", epilog=EXIT_CODES)
 def list_(
-    filter_text: Annotated[
-        str | None,
-        typer.Option("--filter", help='Such as: state = RUNNING AND topic = "orders" AND labels.team = shop'),
+    *,
+    state: StateOption = None,
+    topic: Annotated[str | None, typer.Option(help="Only those to this topic.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; may be repeated."),
     ] = None,
+    since: CreatedSinceOption = None,
     order_by: Annotated[str | None, typer.Option(help="Such as: topic, created_at desc")] = None,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List backfills, the newest first."""
+    begin = parse_moment(since, "--since")
     with RefeedApi.from_environment() as api:
         page = api.list_backfills(
-            page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
+            page_size=page_size,
+            page_token=page_token,
+            order_by=order_by,
+            state=state,
+            topic=topic,
+            label=[":".join(parse_label(text)) for text in label or ()],
+            since=begin,
         )
     if as_json:
         print_json(page)
@@ -141,7 +156,7 @@ def list_(
             ]
         )
     print_table(["id", "state", "topic", "published / selected", "created"], rows)
-    print_more(page)
+    print_more(page, since=begin)
 
 
 @app.command("show", epilog=EXIT_CODES)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
@@ -21,6 +21,10 @@ _SILENCE_SECONDS: Final = 45.0
 _POLL_SECONDS: Final = 0.5
 # An API that is restarted is back by then; jobs go on meanwhile.
 _PATIENCE_SECONDS: Final = 60.0
+
+
+# A parameter of a list: one value, several, or none.
+Filter = str | Sequence[str] | None
 
 
 class RefeedApi:
@@ -80,11 +84,11 @@ class RefeedApi:
         *,
         page_size: int,
         page_token: str | None = None,
-        filter_text: str | None = None,
         order_by: str | None = None,
+        **filters: Filter,
     ) -> dict[str, Any]:
-        """Return a page of backfills, the newest first unless an order is asked for."""
-        return self._list("/backfills", page_size, page_token=page_token, filter=filter_text, order_by=order_by)
+        """Return a page of backfills, the newest first; ``filters`` are state, topic, label, since."""
+        return self._list("/backfills", page_size, page_token=page_token, order_by=order_by, **filters)
 
     def change_backfill(self, backfill_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change a backfill's rate limit, description or labels, and return it."""
@@ -159,11 +163,11 @@ class RefeedApi:
         *,
         page_size: int,
         page_token: str | None = None,
-        filter_text: str | None = None,
         order_by: str | None = None,
+        **filters: Filter,
     ) -> dict[str, Any]:
-        """Return a page of merges, the newest first unless an order is asked for."""
-        return self._list("/merges", page_size, page_token=page_token, filter=filter_text, order_by=order_by)
+        """Return a page of merges, the newest first; ``filters`` are state and since."""
+        return self._list("/merges", page_size, page_token=page_token, order_by=order_by, **filters)
 
     def act_on_merge(self, merge_id: str, verb: str) -> dict[str, Any]:
         """Cancel or retry a merge, and return it."""
@@ -181,7 +185,7 @@ class RefeedApi:
         """Yield the merge whenever something of it has changed, and at last at its end; as backfills are."""
         return self._watch(f"/merges/{merge_id}")
 
-    def _list(self, path: str, page_size: int, **wanted: str | None) -> dict[str, Any]:
+    def _list(self, path: str, page_size: int, **wanted: Filter) -> dict[str, Any]:
         params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
         return self._call("GET", path, params=params)
 

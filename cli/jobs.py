@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.terminal import err, print_json, print_table
+from model.job import JobState
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
@@ -17,6 +18,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Watch it until it has ended.")]
 PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="How many.")]
 PageTokenOption = Annotated[str | None, typer.Option(help="next_page_token of the page before.")]
+StateOption = Annotated[
+    list[JobState] | None,
+    typer.Option("--state", case_sensitive=False, help="Only those in this state; again for another one."),
+]
+CreatedSinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Only those created since: RFC 3339, a day, or an age such as 2h; UTC."
+    ),
+]
 AfterOption = Annotated[int, typer.Option(min=0, help="Only events after this number.")]
 TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]
@@ -42,7 +53,11 @@ def print_log(texts: Iterable[str], *, as_json: bool) -> None:
         sys.stdout.flush()
 
 
-def print_more(page: Mapping[str, Any]) -> None:
-    """Say on stderr how the next page is asked for, when there is one."""
+def print_more(page: Mapping[str, Any], *, since: str | None = None) -> None:
+    """Print on stderr how to ask for the next page, when there is one.
+
+    A token is good for one list only: an age such as ``2h`` would be another time by then, so ``since`` is named.
+    """
     if page.get("next_page_token"):
-        err.print(f"more: --page-token {page['next_page_token']}", markup=False)
+        again = "" if since is None else f"--since {since} "
+        err.print(f"more: {again}--page-token {page['next_page_token']}", markup=False)

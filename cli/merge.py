@@ -14,16 +14,19 @@ from cli.jobs import (
     DEFAULT_TAIL_BYTES,
     EXIT_CODES,
     AfterOption,
+    CreatedSinceOption,
     FollowOption,
     JsonOption,
     PageSizeOption,
     PageTokenOption,
+    StateOption,
     TailOption,
     WatchOption,
     print_events,
     print_log,
     print_more,
 )
+from cli.moments import parse_moment
 from cli.services import configure_logging
 from cli.terminal import ExitCode, err, out, print_json, print_table
 from model.errors import InputError
@@ -117,16 +120,19 @@ def create(
 
 @app.command("list", epilog=EXIT_CODES)
 def list_(
-    filter_text: Annotated[str | None, typer.Option("--filter", help="Such as: state = FAILED")] = None,
+    *,
+    state: StateOption = None,
+    since: CreatedSinceOption = None,
     order_by: Annotated[str | None, typer.Option(help="Such as: state, created_at desc")] = None,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List merges, the newest first."""
+    begin = parse_moment(since, "--since")
     with RefeedApi.from_environment() as api:
         page = api.list_merges(
-            page_size=page_size, page_token=page_token, filter_text=filter_text, order_by=order_by
+            page_size=page_size, page_token=page_token, order_by=order_by, state=state, since=begin
         )
     if as_json:
         print_json(page)
@@ -143,7 +149,7 @@ def list_(
         for found in page["merges"]
     ]
     print_table(["id", "state", "source", "merged / sources", "by", "created"], rows)
-    print_more(page)
+    print_more(page, since=begin)
 
 
 @app.command("show", epilog=EXIT_CODES)

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
-from jobs.store import Condition, Job, JobStore
+from jobs.store import Job, JobFilter, JobStore
 from model.job import JobState
 from model.moment import render_moment
 
@@ -35,11 +35,8 @@ class InboxItem:
 
 def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now: datetime) -> list[Job]:
     """Return jobs of a kind that ended in one of ``states`` during the last seven days, 1,000 at most."""
-    conditions = [
-        Condition("state", "=", tuple(state.value for state in states)),
-        Condition("finished_at", ">=", now - timedelta(days=FAILURE_DAYS)),
-    ]
-    return store.list_jobs(kind, limit=_MOST, conditions=conditions)
+    recent = JobFilter(states=states, ended_since=now - timedelta(days=FAILURE_DAYS))
+    return store.list_jobs(kind, limit=_MOST, where=recent)
 
 
 def error_message(job: Job) -> str:

@@ -1,10 +1,11 @@
-"""Pages of jobs, for the list of each kind."""
+"""Lists of jobs, for each kind: what is asked for, its order (AIP-132), and one page of it."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from jobs.filter import parse_list_query, parse_page_token, render_page_token
-from jobs.store import Job, JobStore, sort_key
+from jobs.page_tokens import parse_page_token, render_page_token
+from jobs.store import EVERY_JOB, ORDER_FIELDS, Job, JobFilter, JobStore, SortOrder, sort_key
+from model.errors import RequestInvalidError
 
 MAX_PAGE_SIZE: Final = 1000
 DEFAULT_PAGE_SIZE: Final = 50
@@ -12,12 +13,12 @@ DEFAULT_PAGE_SIZE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Which jobs somebody wants to see, as they wrote it; without an order the newest come first."""
+    """Which jobs somebody wants to see; without an order the newest come first."""
 
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
-    filter_text: str = ""
     order_by: str = ""
+    where: JobFilter = EVERY_JOB
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,48 @@ def read_page(store: JobStore, kind: str, request: ListRequest) -> JobPage:
     """Return a page of the jobs of a kind.
 
     Raises:
-        RequestInvalidError: filter, order or token is wrong, or the token is of another list.
+        RequestInvalidError: the order or the token is wrong, or the token is of another list.
     """
-    query = parse_list_query(request.filter_text, request.order_by)
+    where, order = request.where, parse_order(request.order_by)
     size = max(1, min(request.page_size, MAX_PAGE_SIZE))
-    after = None if not request.page_token else parse_page_token(request.page_token, query)
-    jobs = store.list_jobs(kind, limit=size + 1, conditions=query.conditions, order=query.order, after=after)
-    token = render_page_token(query, sort_key(jobs[size - 1], query.order)) if len(jobs) > size else None
+    after = None if not request.page_token else parse_page_token(request.page_token, where, order)
+    jobs = store.list_jobs(kind, limit=size + 1, where=where, order=order, after=after)
+    token = render_page_token(where, order, sort_key(jobs[size - 1], order)) if len(jobs) > size else None
     return JobPage(jobs[:size], token)
+
+
+def parse_order(text: str) -> tuple[SortOrder, ...]:
+    """Return an order such as ``topic, created_at desc``, complete with the id, which decides between equals.
+
+    Raises:
+        RequestInvalidError: it is none; ``details["errors"]`` says where.
+
+    Example:
+        >>> [(part.field, part.descending) for part in parse_order("topic")]
+        [('topic', False), ('id', True)]
+    """
+    orders: list[SortOrder] = []
+    column = 1
+    for part in text.split(",") if text.strip() else ():
+        words = part.split()
+        fault: str | None = None
+        if not words or words[1:] not in ([], ["asc"], ["desc"]):
+            fault = "An order is a field, or a field and desc, with commas between."
+        elif words[0] not in ORDER_FIELDS:
+            fault = f"There is no order by {words[0][:60]!r}; by {', '.join(ORDER_FIELDS)}."
+        elif any(order.field == words[0] for order in orders):
+            fault = f"{words[0]} stands in the order twice."
+        if fault is not None:
+            raise _order_invalid(fault, column + len(part) - len(part.lstrip()))
+        orders.append(SortOrder(words[0], words[1:] == ["desc"]))
+        column += len(part) + 1
+    if any(order.field == "id" for order in orders):
+        return tuple(orders)
+    # An id begins with the time it was made: the newest first, as without any order.
+    return (*orders, SortOrder("id", descending=True))
+
+
+def _order_invalid(fault: str, column: int) -> RequestInvalidError:
+    message = f"order_by, column {column}: {fault}"
+    error: dict[str, Any] = {"code": "order_by_invalid", "message": message, "pointer": "/order_by"}
+    return RequestInvalidError(message, errors=[{**error, "line": 1, "column": column}])

@@ -157,7 +157,7 @@ class MergeService:
         """Return a page of merges.
 
         Raises:
-            RequestInvalidError: filter, order or token is wrong, or the token is of another list.
+            RequestInvalidError: order or token is wrong, or the token is of another list.
         """
         principal.require(READ)
         page = read_page(self._store, KIND, request or ListRequest())

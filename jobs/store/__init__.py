@@ -1,29 +1,32 @@
 """Keeps jobs, their states and history, in SQLite or PostgreSQL; every change of state is one transaction."""
 
-from jobs.store.lists import sort_key
+from jobs.store.lists import ORDER_FIELDS, sort_key
 from jobs.store.records import (
+    EVERY_JOB,
     ApiKey,
     AuditEntry,
-    Condition,
     Event,
     Idempotency,
     Job,
     JobCount,
     JobError,
+    JobFilter,
     SortOrder,
     StoredPlan,
 )
 from jobs.store.store import JobStore, open_store
 
 __all__ = [
+    "EVERY_JOB",
+    "ORDER_FIELDS",
     "ApiKey",
     "AuditEntry",
-    "Condition",
     "Event",
     "Idempotency",
     "Job",
     "JobCount",
     "JobError",
+    "JobFilter",
     "JobStore",
     "SortOrder",
     "StoredPlan",

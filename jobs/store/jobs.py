@@ -10,8 +10,8 @@ from sqlalchemy.engine import Connection
 from jobs.progress import Progress
 from jobs.store.database import Database
 from jobs.store.leases import count_busy
-from jobs.store.lists import behind, complete_order, order_by, where
-from jobs.store.records import Condition, Event, Idempotency, Job, JobCount, JobError, SortOrder
+from jobs.store.lists import behind, complete_order, matches, order_by
+from jobs.store.records import EVERY_JOB, Event, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
 from jobs.store.rows import append_event, document_of, get_job, job_of, update_job
 from jobs.store.tables import CREATES, EVENTS, JOBS
 from model.errors import (
@@ -137,20 +137,20 @@ class Jobs:
         kind: str,
         *,
         limit: int,
-        conditions: Sequence[Condition] = (),
+        where: JobFilter = EVERY_JOB,
         order: Sequence[SortOrder] = (),
         after: Sequence[Any] | None = None,
     ) -> list[Job]:
-        """Return up to ``limit`` jobs for which all conditions hold, the newest first without an order.
+        """Return up to ``limit`` jobs that the filter lets through, the newest first without an order.
 
         ``after`` are the values of a page's last job in the list's order (:func:`jobs.store.sort_key`): what
         comes behind it is listed, whatever was made or ended meanwhile.
 
         Raises:
-            RequestInvalidError: a field, a sign or a value of a condition, or of the order, is none.
+            RequestInvalidError: a label of the filter, or a field of the order, is none.
         """
         complete = complete_order(order)
-        query = sa.select(JOBS).where(JOBS.c.kind == kind, *where(conditions))
+        query = sa.select(JOBS).where(JOBS.c.kind == kind, *matches(where))
         if after is not None:
             query = query.where(behind(complete, after))
         with self._database.read() as connection:

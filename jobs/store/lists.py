@@ -1,39 +1,42 @@
-"""Lists of jobs: conditions, orders and pages as SQL."""
+"""Lists of jobs: filters, orders and pages as SQL."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
-from jobs.store.records import Condition, Job, SortOrder
+from jobs.store.records import Job, JobFilter, SortOrder
 from jobs.store.tables import JOBS
 from model.errors import RequestInvalidError
 
-_TIMES: Final = frozenset({"created_at", "started_at", "finished_at"})
-_FIELDS: Final = frozenset({"id", "state", "topic", "created_by"}) | _TIMES
 # A field that may be missing has no place in an order: a page could not say where it ended.
-_ORDERS: Final = frozenset({"id", "state", "topic", "created_by", "created_at"})
-_SIGNS: Final = {
-    "=": lambda left, right: left == right,
-    # A job without the field differs from every value.
-    "!=": lambda left, right: left.is_distinct_from(right),
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-}
+ORDER_FIELDS: Final = ("id", "state", "topic", "created_by", "created_at")
 _NEWEST_FIRST: Final = SortOrder("id", descending=True)
 
 
-def where(conditions: Sequence[Condition]) -> list[ColumnElement[bool]]:
-    """Return the conditions as SQL, values bound.
+def matches(where: JobFilter) -> list[ColumnElement[bool]]:
+    """Return what holds for every job that the filter lets through, values bound.
 
     Raises:
-        RequestInvalidError: a field, a sign or a value is none.
+        RequestInvalidError: no job can have such a label.
     """
-    return [_condition(condition) for condition in conditions]
+    found: list[ColumnElement[bool]] = []
+    if where.states:
+        # Named one by one, so that the index by state is used.
+        found.append(JOBS.c.state.in_([state.value for state in where.states]))
+    if where.topic is not None:
+        found.append(JOBS.c.topic == where.topic)
+    for key, value in where.labels:
+        # SQLite names a key in a path with quotes around it.
+        if not key or '"' in key:
+            _refuse(f"Jobs have no label {key[:60]!r}.", "/label")
+        found.append(JOBS.c.labels[key].as_string() == value)
+    if where.created_since is not None:
+        found.append(JOBS.c.created_at >= where.created_since)
+    if where.ended_since is not None:
+        found.append(JOBS.c.finished_at >= where.ended_since)
+    return found
 
 
 def complete_order(order: Sequence[SortOrder]) -> tuple[SortOrder, ...]:
@@ -43,7 +46,7 @@ def complete_order(order: Sequence[SortOrder]) -> tuple[SortOrder, ...]:
         RequestInvalidError: jobs can't be sorted by such a field.
     """
     for part in order:
-        if part.field not in _ORDERS:
+        if part.field not in ORDER_FIELDS:
             _refuse(f"Jobs can't be sorted by {part.field[:60]!r}.", "/order_by")
     if any(part.field == "id" for part in order):
         return tuple(order)
@@ -82,34 +85,6 @@ def behind(order: Sequence[SortOrder], after: Sequence[Any]) -> ColumnElement[bo
         either.append(sa.and_(*equal, column < value if part.descending else column > value))
         equal.append(column == value)
     return sa.or_(*either)
-
-
-def _condition(condition: Condition) -> ColumnElement[bool]:
-    column = _column(condition.field)
-    if condition.op == ":":
-        if condition.value != "*":
-            _refuse(f"{condition.field[:60]}: takes * alone.", "/filter")
-        return column.is_not(None)
-    sign = _SIGNS.get(condition.op)
-    if sign is None:
-        _refuse(f"{condition.op[:5]!r} is no sign of a condition.", "/filter")
-    values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
-    wanted = datetime if condition.field in _TIMES else str
-    if not values or not all(isinstance(value, wanted) for value in values):
-        _refuse(f"{condition.field[:60]} is not compared with such a value.", "/filter")
-    found: ColumnElement[bool] = sa.or_(*(sign(column, value) for value in values))
-    return found
-
-
-def _column(field: str) -> ColumnElement[Any]:
-    if field in _FIELDS:
-        return JOBS.c[field]
-    prefix, _, key = field.partition(".")
-    # SQLite names a key in a path with quotes around it.
-    if prefix != "labels" or not key or '"' in key:
-        _refuse(f"Jobs have no field {field[:60]!r}.", "/filter")
-    label: ColumnElement[Any] = JOBS.c.labels[key].as_string()
-    return label
 
 
 def _refuse(message: str, pointer: str) -> NoReturn:

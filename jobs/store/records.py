@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from jobs.progress import Progress
 from model.job import JobState
@@ -94,16 +94,17 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """What a listed job's field must be; a tuple as ``value`` of ``=`` means any of them.
+class JobFilter:
+    """Jobs that a list shows: in any of ``states``, to the topic, with all labels, not older than a time."""
 
-    Fields are id, state, topic, created_by, created_at, started_at, finished_at and labels.<key>; signs are
-    ``= != < <= > >=``, and ``:`` with ``*``, which asks whether the field is there.
-    """
+    states: tuple[JobState, ...] = ()
+    topic: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    created_since: datetime | None = None
+    ended_since: datetime | None = None
 
-    field: str
-    op: str
-    value: Any
+
+EVERY_JOB: Final = JobFilter()
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def test_a_create_that_only_validates_answers_the_plan(client: httpx.Client) -> 
 
     assert (response.status_code, response.json()["rows"]) == (200, 30)
     assert "location" not in response.headers
-    found = client.get("/backfills", params={"filter": f'topic = "{asked["topic"]}"'}).json()
+    found = client.get("/backfills", params={"topic": asked["topic"]}).json()
     assert found["backfills"] == []
 
 
@@ -166,7 +166,7 @@ def test_an_overlapping_backfill_is_a_conflict(client: httpx.Client) -> None:
 
 def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
     ids = [paused(client, labels={"batch": "lists", "n": str(n)})["id"] for n in range(3)]
-    mine = {"filter": "labels.batch = lists", "page_size": 2}
+    mine = {"label": "batch:lists", "page_size": 2}
 
     first = client.get("/backfills", params=mine).json()
     second = client.get("/backfills", params={**mine, "page_token": first["next_page_token"]}).json()
@@ -175,14 +175,39 @@ def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
     assert second["next_page_token"] is None
     oldest = client.get("/backfills", params={**mine, "order_by": "created_at", "page_size": 1}).json()
     assert [b["id"] for b in oldest["backfills"]] == ids[:1]
+    since = {"since": "2026-01-01T00:00:00Z"}
     one = client.get(
-        "/backfills", params={"filter": 'labels.batch = lists AND NOT labels.n = "1" AND state = PAUSED'}
+        "/backfills", params={"label": ["batch:lists", "n:1"], "state": ["FAILED", "PAUSED"], **since}
     )
-    assert {b["id"] for b in one.json()["backfills"]} == {ids[0], ids[2]}
-    other = client.get("/backfills", params={"filter": "state = FAILED", "page_token": first["next_page_token"]})
-    assert_problem(other, 422, "request_invalid")
-    problem = assert_problem(client.get("/backfills", params={"filter": "state = "}), 422, "request_invalid")
-    assert (problem["errors"][0]["pointer"], problem["errors"][0]["column"]) == ("/filter", 9)
+    assert [b["id"] for b in one.json()["backfills"]] == [ids[1]]
+    later = client.get("/backfills", params={"label": "batch:lists", "since": "2999-01-01T00:00:00Z"})
+    assert later.json()["backfills"] == []
+    for others in ({"label": "batch:others"}, {"state": "PAUSED"}, {"topic": "orders"}, since):
+        other = client.get("/backfills", params={**mine, **others, "page_token": first["next_page_token"]})
+        assert "another filter" in assert_problem(other, 422, "request_invalid")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "pointer"),
+    [
+        ("/backfills", {"state": "paused"}, "query:state/0"),
+        ("/backfills", {"state": ["PAUSED", ""]}, "query:state/1"),
+        ("/backfills", {"label": "team=shop"}, "query:label/0"),
+        ("/backfills", {"label": ["team:shop", "Team:x"]}, "query:label/1"),
+        ("/backfills", {"label": ["a:b"] * 65}, "query:label"),
+        ("/backfills", {"since": "yesterday"}, "query:since"),
+        ("/backfills", {"since": "2026-01-01T00:00:00"}, "query:since"),
+        ("/backfills", {"filter": "state = FAILED"}, "query:filter"),
+        ("/merges", {"state": "DONE"}, "query:state/0"),
+        ("/merges", {"topic": "orders"}, "query:topic"),
+        ("/merges", {"label": "team:shop"}, "query:label"),
+    ],
+)
+def test_a_parameter_of_a_list_that_is_wrong_is_named(
+    client: httpx.Client, path: str, params: dict[str, Any], pointer: str
+) -> None:
+    problem = assert_problem(client.get(path, params=params), 422, "request_invalid")
+    assert [error["pointer"] for error in problem["errors"]] == [pointer]
 
 
 def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -> None:

@@ -85,7 +85,8 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill: Callable[..., 
 
     code, text, _ = backfill("show", made["id"])
     assert (code, f"refeed backfill resume {made['id']}" in text) == (0, True)
-    code, text, _ = backfill("list", "--filter", "state = PAUSED AND labels.team = shop")
+    wanted = ("--state", "paused", "--topic", "steered", "--label", "team=shop", "--since", "1h")
+    code, text, _ = backfill("list", *wanted)
     assert [line.split()[0] for line in text.splitlines()[1:]] == [made["id"]]
     code, shown, _ = backfill("change", made["id"], "--rate-limit", "7", "--description", "slower", "--json")
     assert json.loads(shown)["rate_limit_messages_per_second"] == 7

@@ -268,12 +268,26 @@ def test_list_shows_the_page_and_how_to_get_the_next(refeed: Refeed, monkeypatch
         "1",
         "--page-token",
         "t",
-        "--filter",
-        "state = FAILED",
+        "--state",
+        "FAILED",
+        "--topic",
+        "orders",
+        "--label",
+        "team=shop",
         "--order-by",
         "id",
     )
-    assert asked == [{"page_size": 1, "page_token": "t", "filter_text": "state = FAILED", "order_by": "id"}]
+    assert asked == [
+        {
+            "page_size": 1,
+            "page_token": "t",
+            "order_by": "id",
+            "state": ["FAILED"],
+            "topic": "orders",
+            "label": ["team:shop"],
+            "since": None,
+        }
+    ]
     assert result.out.splitlines()[1].split() == [
         "bf_1",
         "SUCCEEDED",

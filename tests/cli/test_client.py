@@ -76,8 +76,8 @@ def test_a_create_carries_its_request_and_key(api_server: tuple[FakeApi, str]) -
             ("GET", "/backfills?page_size=7&page_token=a+b"),
         ),
         (
-            lambda api: api.list_backfills(page_size=7, filter_text="state = FAILED", order_by="id"),
-            ("GET", "/backfills?page_size=7&filter=state+%3D+FAILED&order_by=id"),
+            lambda api: api.list_backfills(page_size=7, order_by="id", state=["FAILED", "PAUSED"], topic=None),
+            ("GET", "/backfills?page_size=7&order_by=id&state=FAILED&state=PAUSED"),
         ),
     ],
 )

@@ -149,10 +149,11 @@ def test_whoever_watches_a_merge_learns_of_its_end_by_the_exit_code(
 
 
 def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any]) -> None:
-    listed = refeed("merge", "list", "--filter", "state = FAILED", "--order-by", "created_at")
-    assert calls == [("GET", "/merges", {"page_size": "50", "filter": "state = FAILED", "order_by": "created_at"})]
+    listed = refeed("merge", "list", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
+    wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
+    assert calls == [("GET", "/merges", wanted)]
     assert "1 / 2" in listed.out
-    assert "--page-token next" in listed.err
+    assert "--since 2026-01-02T00:00:00Z --page-token next" in listed.err
     assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE
 
 

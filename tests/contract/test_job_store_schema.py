@@ -16,7 +16,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from jobs.store import Condition, Idempotency, JobError, JobStore, open_store
+from jobs.store import Idempotency, JobError, JobFilter, JobStore, open_store
 from jobs.store.tables import METADATA, SCHEMA_REVISION
 from model.errors import SettingsError, StoreError, StoreUnavailableError
 from model.job import JobState
@@ -114,8 +114,8 @@ def test_an_earlier_job_is_found_by_its_key_its_topic_and_its_labels(earlier: Pa
     try:
         again = store.insert("bf_3", KIND, {}, actor="ann", idempotency=Idempotency("key", "digest"))
         assert again.id == "bf_1"
-        for condition in (Condition("topic", "=", "orders"), Condition("labels.env", "=", "prod")):
-            assert [job.id for job in store.list_jobs(KIND, limit=9, conditions=[condition])] == ["bf_1"]
+        for where in (JobFilter(topic="orders"), JobFilter(labels=(("env", "prod"),))):
+            assert [job.id for job in store.list_jobs(KIND, limit=9, where=where)] == ["bf_1"]
         # Nobody wants to be told of ends before anybody could be told.
         assert store.list_unnotified(KIND, 9) == []
     finally:

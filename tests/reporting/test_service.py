@@ -12,7 +12,7 @@ import pytest
 
 from jobs.folder import Order, Outcome
 from jobs.listing import ListRequest
-from jobs.store import JobStore
+from jobs.store import JobFilter, JobStore
 from model.errors import (
     ForbiddenError,
     IdempotencyKeyReusedError,
@@ -327,7 +327,8 @@ def test_merges_are_listed_newest_first_by_page_and_filter(yard: Yard) -> None:
     assert [merge.id for merge in page.merges] == [made[2], made[1]]
     rest = yard.service.list_merges(ListRequest(2, page.next_page_token), principal=ANN)
     assert ([merge.id for merge in rest.merges], rest.next_page_token) == ([made[0]], None)
-    found = yard.service.list_merges(ListRequest(filter_text="state = CANCELLED"), principal=ANN).merges
+    cancelled = ListRequest(where=JobFilter(states=(JobState.CANCELLED,)))
+    found = yard.service.list_merges(cancelled, principal=ANN).merges
     assert [merge.id for merge in found] == [made[0]]
 
 
