@@ -103,8 +103,8 @@ def create_backfill(
 )
 def list_backfills(service: Service, caller: Caller, listing: BackfillListing) -> Any:
     """List backfills, the newest first unless an order is asked for."""
-    page = service.list_backfills(listing, principal=caller)
-    return {"backfills": [b.to_json() for b in page.backfills], "next_page_token": page.next_page_token}
+    page = service.list_jobs(listing, principal=caller)
+    return {"backfills": [b.to_json() for b in page.jobs], "next_page_token": page.next_page_token}
 
 
 @router.get(

@@ -91,8 +91,8 @@ def create_merge(
 )
 def list_merges(service: Merges, caller: Caller, listing: MergeListing) -> Any:
     """List merges, the newest first unless an order is asked for; a merge has neither topic nor labels."""
-    page = service.list_merges(listing, principal=caller)
-    return {"merges": [merge.to_json() for merge in page.merges], "next_page_token": page.next_page_token}
+    page = service.list_jobs(listing, principal=caller)
+    return {"merges": [merge.to_json() for merge in page.jobs], "next_page_token": page.next_page_token}
 
 
 @router.get(

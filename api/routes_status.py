@@ -9,7 +9,7 @@ from api.answers import Caller, Merges, OpenInventory, Service, SlowCalls, probl
 from api.schemas_status import InboxOut, StatusOut
 from api.state import state_of
 from inventory.status import StatusProblem
-from jobs.inbox import InboxItem
+from jobs.inbox_items import InboxItem
 
 router: Final = APIRouter(tags=["status"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."

@@ -1,16 +1,19 @@
 """Assembles the service of backfills of its parts."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
+from backfill.kind import BACKFILL
+from backfill.periodic import backfill_tasks
 from backfill.planner import Planner
 from backfill.redrive import LetterCounter, SourcePlace
 from backfill.service import BackfillService
 from backfill.settings import BackfillSettings
-from backfill.supervisor import Supervisor, backfill_folders
 from backfill.verification import Verifier
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
 from jobs.store import JobStore
+from jobs.supervisor import JobSupervisor
 from warehouse.queries import Queries, QuerySpace
 from warehouse.staging import Staging
 
@@ -46,21 +49,21 @@ def assemble_backfills(
     ``staging_of`` returns the staging table that a topic's pipeline writes, where it is known: then what landed is
     counted. ``places`` returns where each of the pipeline's sources reads and writes.
     """
-    folders = backfill_folders(settings.home, settings.jobs_folder)
+    folders = BACKFILL.open_folders(settings.home, settings.jobs_folder)
     verifier = Verifier(folders.of, staging_of)
     planner = Planner(settings, store, pubsub, queries)
     return BackfillService(
         settings,
         store=store,
         pubsub=pubsub,
-        supervisor=Supervisor(
+        supervisor=JobSupervisor(
+            BACKFILL,
             store,
             launcher,
-            settings.home,
+            folders,
             max_running=max_running,
-            verify=verifier.verify,
-            keep_job_days=keep_job_days,
-            folders=folders,
+            keep=timedelta(days=keep_job_days),
+            tasks=backfill_tasks(store, verifier.verify),
         ),
         planner=planner,
         verifier=verifier,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inventory.service import Inventory
     from jobs.keys import Keyring
     from jobs.launcher import Launcher
-    from jobs.store import Job, JobStore
+    from jobs.store import JobStore
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
@@ -213,15 +213,15 @@ class Deployment:
             self.launcher.close()
 
     def _start_webhooks(self) -> None:
-        from backfill.chores import KIND as BACKFILL
+        from backfill.kind import BACKFILL
         from jobs.notify import Notifier
-        from reporting.supervisor import KIND as MERGE
+        from reporting.kind import MERGE
 
         url, secret = self.settings.notify_url, self.settings.notify_secret
         if url is None or secret is None:
             return
         for kind in (BACKFILL, MERGE):
-            notifier = Notifier(self.store, kind, url, secret, waits_for=_waits_for)
+            notifier = Notifier(self.store, kind, url, secret)
             notifier.start()
             self.closers.add(Step.WEBHOOKS, notifier.stop)
 
@@ -236,9 +236,3 @@ class Deployment:
         registry = Registry(self.settings.registry)
         files = registry.read_files()
         return read_snapshot(files, registry.url, is_partial=True).valid_sources() if files else ()
-
-
-def _waits_for(job: "Job") -> str:
-    from backfill.approval import exceeds_approval
-
-    return "approval" if exceeds_approval(job) else "resume"

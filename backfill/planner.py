@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from backfill.chores import KIND
 from backfill.creation import check_backups, check_bytes, check_plan, overlapping_ids, target_of
+from backfill.kind import BACKFILL
 from backfill.plan import make_plan
 from backfill.request import BackfillRequest
 from backfill.settings import BackfillSettings
@@ -111,7 +111,7 @@ class Planner:
         subscriptions = self._pubsub.list_subscriptions(request.topic)
         check_backups(subscriptions, token)
         target = target_of(request, subscriptions, token, settings)
-        overlapping = overlapping_ids(self._store.list_active(KIND), request.topic, valid.window)
+        overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, valid.window)
         figures = self._queries.examine(self._replay_query(request, valid), keep_as=plan_id if exact else None)
         plan = make_plan(
             valid,

@@ -1,10 +1,8 @@
 """What can be seen of backfills: states, lists, histories, logs, slices and what is missing."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from backfill.chores import KIND
 from backfill.dead_letters import (
     DeadLetterPage,
     DeadLetterReason,
@@ -12,38 +10,22 @@ from backfill.dead_letters import (
     failed_rows,
     list_dead_letters,
 )
-from backfill.inbox import list_inbox
+from backfill.inbox_items import list_inbox
+from backfill.kind import BACKFILL
 from backfill.pace import burst_of
 from backfill.publish import unconfirmed_bound
 from backfill.redrive import LetterCounter, LetterReason
-from backfill.resource import Backfill
 from backfill.selection import read_selection
 from backfill.verification import MissingMessage, Verifier
-from jobs.folder import JobFolder
-from jobs.inbox import InboxItem
-from jobs.listing import DEFAULT_PAGE_SIZE, ListRequest, read_page
-from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
+from backfill.view import Backfill
+from jobs.inbox_items import InboxItem
+from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.progress import CheckpointFolder
-from jobs.store import Event, Job, JobStore
-from model.errors import JobNotFoundError
+from jobs.service import JobService
+from jobs.store import Job, JobStore
+from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.principal import READ, Principal
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some backfills, and the token of those that come after them."""
-
-    backfills: list[Backfill]
-    next_page_token: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """A backfill as it is now, and the lines of its history that are new."""
-
-    shown: Backfill
-    events: list[Event]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +44,7 @@ class SliceView:
     repeated_at_most: int
 
 
-class BackfillReader:
+class BackfillReader(JobService[Backfill]):
     """Shows backfills within milliseconds, from the store and the jobs' folders.
 
     Raises:
@@ -71,62 +53,11 @@ class BackfillReader:
     """
 
     def __init__(
-        self,
-        store: JobStore,
-        folder_of: Callable[[str], JobFolder],
-        verifier: Verifier,
-        letters: LetterCounter,
+        self, store: JobStore, supervisor: JobSupervisor, verifier: Verifier, letters: LetterCounter
     ) -> None:
-        self._store = store
-        self._folder_of = folder_of
+        super().__init__(BACKFILL, store, supervisor)
         self._verifier = verifier
         self._letters = letters
-
-    def get(self, backfill_id: str, *, principal: Principal) -> Backfill:
-        """Return the backfill with its latest figures."""
-        return self._show(self._read(backfill_id, principal))
-
-    def list_backfills(
-        self,
-        request: ListRequest | None = None,
-        *,
-        principal: Principal,
-    ) -> Page:
-        """Return backfills that a filter lets through, the newest first without an order.
-
-        Raises:
-            RequestInvalidError: order or token is wrong, or the token is of another list.
-        """
-        principal.require(READ)
-        page = read_page(self._store, KIND, request or ListRequest())
-        return Page([self._show(job) for job in page.jobs], page.next_page_token)
-
-    def list_events(self, backfill_id: str, *, principal: Principal, after: int = 0) -> list[Event]:
-        """Return the backfill's history behind line number ``after``, oldest first."""
-        return self._store.list_events(self._read(backfill_id, principal).id, after=after)
-
-    def watch(self, backfill_id: str, *, principal: Principal, after: int = 0) -> Changes:
-        """Return the backfill and what happened to it behind line number ``after``; for whoever asks again.
-
-        The state is read first, so one that has ended comes with the last line of its history.
-        """
-        job = self._read(backfill_id, principal)
-        return Changes(self._show(job), self._store.list_events(job.id, after=after))
-
-    def read_log(
-        self, backfill_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES
-    ) -> LogPiece:
-        """Return the end of the driver's log, whole lines only; empty while there is none.
-
-        A batch keeps its log at Google: then it is one line that says where.
-        """
-        job = self._read(backfill_id, principal)
-        return read_log_end(job, self._folder_of(job.id).driver_log, tail_bytes=tail_bytes)
-
-    def read_log_from(self, backfill_id: str, offset: int, *, principal: Principal) -> LogPiece:
-        """Return what the driver's log has from byte ``offset`` on, 64 KiB at most; for whoever follows it."""
-        job = self._read(backfill_id, principal)
-        return read_log_from(job, self._folder_of(job.id).driver_log, offset)
 
     def list_slices(self, backfill_id: str, *, principal: Principal) -> list[SliceView]:
         """Return how far each slice is, in order; none before the selection is made."""
@@ -187,25 +118,8 @@ class BackfillReader:
         principal.require(READ)
         return self._letters.count(start)
 
-    def list_active(self, *, principal: Principal) -> list[Backfill]:
-        """Return every backfill that is not at its end, oldest first."""
-        principal.require(READ)
-        return [self._show(job) for job in self._store.list_active(KIND)]
-
-    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return the backfills that go on, or are mended, only when somebody does something."""
-        principal.require(READ)
+    def _list_waiting(self) -> list[InboxItem]:
         return list_inbox(self._store, self._folder_of)
-
-    def _read(self, backfill_id: str, principal: Principal) -> Job:
-        principal.require(READ)
-        return self._get(backfill_id)
-
-    def _get(self, backfill_id: str) -> Job:
-        job = self._store.get(backfill_id)
-        if job.kind != KIND:
-            raise JobNotFoundError(f"There is no backfill {backfill_id}.", id=backfill_id)
-        return job
 
     def _show(self, job: Job) -> Backfill:
         return Backfill.from_job(job, in_flight_at_most=self._in_flight_at_most(job))

@@ -1,14 +1,12 @@
 """What can be done with backfills: one service for the API and the command line."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
 
 from backfill.approval import allowed_rows, approval_of, approved, exceeds_approval, is_approved
-from backfill.chores import KIND, verify_again_seconds
 from backfill.creation import (
     check_rows,
     check_subscriptions,
@@ -19,19 +17,22 @@ from backfill.creation import (
     retry_guard,
 )
 from backfill.dead_letters import find_dead_letters
+from backfill.kind import BACKFILL
+from backfill.periodic import verify_again_seconds
 from backfill.plan import render_nothing_warning
 from backfill.planner import Planner
 from backfill.reader import BackfillReader
 from backfill.redrive import LetterCounter
 from backfill.request import LIVE, BackfillRequest
-from backfill.resource import Backfill
 from backfill.settings import BackfillSettings
 from backfill.steering import Steering
-from backfill.supervisor import Supervisor
 from backfill.validation import ValidRequest, validate_changes
 from backfill.verification import Verifier
+from backfill.view import Backfill
 from connectors.pubsub.client import PubSub
+from jobs.service import check_ended, check_lives
 from jobs.store import Idempotency, Job, JobStore
+from jobs.supervisor import JobSupervisor
 from jobs.versions import Versions, check_version, expected_version
 from model.errors import (
     AlreadyMergedError,
@@ -42,7 +43,7 @@ from model.errors import (
     RequestInvalidError,
     RevertIncompleteError,
 )
-from model.job import JobState, new_job_id
+from model.job import JobState
 from model.moment import render_moment
 from model.principal import APPROVE, PLAN, RUN, Principal
 
@@ -68,15 +69,14 @@ class BackfillService(BackfillReader):
         *,
         store: JobStore,
         pubsub: PubSub,
-        supervisor: Supervisor,
+        supervisor: JobSupervisor,
         planner: Planner,
         verifier: Verifier,
         letters: LetterCounter,
     ) -> None:
-        super().__init__(store, supervisor.folder, verifier, letters)
+        super().__init__(store, supervisor, verifier, letters)
         self._settings = settings
         self._pubsub = pubsub
-        self._supervisor = supervisor
         self._planner = planner
         self._steering = Steering(store, supervisor.folder, max_running=supervisor.max_running)
 
@@ -132,20 +132,10 @@ class BackfillService(BackfillReader):
             IdempotencyKeyReusedError: the key came before with another request.
             IdempotencyInProgressError: the first call with the key is under way.
         """
-        principal.require(RUN)
+        self._require(principal, None)
         principal.require_topic(request.topic)
-        if idempotency_key is None:
-            return self._create(request, principal, None)
-        idempotency = Idempotency(idempotency_key, request.fingerprint())
-        made = self._store.begin_create(KIND, idempotency, actor=principal.name)
-        if made is not None:
-            return self._show(made)
-        try:
-            return self._create(request, principal, idempotency)
-        except BaseException:
-            with suppress(RefeedError):
-                self._store.abandon_create(idempotency, actor=principal.name)
-            raise
+        idempotency = None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint())
+        return self._create_once(idempotency, principal, lambda: self._create(request, principal, idempotency))
 
     def change(
         self,
@@ -175,7 +165,7 @@ class BackfillService(BackfillReader):
             options=valid,
             expected_version=expected_version(job, versions),
         )
-        self._steering.steer(job)
+        self._steer(job)
         return self._show(job)
 
     def pause(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
@@ -188,7 +178,7 @@ class BackfillService(BackfillReader):
         """
         job = self._steerable(backfill_id, principal, versions)
         if job.state is not JobState.PAUSED:
-            _check_lives(job)
+            check_lives(job)
             job = self._store.move(
                 job.id,
                 JobState.PAUSED,
@@ -196,7 +186,7 @@ class BackfillService(BackfillReader):
                 why="paused",
                 expected_version=expected_version(job, versions),
             )
-        self._steering.steer(job)
+        self._steer(job)
         self._supervisor.wake()
         return self._show(job)
 
@@ -224,27 +214,6 @@ class BackfillService(BackfillReader):
         job = self._steering.resume(
             job, actor=principal.name, why="resumed", expected_version=expected_version(job, versions)
         )
-        self._supervisor.wake()
-        return self._show(job)
-
-    def cancel(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
-        """Stop the backfill: no task starts another request after this returns, within the files' visibility.
-
-        ``in_flight_at_most`` says what still goes out. Cancelling twice is one cancel.
-
-        Raises:
-            JobStateError: it is at its end.
-        """
-        job = self._steerable(backfill_id, principal, versions)
-        if job.state is JobState.CANCELLING:
-            return self._show(job)
-        _check_lives(job)
-        has_begun = job.state is not JobState.PENDING and job.driver is not None
-        target = JobState.CANCELLING if has_begun else JobState.CANCELLED
-        job = self._store.move(
-            job.id, target, actor=principal.name, why="cancelled", expected_version=expected_version(job, versions)
-        )
-        self._steering.steer(job)
         self._supervisor.wake()
         return self._show(job)
 
@@ -300,18 +269,8 @@ class BackfillService(BackfillReader):
         why = "retried" if only == "all" else f"retried, only {only}"
         if is_chosen:
             why += f", {len(chosen)} of {job.progress.failed}"
-        job = self._store.move(
-            job.id,
-            JobState.PENDING,
-            actor=principal.name,
-            why=why,
-            expected_version=expected_version(job, versions),
-            # What it brings from now on is not reverted.
-            options={"reverted": None},
-            guard=guard,
-        )
-        self._supervisor.wake()
-        return self._show(job)
+        # What it brings from now on is not reverted.
+        return self._start_again(job, principal, versions, why=why, options={"reverted": None}, guard=guard)
 
     def approve(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
         """Let a backfill with so many rows go on; a person other than its creator has looked at it.
@@ -387,7 +346,7 @@ class BackfillService(BackfillReader):
         """Return what is not ready, by name, with the reason; empty when a backfill could start now."""
         problems: dict[str, str] = {}
         checks: dict[str, Callable[[], object]] = {
-            "job_store": lambda: self._store.list_jobs(KIND, limit=1),
+            "job_store": lambda: self._store.list_jobs(BACKFILL.name, limit=1),
             "pubsub": lambda: self._pubsub.topic_exists("refeed-readiness"),
         }
         for name, check in checks.items():
@@ -408,40 +367,27 @@ class BackfillService(BackfillReader):
         if rows == 0:
             warnings.append(render_nothing_warning())
         sources = None if planned is None else planned.source_topics
-        job_id = new_job_id("bf")
-        folder = self._folder_of(job_id)
-        # The folder is complete before the job exists: whoever finds the job can launch it.
-        folder.write_specification(render_specification(job_id, request, source, self._settings, self._pubsub))
-        job: Job | None = None
-        try:
-            if request.create_topic:
-                self._pubsub.create_topic(request.topic)
-            job = self._store.insert(
-                job_id,
-                KIND,
-                {**_asked(request, valid, sources), "warnings": warnings},
-                actor=principal.name,
-                idempotency=idempotency,
-                state=JobState.PAUSED if request.start_paused else JobState.PENDING,
-                options=_options(request),
-                plan_id=request.plan_id,
-                approval=approval_of(rows, self._settings.approval_rows),
-                guard=overlap_guard(request, valid.window, sources, self._folder_of),
-            )
-        finally:
-            if job is None or job.id != job_id:
-                self._supervisor.folders.remove(job_id)
-        if job.id == job_id:
-            _LOG.info("created", backfill_id=job.id, topic=request.topic, by=principal.name)
-        self._supervisor.wake()
-        return self._show(job)
+        if request.create_topic:
+            self._pubsub.create_topic(request.topic)
+        return self._insert(
+            {**_asked(request, valid, sources), "warnings": warnings},
+            lambda job_id: render_specification(job_id, request, source, self._settings, self._pubsub),
+            principal=principal,
+            idempotency=idempotency,
+            state=JobState.PAUSED if request.start_paused else JobState.PENDING,
+            options=_options(request),
+            plan_id=request.plan_id,
+            approval=approval_of(rows, self._settings.approval_rows),
+            guard=overlap_guard(request, valid.window, sources, self._folder_of),
+        )
 
-    def _steerable(self, backfill_id: str, principal: Principal, versions: Versions) -> Job:
+    def _require(self, principal: Principal, job: Job | None) -> None:
         principal.require(RUN)
-        job = self._get(backfill_id)
-        principal.require_topic(job.request["topic"])
-        check_version(job, versions)
-        return job
+        if job is not None:
+            principal.require_topic(job.request["topic"])
+
+    def _steer(self, job: Job) -> None:
+        self._steering.steer(job)
 
     def _write_run(self, job: Job, **changes: Any) -> None:
         """Change how the job's next attempt runs; so many rows as are approved wait for no approval any more."""
@@ -453,17 +399,11 @@ class BackfillService(BackfillReader):
         folder.write_specification({**specification, "run": run})
 
     def _check_retry(self, job: Job, only: str) -> None:
-        if not job.state.is_final:
-            raise JobStateError(f"{job.id} is {job.state}, not at its end.", state=job.state.value)
+        check_ended(job)
         if only == "all" and job.state is JobState.SUCCEEDED:
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
         if only == "failed" and job.progress.failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
-
-
-def _check_lives(job: Job) -> None:
-    if job.state.is_final:
-        raise JobStateError(f"{job.id} has ended already: it is {job.state}.", state=job.state.value)
 
 
 def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:

@@ -5,13 +5,13 @@ import hashlib
 import hmac
 import json
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import httpx
 import structlog
 
+from jobs.kinds import JobKind
 from jobs.store import Job, JobStore
 from model.errors import RefeedError
 from model.failure import fixed_sentence
@@ -26,14 +26,6 @@ _CALL_SECONDS: Final = 10.0
 _MARK: Final = "whsec_"
 
 
-# Returns what a job that has not ended waits for: "approval", or "resume".
-WaitsFor = Callable[[Job], str]
-
-
-def _resume(_: Job) -> str:
-    return "resume"
-
-
 class Notifier:
     """One thread that POSTs the news of every job of ``kind`` to ``url``; :meth:`stop` ends it.
 
@@ -43,14 +35,11 @@ class Notifier:
     status is read. ``secret`` is ``whsec_`` and base64.
     """
 
-    def __init__(
-        self, store: JobStore, kind: str, url: str, secret: str, *, waits_for: WaitsFor = _resume
-    ) -> None:
+    def __init__(self, store: JobStore, kind: JobKind, url: str, secret: str) -> None:
         self._store = store
         self._kind = kind
         self._url = url
         self._secret = secret
-        self._waits_for = waits_for
         self._since: datetime | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
@@ -80,7 +69,8 @@ class Notifier:
                     _LOG.warning("nobody is told of news", problem=exc.message)
 
     def _tell_all(self, client: httpx.Client) -> None:
-        waiting = self._store.list_unnotified(self._kind, _BATCH, since=self._since, hold_seconds=_HOLD_SECONDS)
+        kind, since = self._kind.name, self._since
+        waiting = self._store.list_unnotified(kind, _BATCH, since=since, hold_seconds=_HOLD_SECONDS)
         for job in waiting:
             if self._stopping.is_set():
                 return
@@ -93,7 +83,7 @@ class Notifier:
 
     def _tell(self, client: httpx.Client, job: Job) -> str | None:
         """Send one call; return None when it was heard, else what was wrong."""
-        body = json.dumps(describe_news(job, self._waits_for)).encode()
+        body = json.dumps(describe_news(job, self._kind)).encode()
         headers = sign(self._secret, message_id=_message_id(job), at=datetime.now(UTC), body=body)
         headers["Content-Type"] = "application/json"
         try:
@@ -104,7 +94,7 @@ class Notifier:
             return f"{type(exc).__name__}: {exc}"[:500]
 
 
-def describe_news(job: Job, waits_for: WaitsFor) -> dict[str, Any]:
+def describe_news(job: Job, kind: JobKind) -> dict[str, Any]:
     """Return what is told of a job's end or wait: no query, no parameters, and nothing of any message."""
     happened = job.state.value.lower() if job.state.is_final else "waiting"
     return {
@@ -113,17 +103,12 @@ def describe_news(job: Job, waits_for: WaitsFor) -> dict[str, Any]:
         "data": {
             "id": job.id,
             "state": job.state.value,
-            "waits_for": None if job.state.is_final else waits_for(job),
-            "topic": job.request.get("topic"),
-            "description": job.options.get("description", job.request.get("description", "")),
-            "labels": job.labels,
+            "waits_for": None if job.state.is_final else kind.waits_for(job),
             "created_by": job.created_by,
             "created_at": render_moment(job.created_at),
             "started_at": render_moment(job.started_at),
             "finished_at": render_moment(job.finished_at),
-            "selected": job.progress.selected,
-            "published": job.progress.published,
-            "failed": job.progress.failed,
+            **kind.describe(job),
             "error": None if job.error is None else _describe_error(job.error.code),
         },
     }

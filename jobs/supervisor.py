@@ -3,20 +3,22 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
+from jobs.cleaning import clean_folders
+from jobs.driver_watch import DriverWatch
 from jobs.folder import Control, JobFolder, JobFolders, Order, Outcome
-from jobs.following import Followed, WriteFigures
+from jobs.kinds import JobKind
 from jobs.launcher import Launch, Launcher
-from jobs.owner import Owner
+from jobs.lease_owner import LeaseOwner
+from jobs.periodic import CLEAN_SECONDS, PeriodicTask, PeriodicTasks
 from jobs.renewal import Renewal
 from jobs.store import Job, JobError, JobStore
 from model.errors import (
@@ -35,6 +37,7 @@ ACTOR: Final = "refeed"
 DRIVER: Final = "driver"
 _TICK_SECONDS: Final = 0.5
 LEASE_SECONDS: Final = 20.0
+_KEEP: Final = timedelta(days=30)
 _CANCEL_SECONDS: Final = 4.0
 # Requests under way when a job ends still get their answers, and their tasks write them down.
 _SETTLE_SECONDS: Final = 5.0
@@ -52,36 +55,6 @@ _OVERTAKEN: Final = (JobStateError, JobChangedError, LeaseLostError)
 _LOG: Final = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class JobKind:
-    """What one kind of job is made of.
-
-    ``module`` is its driver's, which takes {"folder", "epoch"} as its one JSON argument; ``figures`` makes what
-    writes a job's figures from its folder to the store.
-    """
-
-    name: str
-    module: str
-    folders: JobFolders | Path
-    figures: Callable[[JobFolder], WriteFigures]
-
-
-class Chores(Protocol):
-    """What a supervisor has done beside following jobs; a tick only begins what takes time."""
-
-    def tick(self) -> None:
-        """Begin what is due."""
-        ...
-
-    def stop(self) -> None:
-        """Begin nothing any more; there is no :meth:`tick` after this."""
-        ...
-
-    def join(self) -> None:
-        """Wait for what is under way, after :meth:`stop`."""
-        ...
-
-
 class JobSupervisor:
     """Drives the jobs of one kind in a job store; of several, each job is one supervisor's by its lease.
 
@@ -90,7 +63,8 @@ class JobSupervisor:
     pid and start time, or by their heartbeat when they are elsewhere, and starts those again that died, three
     times. Supervisors that share a store must share the home's folders.
 
-    ``max_running`` jobs of the kind run at most, over all supervisors.
+    ``max_running`` jobs of the kind run at most, over all supervisors. ``tasks`` are done beside; folders go
+    ``keep`` after their job has ended.
     """
 
     def __init__(
@@ -98,25 +72,28 @@ class JobSupervisor:
         kind: JobKind,
         store: JobStore,
         launcher: Launcher,
-        chores: Chores,
+        folders: JobFolders,
         *,
         max_running: int,
+        keep: timedelta = _KEEP,
+        tasks: Sequence[PeriodicTask] = (),
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._kind = kind
-        self.folders = JobFolders.at(kind.folders)
+        self.folders = folders
         # Each look at a job in a bucket is some requests.
         self._tick_seconds = max(_TICK_SECONDS, self.folders.files.sight_seconds)
         self._store = store
         self._launcher = launcher
-        self._chores = chores
+        self._keep = keep
+        self._tasks = PeriodicTasks([*tasks, PeriodicTask(self._clean, CLEAN_SECONDS)])
         self.max_running = max_running
         self._lease_seconds = lease_seconds
-        self._owner = str(Owner.current())
+        self._owner = str(LeaseOwner.current())
         self._renewal = Renewal(store, self._owner, lease_seconds)
         self._pool = ThreadPoolExecutor(max_workers=max_running, thread_name_prefix="launch")
         self._launching: set[str] = set()
-        self._followed: dict[str, Followed] = {}
+        self._watches: dict[str, DriverWatch] = {}
         self._cancelling_since: dict[str, float] = {}
         self._settling: dict[str, float] = {}
         self._wake = threading.Event()
@@ -136,12 +113,12 @@ class JobSupervisor:
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._chores.stop()
+        self._tasks.stop()
 
     def join(self) -> None:
         """Wait for launches under way after :meth:`stop`, then let other supervisors have the jobs."""
         self._pool.shutdown()
-        self._chores.join()
+        self._tasks.join()
         self._renewal.stop()
         # If the store does not answer, the leases expire.
         with suppress(RefeedError):
@@ -156,32 +133,27 @@ class JobSupervisor:
         return self.folders.of(job_id)
 
     def interrupt(self, why: str) -> None:
-        """Stop every job that runs and is not another one's; each is FAILED as interrupted, and can be retried.
+        """Stop every job that runs and is not another one's; to be called after :meth:`stop`.
 
-        A paused one stays paused without its driver.
+        Each is FAILED as interrupted and can be retried, or PENDING for the next supervisor where its kind goes on
+        by itself. A paused one stays paused without its driver.
         """
         self._take_over()
         for job in self._store.held(self._kind.name, self._owner):
             if job.state in {JobState.RUNNING, JobState.CANCELLING}:
-                self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "interrupted", "message": why}))
+                self._interrupt(job, why)
             elif job.state is JobState.PAUSED and job.driver is not None:
                 self._let_go_of_driver(job, why)
             if job.driver is not None and job.driver.is_here:
                 self._launcher.kill(job.driver)
 
-    def put_back(self, why: str) -> None:
-        """End the drivers of jobs that run and are not another one's; the next supervisor launches them again.
-
-        For jobs that go on by themselves when nobody looks; to be called after :meth:`stop`.
-        """
-        self._take_over()
-        for job in self._store.held(self._kind.name, self._owner):
-            if job.state is JobState.RUNNING:
-                self._restart(job, why, wait_seconds=0.0, counts=False)
-            elif job.state is JobState.CANCELLING:
-                self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
-            if job.driver is not None and job.driver.is_here:
-                self._launcher.kill(job.driver)
+    def _interrupt(self, job: Job, why: str) -> None:
+        if not self._kind.goes_on_by_itself:
+            self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "interrupted", "message": why}))
+        elif job.state is JobState.CANCELLING:
+            self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
+        else:
+            self._restart(job, why, wait_seconds=0.0, counts=False)
 
     def tick(self) -> None:
         """Look at every job of this supervisor once, and at what is nobody's."""
@@ -198,7 +170,10 @@ class JobSupervisor:
             if job.id not in self._launching:
                 self._launching.add(job.id)
                 self._pool.submit(self._guarded, job.id, partial(self._launch, job))
-        self._chores.tick()
+        self._tasks.tick()
+
+    def _clean(self) -> None:
+        clean_folders(self._store, self.folders, keep=self._keep, now=datetime.now(UTC))
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -224,7 +199,7 @@ class JobSupervisor:
         """Renew what is held, and take what others have left."""
         self._renewal.looked()
         for name in self._store.owners(self._kind.name):
-            owner = Owner.parse(name)
+            owner = LeaseOwner.parse(name)
             if owner is not None and owner.is_dead:
                 _LOG.info("another supervisor is gone", owner=name)
                 self._store.release_all(name)
@@ -289,7 +264,7 @@ class JobSupervisor:
             return
         folder = self.folder(job.id)
         self._write_progress(job.id)
-        reason = self._followed_job(job.id).death(job, self._launcher)
+        reason = self._watch_of(job.id).death(job, self._launcher)
         # Read after the look at the process: an outcome is written before its driver ends.
         outcome = folder.read_outcome(job.epoch)
         if outcome is not None:
@@ -355,7 +330,7 @@ class JobSupervisor:
     def _let_go_of_driver(self, job: Job, why: str) -> None:
         self._fence(job)
         self._store.forget_driver(job.id, actor=ACTOR, why=why, expected_epoch=job.epoch)
-        self._followed.pop(job.id, None)
+        self._watches.pop(job.id, None)
         _LOG.info("waits for a resume without a driver", job_id=job.id, why=why)
 
     def _restart(self, job: Job, why: str, *, wait_seconds: float, counts: bool) -> None:
@@ -369,7 +344,7 @@ class JobSupervisor:
             wait_seconds=wait_seconds,
             counts=counts,
         )
-        self._followed.pop(job.id, None)
+        self._watches.pop(job.id, None)
         _LOG.info("to be launched again", job_id=job.id, why=why)
 
     def _steer(self, job: Job, folder: JobFolder) -> None:
@@ -377,7 +352,7 @@ class JobSupervisor:
         if job.state is JobState.RUNNING and self._is_paused(job, folder):
             return
         wanted = _control_of(job, _ORDERS[job.state])
-        is_astray = self._followed_job(job.id).is_astray(wanted, at_once=job.state is JobState.CANCELLING)
+        is_astray = self._watch_of(job.id).is_astray(wanted, at_once=job.state is JobState.CANCELLING)
         if is_astray and self._store.get(job.id).version == job.version:
             # A service that died between the store and the control left only one of them.
             folder.write_control(wanted)
@@ -421,17 +396,17 @@ class JobSupervisor:
             self._guarded(job_id, partial(self._write_progress, job_id))
             if time.monotonic() > until:
                 del self._settling[job_id]
-                self._followed.pop(job_id, None)
+                self._watches.pop(job_id, None)
 
-    def _followed_job(self, job_id: str) -> Followed:
-        followed = self._followed.get(job_id)
-        if followed is None:
+    def _watch_of(self, job_id: str) -> DriverWatch:
+        watch = self._watches.get(job_id)
+        if watch is None:
             folder = self.folder(job_id)
-            followed = self._followed[job_id] = Followed(folder, self._kind.figures(folder))
-        return followed
+            watch = self._watches[job_id] = DriverWatch(folder, self._kind.figures(folder))
+        return watch
 
     def _write_progress(self, job_id: str) -> None:
-        self._followed_job(job_id).write_figures(self._store, job_id)
+        self._watch_of(job_id).write_figures(self._store, job_id)
 
 
 def _control_of(job: Job, order: Order) -> Control:

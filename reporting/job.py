@@ -18,8 +18,8 @@ from model.errors import MergeOvertakenError, RefeedError
 from model.job import JobState
 from model.settings import read_settings
 from reporting.merge import merge_source
-from reporting.resource import describe_begun, describe_failure, describe_report
 from reporting.specification import read_sources, read_warehouse
+from reporting.view import describe_begun, describe_failure, describe_report
 from warehouse.merges import Merger, MergeReport, MergeSource
 
 _LOG: Final = structlog.get_logger()

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from backfill.supervisor import Supervisor
+from backfill.kind import BACKFILL
 from jobs.launcher import Launch, _Processes
 from jobs.store import open_store
+from jobs.supervisor import JobSupervisor
 from model.process import Process
 
 # What a real driver does, in short: it obeys the control, publishes, and says how it ended.
@@ -55,10 +56,11 @@ class ShellLauncher:
 
 
 def main(url: str, home: Path, seconds_to_work: str, lease_seconds: str) -> None:
-    supervisor = Supervisor(
+    supervisor = JobSupervisor(
+        BACKFILL,
         open_store(url),
         ShellLauncher(home, seconds_to_work),
-        home,
+        BACKFILL.open_folders(home),
         max_running=8,
         lease_seconds=float(lease_seconds),
     )

@@ -16,7 +16,7 @@ import pytest
 from cli.processes import Child, Children, free_port, is_listening
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
-from jobs.owner import Owner
+from jobs.lease_owner import LeaseOwner
 from jobs.store import Job, JobStore, open_store
 from model.job import JobState, new_job_id
 from model.settings import read_settings
@@ -72,7 +72,7 @@ class Replicas:
         """Return what runs and is this replica's."""
         mine = []
         for job in self.jobs():
-            owner = Owner.parse(job.lease_owner or "")
+            owner = LeaseOwner.parse(job.lease_owner or "")
             if job.state is JobState.RUNNING and owner is not None and owner.process.pid == process.pid:
                 mine.append(job)
         return mine

@@ -8,8 +8,8 @@ import pytest
 
 from jobs.folder import JobFolder
 from model.job import JobState, new_job_id
+from reporting.kind import MERGE
 from reporting.request import MergeRequest
-from reporting.supervisor import KIND
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def client(api: Any) -> Iterator[httpx.Client]:
 def merge(api: Any) -> str:
     """A merge that nobody launches, and that has not ended."""
     request = {**MergeRequest().to_json(), "sources": ["orders"]}
-    made = api.store.insert(new_job_id("mg"), KIND, request, actor="ann", state=JobState.PAUSED)
+    made = api.store.insert(new_job_id("mg"), MERGE.name, request, actor="ann", state=JobState.PAUSED)
     folder_of(api, made.id).write_specification({})
     return str(made.id)
 

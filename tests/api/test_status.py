@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from backfill.kind import BACKFILL
 from backfill.request import BackfillRequest
-from backfill.supervisor import backfill_folders
 from cli.terminal import COLUMNS
 from jobs.progress import Progress
 from jobs.store import JobError, JobStore
@@ -47,7 +47,7 @@ class Jobs:
     def canary(self) -> str:
         job_id = self.backfill(options={"canary_messages": 10})
         self.store.set_progress(job_id, Progress(selected=100, published=10))
-        folder = backfill_folders(self.home).of(job_id)
+        folder = BACKFILL.open_folders(self.home).of(job_id)
         folder.write_specification({})
         folder.write_pause(self.store.get(job_id).epoch, "canary")
         return job_id

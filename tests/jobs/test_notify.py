@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import jobs.notify
+from backfill.kind import BACKFILL
 from jobs.notify import Notifier
 from jobs.store import JobError, JobStore
 from model.job import JobState
+from reporting.kind import MERGE
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 
@@ -72,7 +74,7 @@ def notify(store: JobStore, listener: Listener) -> Iterator[Callable[[], Notifie
     store.open_webhook(hashlib.sha256(f"{listener.url}/hook".encode()).hexdigest())
 
     def start() -> Notifier:
-        notifier = Notifier(store, "backfill", f"{listener.url}/hook", SECRET)
+        notifier = Notifier(store, BACKFILL, f"{listener.url}/hook", SECRET)
         notifier.start()
         running.append(notifier)
         return notifier
@@ -171,7 +173,7 @@ def test_what_an_earlier_service_could_not_tell_is_told_by_the_next(
 def test_nobody_listening_is_no_end_of_the_telling(
     store: JobStore, listener: Listener, notify: Callable[[], Notifier]
 ) -> None:
-    nowhere = Notifier(store, "backfill", "http://127.0.0.1:9/hook", SECRET)
+    nowhere = Notifier(store, BACKFILL, "http://127.0.0.1:9/hook", SECRET)
     nowhere.start()
     ended_job(store)
     wait_for(lambda: store_attempts(store) >= 2, "it is tried twice")
@@ -202,14 +204,14 @@ def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(
     store: JobStore, listener: Listener, notify: Callable[[], Notifier]
 ) -> None:
     ended_job(store, "bf_old")
-    first = Notifier(store, "backfill", f"{listener.url}/new", SECRET)
+    first = Notifier(store, BACKFILL, f"{listener.url}/new", SECRET)
     first.start()
     ended_job(store, "bf_new")
     wait_for(lambda: is_told(store, "bf_new"), "what ends from now on is told")
     first.stop()
     # Once it is set, nothing is left out: not what ends while no service runs, either.
     ended_job(store, "bf_between")
-    second = Notifier(store, "backfill", f"{listener.url}/new", SECRET)
+    second = Notifier(store, BACKFILL, f"{listener.url}/new", SECRET)
     second.start()
     wait_for(lambda: is_told(store, "bf_between"), "the next service tells it")
     second.stop()
@@ -221,7 +223,8 @@ def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(
 def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(
     store: JobStore, listener: Listener, notify: Callable[[], Notifier]
 ) -> None:
-    notifier = Notifier(store, "backfill", f"{listener.url}/hook", SECRET, waits_for=lambda job: "approval")
+    kind = replace(BACKFILL, waits_for=lambda job: "approval")
+    notifier = Notifier(store, kind, f"{listener.url}/hook", SECRET)
     notifier.start()
     store.insert("bf_1", "backfill", {"topic": "orders", "query": "SELECT secret"}, actor="key:ci")
     store.move("bf_1", JobState.RUNNING, actor="refeed")
@@ -238,6 +241,29 @@ def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(
     assert waited["timestamp"] < ended["timestamp"]
     ids = [headers["webhook-id"] for _, headers, _ in listener.calls]
     assert len(set(ids)) == 2
+    assert b"secret" not in listener.calls[0][2]
+
+
+def test_what_is_told_of_a_merge_has_its_sources_and_nothing_of_a_topic(
+    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
+) -> None:
+    notify().stop()
+    asked = {"source": None, "since": None, "dry_run": False, "sources": ["orders", "members"]}
+    store.insert("mg_1", "merge", asked, actor="schedule")
+    store.move("mg_1", JobState.FAILED, actor="driver", error=JobError("warehouse_error", "Bad value 'secret'"))
+    notifier = Notifier(store, MERGE, f"{listener.url}/hook", SECRET)
+    notifier.start()
+    wait_for(lambda: is_told(store, "mg_1"), "it is told")
+    notifier.stop()
+
+    said = json.loads(listener.calls[0][2])
+    assert said["type"] == "merge.failed"
+    assert not {"topic", "selected", "published", "failed", "labels", "description"} & said["data"].keys()
+    assert said["data"]["sources"] == [
+        {"source": "orders", "state": "waiting"},
+        {"source": "members", "state": "waiting"},
+    ]
+    assert said["data"]["progress"] == {"sources": 2, "merged": 0, "failed": 0, "changed": 0, "newer": 0}
     assert b"secret" not in listener.calls[0][2]
 
 

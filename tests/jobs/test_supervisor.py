@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from jobs.folder import JobFolder, Outcome
+from jobs.folder import JobFolder, JobFolders, Outcome
+from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
 from jobs.store import JobStore, open_store
-from jobs.supervisor import JobKind, JobSupervisor
+from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
 from model.process import Driver, Process
@@ -58,12 +59,8 @@ class QuickDrivers(Drivers):
         return self._processes.exit_reason(driver)
 
 
-class NoChores:
-    def tick(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def join(self) -> None: ...
+def kind_of(write_figures: Callable[[str], None]) -> JobKind:
+    return JobKind(KIND, "bf", "backfills", "module", lambda _: lambda _store, job_id: write_figures(job_id))
 
 
 @pytest.fixture
@@ -84,8 +81,8 @@ def supervise(store: JobStore, drivers: Drivers, tmp_path: Path) -> Iterator[Cal
     made: list[JobSupervisor] = []
 
     def make(write_figures: Callable[[str], None] = lambda _: None, **options: Any) -> JobSupervisor:
-        kind = JobKind(KIND, "module", tmp_path, lambda _: lambda _store, job_id: write_figures(job_id))
-        supervisor = JobSupervisor(kind, store, drivers, NoChores(), max_running=4, **options)
+        kind = kind_of(write_figures)
+        supervisor = JobSupervisor(kind, store, drivers, JobFolders.at(tmp_path), max_running=4, **options)
         made.append(supervisor)
         return supervisor
 
@@ -197,8 +194,8 @@ def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
         return of_child(pid)
 
     monkeypatch.setattr(Process, "of_child", stand_still)
-    kind = JobKind(KIND, "module", tmp_path, lambda _: lambda _store, _job_id: None)
-    supervisor = JobSupervisor(kind, store, QuickDrivers(), NoChores(), max_running=1)
+    kind = kind_of(lambda _: None)
+    supervisor = JobSupervisor(kind, store, QuickDrivers(), JobFolders.at(tmp_path), max_running=1)
     try:
         job_id = create()
         reach(supervisor, store, job_id, JobState.SUCCEEDED)

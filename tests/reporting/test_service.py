@@ -26,8 +26,8 @@ from model.principal import PLAN, READ, RUN, SCOPES, Principal
 from model.settings import Settings, read_settings
 from reporting.nightly import Nightly
 from reporting.request import MergeRequest
-from reporting.resource import Merge, describe_failure, describe_report
 from reporting.service import MergeService
+from reporting.view import Merge, describe_failure, describe_report
 from tests.backfill.conftest import FakeLauncher
 from warehouse.merges import MergeReport
 from warehouse.open import open_warehouse
@@ -220,7 +220,7 @@ def test_who_may_only_look_or_plan_can_not_merge(yard: Yard) -> None:
         lambda: yard.service.cancel(real.id, principal=planner),
         lambda: yard.service.cancel(dry.id, principal=reader),
         lambda: yard.service.get(real.id, principal=runner),
-        lambda: yard.service.list_merges(principal=runner),
+        lambda: yard.service.list_jobs(principal=runner),
     ]
     for call in calls:
         with pytest.raises(ForbiddenError):
@@ -316,19 +316,19 @@ def test_a_backfill_is_no_merge(yard: Yard) -> None:
     for call in (yard.service.get, yard.service.cancel, yard.service.retry, yard.service.list_events):
         with pytest.raises(JobNotFoundError):
             call(other, principal=ANN)
-    assert yard.service.list_merges(principal=ANN).merges == []
+    assert yard.service.list_jobs(principal=ANN).jobs == []
 
 
 def test_merges_are_listed_newest_first_by_page_and_filter(yard: Yard) -> None:
     made = [yard.create().id for _ in range(3)]
     yard.service.cancel(made[0], principal=ANN)
 
-    page = yard.service.list_merges(ListRequest(page_size=2), principal=ANN)
-    assert [merge.id for merge in page.merges] == [made[2], made[1]]
-    rest = yard.service.list_merges(ListRequest(2, page.next_page_token), principal=ANN)
-    assert ([merge.id for merge in rest.merges], rest.next_page_token) == ([made[0]], None)
+    page = yard.service.list_jobs(ListRequest(page_size=2), principal=ANN)
+    assert [merge.id for merge in page.jobs] == [made[2], made[1]]
+    rest = yard.service.list_jobs(ListRequest(2, page.next_page_token), principal=ANN)
+    assert ([merge.id for merge in rest.jobs], rest.next_page_token) == ([made[0]], None)
     cancelled = ListRequest(where=JobFilter(states=(JobState.CANCELLED,)))
-    found = yard.service.list_merges(cancelled, principal=ANN).merges
+    found = yard.service.list_jobs(cancelled, principal=ANN).jobs
     assert [merge.id for merge in found] == [made[0]]
 
 
@@ -348,7 +348,7 @@ def test_however_many_replicas_there_are_a_night_has_one_merge(yard: Yard) -> No
     late = yard.open()
     Nightly(late.create_nightly, datetime(2026, 1, 1, 0, 15, tzinfo=UTC).time(), now=lambda: now[0]).tick()
 
-    merges = yard.service.list_merges(principal=ANN).merges
+    merges = yard.service.list_jobs(principal=ANN).jobs
     assert [merge.created_by for merge in merges] == ["schedule", "schedule"]
     for service in (other, late):
         service.stop()
@@ -358,7 +358,7 @@ def test_however_many_replicas_there_are_a_night_has_one_merge(yard: Yard) -> No
 def test_a_registry_with_nothing_to_merge_makes_no_nightly_merge(yard: Yard) -> None:
     yard.sources = [Source("logs", key=())]
     yard.service.create_nightly("merge-2026-03-02")
-    assert yard.service.list_merges(principal=ANN).merges == []
+    assert yard.service.list_jobs(principal=ANN).jobs == []
 
 
 def test_the_log_of_a_merge_is_its_drivers(yard: Yard, reach: Any) -> None:

@@ -91,7 +91,7 @@ def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
         assert [error["pointer"] for error in refused.value.details["errors"]] == ["/topic"]
 
     assert not pubsub.topic_exists("repaly")
-    assert service.list_backfills(principal=ANN).backfills == []
+    assert service.list_jobs(principal=ANN).jobs == []
 
 
 def test_only_topics_that_the_caller_may_publish_to_are_named_as_close(
@@ -383,5 +383,5 @@ def test_a_plan_says_what_would_be_published_and_keeps_no_backfill(
     assert plan["samples"][0]["encoding"] == "text"
     expires_in = datetime.fromisoformat(plan["expires_at"]) - datetime.now(UTC)
     assert timedelta(minutes=14) < expires_in <= timedelta(minutes=15)
-    assert service.list_backfills(principal=ANN).backfills == []
+    assert service.list_jobs(principal=ANN).jobs == []
     assert not list((deployment.home / "backfills").glob("*"))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backfill.chores import KIND
-from backfill.supervisor import Supervisor
+from backfill.kind import BACKFILL
 from jobs.store import Job, JobStore
+from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
 
 Wait = Callable[..., None]
@@ -27,27 +27,27 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def supervisor(store: JobStore, launcher: Any, tmp_path: Path) -> Iterator[Supervisor]:
-    supervisor = Supervisor(store, launcher, tmp_path, max_running=2)
+def supervisor(store: JobStore, launcher: Any, tmp_path: Path) -> Iterator[JobSupervisor]:
+    supervisor = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
     yield supervisor
     supervisor.stop()
     supervisor.join()
 
 
 @pytest.fixture
-def create(store: JobStore, supervisor: Supervisor) -> Callable[..., str]:
+def create(store: JobStore, supervisor: JobSupervisor) -> Callable[..., str]:
     """Make a job that waits, with its folder; ``chosen`` goes to the store."""
 
     def make(**chosen: Any) -> str:
         job_id = new_job_id("bf")
         supervisor.folder(job_id).write_specification({})
-        return store.insert(job_id, KIND, {}, actor="ann", **chosen).id
+        return store.insert(job_id, BACKFILL.name, {}, actor="ann", **chosen).id
 
     return make
 
 
 @pytest.fixture
-def reach(store: JobStore, supervisor: Supervisor, wait_for: Wait) -> Callable[[str, JobState], Job]:
+def reach(store: JobStore, supervisor: JobSupervisor, wait_for: Wait) -> Callable[[str, JobState], Job]:
     """Return what ticks until a job has a state."""
 
     def reach(job_id: str, state: JobState) -> Job:

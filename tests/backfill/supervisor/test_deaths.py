@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from backfill.chores import KIND
-from backfill.supervisor import Supervisor
+from backfill.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
 from jobs.store import JobStore
+from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.process import Process
 
@@ -20,7 +20,7 @@ Create = Callable[..., str]
 
 
 def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -44,7 +44,7 @@ def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
 
 
 def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
 ) -> None:
     job_id = create()
     for number in range(4):
@@ -64,7 +64,7 @@ def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
 
 
 def test_a_restart_waits_a_moment(
-    supervisor: Supervisor, create: Create, launcher: Any, reach: Any, monkeypatch: pytest.MonkeyPatch
+    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (600.0,))
     job_id = create()
@@ -79,7 +79,7 @@ def test_a_restart_waits_a_moment(
 
 
 def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
-    supervisor: Supervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
+    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -92,7 +92,7 @@ def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
 
 
 def test_a_driver_that_said_how_it_ended_before_it_died_is_believed(
-    supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -107,7 +107,7 @@ def test_a_driver_that_said_how_it_ended_before_it_died_is_believed(
 
 
 def test_what_an_engine_says_of_a_message_stays_in_the_log(
-    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -126,16 +126,16 @@ def test_what_an_engine_says_of_a_message_stays_in_the_log(
 
 def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_stops(
     store: JobStore,
-    supervisor: Supervisor,
+    supervisor: JobSupervisor,
     create: Create,
     reach: Any,
     no_waiting: None,
     *,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jobs.following._SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr("jobs.driver_watch._SILENCE_SECONDS", 0.5)
     job_id = create()
-    store.claim(KIND, "another", limit=1, lease_seconds=-1)
+    store.claim(BACKFILL.name, "another", limit=1, lease_seconds=-1)
     store.begin_attempt(job_id, owner="another")
     folder = supervisor.folder(job_id)
     folder.write_control(Control(1, Order.RUN))
@@ -155,7 +155,7 @@ def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_
 
 
 def test_a_job_whose_files_are_removed_while_it_runs_fails_and_says_so(
-    supervisor: Supervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
+    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from backfill.chores import KIND
-from backfill.supervisor import Supervisor
+from backfill.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
 from jobs.progress import CheckpointFolder, SliceCheckpoint
 from jobs.store import JobStore
+from jobs.supervisor import JobSupervisor
 from model.errors import LaunchError
 from model.job import JobState, new_job_id
 
@@ -19,7 +19,7 @@ Create = Callable[..., str]
 
 
 def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
 ) -> None:
     job_id = create()
     running = reach(job_id, JobState.RUNNING)
@@ -40,7 +40,7 @@ def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(
 
 
 def test_a_launch_that_fails_fails_the_job(
-    supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
 ) -> None:
     launcher.refuses = True
     job_id = create()
@@ -53,7 +53,7 @@ def test_a_launch_that_fails_fails_the_job(
 
 
 def test_only_so_many_run_and_the_oldest_waits_least(
-    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
     jobs = sorted(create() for _ in range(3))
     reach(jobs[0], JobState.RUNNING)
@@ -69,7 +69,7 @@ def test_only_so_many_run_and_the_oldest_waits_least(
 
 
 def test_a_retried_job_runs_as_a_new_attempt(
-    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -84,7 +84,7 @@ def test_a_retried_job_runs_as_a_new_attempt(
 
 
 def test_a_job_that_starts_paused_is_not_launched_and_can_be_cancelled(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
 ) -> None:
     job_id = create(state=JobState.PAUSED)
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_a_job_that_starts_paused_is_not_launched_and_can_be_cancelled(
 
 
 def test_a_job_whose_files_were_removed_fails_and_says_so(store: JobStore, launcher: Any, reach: Any) -> None:
-    job_id = store.insert(new_job_id("bf"), KIND, {}, actor="ann").id
+    job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
 
     failed = reach(job_id, JobState.FAILED)
 
@@ -107,7 +107,7 @@ def test_a_job_whose_files_were_removed_fails_and_says_so(store: JobStore, launc
 
 
 def test_a_job_that_waits_for_spark_stays_pending_when_the_service_ends(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, monkeypatch: pytest.MonkeyPatch
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_starting, is_over = threading.Event(), threading.Event()
 

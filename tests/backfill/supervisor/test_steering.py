@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from backfill.selection import write_selection
-from backfill.supervisor import Supervisor
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.store import JobStore
+from jobs.supervisor import JobSupervisor
 from model.job import JobState
 
 Wait = Callable[..., None]
@@ -17,7 +17,7 @@ Create = Callable[..., str]
 
 
 def test_what_changes_while_a_job_runs_reaches_its_driver(
-    store: JobStore, supervisor: Supervisor, create: Create, reach: Any, wait_for: Wait
+    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any, wait_for: Wait
 ) -> None:
     """A service that died between the store and the control left only the first."""
     job_id = create(options={"rate_limit_messages_per_second": 5, "canary_messages": 10})
@@ -38,7 +38,7 @@ def test_what_changes_while_a_job_runs_reaches_its_driver(
 
 
 def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(
-    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
     job_id = create(options={"canary_messages": 10})
     reach(job_id, JobState.RUNNING)
@@ -81,7 +81,7 @@ def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_paused_job_whose_driver_ends_stays_paused_and_is_resumed_by_a_new_one(
     store: JobStore,
-    supervisor: Supervisor,
+    supervisor: JobSupervisor,
     create: Create,
     launcher: Any,
     reach: Any,
@@ -112,7 +112,7 @@ def test_a_paused_job_whose_driver_ends_stays_paused_and_is_resumed_by_a_new_one
 
 
 def test_a_job_that_is_resumed_in_the_moment_in_which_its_driver_leaves_goes_on(
-    supervisor: Supervisor, create: Create, reach: Any
+    supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -126,7 +126,7 @@ def test_a_job_that_is_resumed_in_the_moment_in_which_its_driver_leaves_goes_on(
 
 def test_a_cancelled_job_whose_driver_does_not_stop_is_killed(
     store: JobStore,
-    supervisor: Supervisor,
+    supervisor: JobSupervisor,
     create: Create,
     launcher: Any,
     reach: Any,
@@ -146,7 +146,7 @@ def test_a_cancelled_job_whose_driver_does_not_stop_is_killed(
 
 
 def test_interrupted_jobs_fail_and_their_drivers_end(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -162,7 +162,7 @@ def test_interrupted_jobs_fail_and_their_drivers_end(
 
 
 def test_a_paused_job_that_is_interrupted_stays_paused_without_its_driver(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
 ) -> None:
     job_id = create()
     reach(job_id, JobState.RUNNING)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from backfill.chores import KIND
-from backfill.supervisor import Supervisor
+from backfill.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
-from jobs.owner import Owner
+from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
+from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.process import Process
 
@@ -22,7 +22,7 @@ Create = Callable[..., str]
 
 def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
     store: JobStore,
-    supervisor: Supervisor,
+    supervisor: JobSupervisor,
     create: Create,
     launcher: Any,
     reach: Any,
@@ -40,7 +40,7 @@ def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
     assert driver is not None
     driver.signal_group(signal.SIGKILL)
 
-    another = Supervisor(store, launcher, tmp_path, max_running=2)
+    another = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
     another.start()
     try:
         wait_for(lambda: store.get(dead).restarts == 1, "the dead one is to start again")
@@ -54,7 +54,7 @@ def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
 
 
 def test_an_attempt_that_a_dying_service_began_is_begun_again_and_fences_the_first(
-    store: JobStore, supervisor: Supervisor, create: Create, reach: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
     job_id = create()
     # Epoch 1 was given and its driver perhaps started, then the service died.
@@ -69,7 +69,7 @@ def test_two_supervisors_share_the_work_and_no_job(
     store: JobStore, create: Create, launcher: Any, reach: Any, tmp_path: Path
 ) -> None:
     first, second = create(), create()
-    another = Supervisor(store, launcher, tmp_path, max_running=2)
+    another = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
     reach(first, JobState.RUNNING)
     reach(second, JobState.RUNNING)
     third = create()
@@ -88,8 +88,10 @@ def test_a_job_whose_supervisor_is_stopped_is_taken_over_with_its_driver(
     create: Create, store: JobStore, launcher: Any, tmp_path: Path, wait_for: Wait
 ) -> None:
     """A process that is stopped can't be told from a slow one, so its lease has to expire."""
-    first = Supervisor(store, launcher, tmp_path, max_running=2, lease_seconds=0.2)
-    second = Supervisor(store, launcher, tmp_path, max_running=2)
+    first = JobSupervisor(
+        BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2, lease_seconds=0.2
+    )
+    second = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
     job_id = create()
 
     def tick_first() -> bool:
@@ -120,19 +122,19 @@ def test_a_job_whose_supervisor_is_stopped_is_taken_over_with_its_driver(
 def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(
     store: JobStore, create: Create, reach: Any
 ) -> None:
-    gone = Owner(Owner.current().host, replace(Owner.current().process, start_ticks=1))
+    gone = LeaseOwner(LeaseOwner.current().host, replace(LeaseOwner.current().process, start_ticks=1))
     job_id = create()
-    assert store.claim(KIND, str(gone), limit=1, lease_seconds=600)
+    assert store.claim(BACKFILL.name, str(gone), limit=1, lease_seconds=600)
 
     assert reach(job_id, JobState.RUNNING).lease_owner != str(gone)
 
 
 def test_a_job_of_a_process_elsewhere_is_left_to_it(
-    store: JobStore, supervisor: Supervisor, create: Create, launcher: Any
+    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any
 ) -> None:
-    elsewhere = Owner("far-away", replace(Owner.current().process, boot_id="another"))
+    elsewhere = LeaseOwner("far-away", replace(LeaseOwner.current().process, boot_id="another"))
     job_id = create()
-    assert store.claim(KIND, str(elsewhere), limit=1, lease_seconds=600)
+    assert store.claim(BACKFILL.name, str(elsewhere), limit=1, lease_seconds=600)
 
     for _ in range(3):
         supervisor.tick()
@@ -143,7 +145,7 @@ def test_a_job_of_a_process_elsewhere_is_left_to_it(
 
 def test_a_launch_that_was_overtaken_leaves_no_driver_behind(
     store: JobStore,
-    supervisor: Supervisor,
+    supervisor: JobSupervisor,
     create: Create,
     launcher: Any,
     wait_for: Wait,
@@ -156,7 +158,7 @@ def test_a_launch_that_was_overtaken_leaves_no_driver_behind(
 
     def launch_late(what: Any) -> Process:
         store.release(job_id, store.get(job_id).lease_owner)
-        store.claim(KIND, "another", limit=9, lease_seconds=600)
+        store.claim(BACKFILL.name, "another", limit=9, lease_seconds=600)
         epoch = store.begin_attempt(job_id, owner="another").epoch
         supervisor.folder(job_id).write_control(Control(epoch, Order.RUN))
         return launch(what)

@@ -17,10 +17,13 @@ InboxKind = Literal["approval", "canary", "paused", "failure", "incomplete"]
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """One job that waits: ``kind`` says for what, ``since`` when it began to, None where nobody knows."""
+    """One job that waits: ``kind`` says for what, ``resource`` which kind of job it is.
+
+    ``since`` is when it began to wait, None where nobody knows.
+    """
 
     kind: InboxKind
-    resource: Literal["backfill", "merge"]
+    resource: str
     id: str
     state: JobState
     topic: str | None

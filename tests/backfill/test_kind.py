@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from backfill.kind import BACKFILL, BackfillFigures
 from backfill.selection import write_selection
-from backfill.supervisor import KIND, Figures, Supervisor
 from jobs.folder import JobFolder
 from jobs.progress import CheckpointFolder, Progress, SliceCheckpoint
 from jobs.store import JobStore
+from jobs.supervisor import JobSupervisor
 from model.errors import StoreUnavailableError
 from model.job import JobState, new_job_id
 
@@ -35,12 +36,12 @@ def leave(folder: JobFolder, published: int) -> None:
 def test_what_is_published_is_in_the_store_within_a_second(
     store: JobStore, launcher: Any, tmp_path: Path, wait_for: Wait, rows: Any
 ) -> None:
-    supervisor = Supervisor(store, launcher, tmp_path, max_running=1)
+    supervisor = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=1)
     job_id = new_job_id("bf")
     folder = supervisor.folder(job_id)
     folder.write_specification({})
     write_selection([rows(100)], folder.selection)
-    store.insert(job_id, KIND, {}, actor="ann")
+    store.insert(job_id, BACKFILL.name, {}, actor="ann")
     supervisor.start()
     try:
         wait_for(lambda: store.get(job_id).state is JobState.RUNNING, "it runs", 60.0)
@@ -65,10 +66,10 @@ def test_what_is_published_is_in_the_store_within_a_second(
 def test_figures_that_the_store_did_not_take_are_written_the_next_time(
     store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = store.insert(new_job_id("bf"), KIND, {}, actor="ann").id
+    job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
     folder = JobFolder(tmp_path / job_id)
     leave(folder, 7)
-    figures = Figures(folder)
+    figures = BackfillFigures(folder)
 
     def fail(_job_id: str, _progress: Progress) -> None:
         raise StoreUnavailableError

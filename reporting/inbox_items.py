@@ -2,22 +2,28 @@
 
 from datetime import UTC, datetime
 
-from jobs.inbox import InboxItem, error_message, list_ended
+from jobs.inbox_items import InboxItem, error_message, list_ended
 from jobs.store import Job, JobStore
 from model.job import JobState
-from reporting.supervisor import KIND
+from reporting.kind import MERGE
 
 
 def list_inbox(store: JobStore) -> list[InboxItem]:
     """Return merges of the last seven days that failed and whose sources no later merge has merged."""
-    found = list_ended(store, KIND, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC))
+    found = list_ended(store, MERGE.name, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC))
     real = [job for job in found if not job.request["dry_run"]]
     succeeded = [job for job in real if job.state is JobState.SUCCEEDED]
     return [
-        InboxItem("failure", "merge", job.id, job.state, None, job.created_by, job.finished_at, error_message(job))
+        _failure(job)
         for job in real
         if job.state is JobState.FAILED and not any(_makes_up_for(later, job) for later in succeeded)
     ]
+
+
+def _failure(job: Job) -> InboxItem:
+    return InboxItem(
+        "failure", job.kind, job.id, job.state, None, job.created_by, job.finished_at, error_message(job)
+    )
 
 
 def _makes_up_for(later: Job, failed: Job) -> bool:

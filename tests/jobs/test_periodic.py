@@ -3,12 +3,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jobs.chores import Chore, ChoreThread
+from jobs.periodic import PeriodicTask, PeriodicTasks
 
 
 @contextmanager
-def chores(*found: Chore) -> Iterator[ChoreThread]:
-    thread = ChoreThread(found)
+def periodic(*found: PeriodicTask) -> Iterator[PeriodicTasks]:
+    thread = PeriodicTasks(found)
     try:
         yield thread
     finally:
@@ -16,7 +16,7 @@ def chores(*found: Chore) -> Iterator[ChoreThread]:
         thread.join()
 
 
-def tick_until(thread: ChoreThread, is_true: Callable[[], bool], why: str) -> None:
+def tick_until(thread: PeriodicTasks, is_true: Callable[[], bool], why: str) -> None:
     deadline = time.monotonic() + 20
     while not is_true():
         thread.tick()
@@ -33,7 +33,7 @@ def test_one_chore_at_a_time_the_first_that_is_due_comes_first() -> None:
         go_on.wait(20)
         done.append("slow")
 
-    with chores(Chore(slow, 3600), Chore(lambda: done.append("quick"), 3600)) as thread:
+    with periodic(PeriodicTask(slow, 3600), PeriodicTask(lambda: done.append("quick"), 3600)) as thread:
         thread.tick()
         assert begun.wait(20)
         for _ in range(5):
@@ -53,7 +53,7 @@ def test_a_chore_that_fails_is_done_again() -> None:
         calls.append(1)
         raise ValueError("not today")
 
-    with chores(Chore(fail, 0.0)) as thread:
+    with periodic(PeriodicTask(fail, 0.0)) as thread:
         tick_until(thread, lambda: len(calls) >= 3, "it is tried again")
 
 
@@ -64,7 +64,7 @@ def test_nothing_begins_once_it_is_stopped() -> None:
         begun.set()
         go_on.wait(20)
 
-    thread = ChoreThread([Chore(slow, 3600)])
+    thread = PeriodicTasks([PeriodicTask(slow, 3600)])
     thread.tick()
     assert begun.wait(20)
     thread.stop()

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from backfill import inbox
-from backfill.supervisor import backfill_folders
+from backfill import inbox_items
+from backfill.kind import BACKFILL
 from cli.status import _DOES
-from jobs import inbox as jobs_inbox
-from jobs.inbox import InboxItem
+from jobs import inbox_items as jobs_inbox
+from jobs.inbox_items import InboxItem
 from jobs.store import JobStore, open_store
 from model.job import JobState, new_job_id
 
@@ -27,7 +27,7 @@ def ended(store: JobStore, state: JobState) -> str:
 
 
 def items(store: JobStore, home: Path) -> list[InboxItem]:
-    return inbox.list_inbox(store, backfill_folders(home).of)
+    return inbox_items.list_inbox(store, BACKFILL.open_folders(home).of)
 
 
 def test_what_did_not_land_whole_waits_and_what_landed_does_not(store: JobStore, tmp_path: Path) -> None:

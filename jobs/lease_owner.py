@@ -10,7 +10,7 @@ from model.process import Process
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class LeaseOwner:
     """One supervisor of one process; two in the same process are two owners."""
 
     host: str

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from backfill.approval import exceeds_approval
-from backfill.chores import KIND
+from backfill.kind import BACKFILL
 from jobs.folder import JobFolder
-from jobs.inbox import InboxItem, InboxKind, error_message, list_ended
+from jobs.inbox_items import InboxItem, InboxKind, error_message, list_ended
 from jobs.store import Job, JobStore
 from model.job import JobState
 
@@ -18,8 +18,9 @@ def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[I
 
     What ended is looked at for seven days, a thousand backfills at most.
     """
-    items = [item for job in store.list_active(KIND) if (item := _waiting(job, store, folder_of)) is not None]
-    for job in list_ended(store, KIND, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC)):
+    active = store.list_active(BACKFILL.name)
+    items = [item for job in active if (item := _waiting(job, store, folder_of)) is not None]
+    for job in list_ended(store, BACKFILL.name, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC)):
         verification = job.verification or {}
         if job.state is JobState.FAILED:
             items.append(_item(job, "failure", job.finished_at, error_message(job)))
@@ -56,4 +57,4 @@ def _paused_at(job: Job, store: JobStore) -> datetime:
 
 
 def _item(job: Job, kind: InboxKind, since: datetime | None, message: str) -> InboxItem:
-    return InboxItem(kind, "backfill", job.id, job.state, job.request["topic"], job.created_by, since, message)
+    return InboxItem(kind, job.kind, job.id, job.state, job.request["topic"], job.created_by, since, message)

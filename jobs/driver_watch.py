@@ -1,13 +1,13 @@
-"""What a supervisor remembers of a job between two looks: its figures, and when its driver was last heard of."""
+"""What a supervisor remembers of a driver between two looks: its figures, and when it was last heard of."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from jobs.folder import Control, JobFolder
+from jobs.kinds import WriteFigures
 from jobs.launcher import Launcher
-from jobs.store import Job, JobStore
+from jobs.store import Job
 from model.errors import CheckpointCorruptError
 
 # A driver says five times a second that it lives; storage that machines share may show that late.
@@ -16,11 +16,7 @@ _SILENCE_SECONDS: Final = 30.0
 _ASTRAY_SECONDS: Final = 0.8
 
 
-# Writes a job's figures to the store when they have changed since the last call.
-WriteFigures = Callable[[JobStore, str], None]
-
-
-class Followed:
+class DriverWatch:
     """One job's figures, its driver's life and what that is told, as they change."""
 
     def __init__(self, folder: JobFolder, write_figures: WriteFigures) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from backfill.chores import KIND, Chores, verify_again_seconds
+from backfill.kind import BACKFILL
+from backfill.periodic import backfill_tasks, verify_again_seconds
 from jobs.folder import JobFolder
+from jobs.periodic import PeriodicTasks
 from jobs.progress import Progress
 from jobs.store import Job, JobStore
+from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
-
-KEEP = timedelta(days=30)
 
 
 @pytest.fixture
@@ -25,32 +26,32 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
 
 
 @pytest.fixture
-def chores(store: JobStore, tmp_path: Path) -> Iterator[Callable[..., Chores]]:
-    made: list[Chores] = []
+def tasks(store: JobStore) -> Iterator[Callable[..., PeriodicTasks]]:
+    made: list[PeriodicTasks] = []
 
-    def open_chores(verify: Callable[[Job], dict[str, Any]] | None) -> Chores:
-        made.append(Chores(store, tmp_path / "backfills", verify=verify, keep=KEEP))
+    def open_tasks(verify: Callable[[Job], dict[str, Any]]) -> PeriodicTasks:
+        made.append(PeriodicTasks(backfill_tasks(store, verify)))
         return made[-1]
 
-    yield open_chores
+    yield open_tasks
     for one in made:
         one.stop()
         one.join()
 
 
 def ended(store: JobStore) -> str:
-    job_id = store.insert(new_job_id("bf"), KIND, {}, actor="ann").id
+    job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
     store.begin_attempt(job_id)
     store.move(job_id, JobState.RUNNING, actor="refeed")
     return store.move(job_id, JobState.SUCCEEDED, actor="refeed").id
 
 
-def test_an_ended_job_is_verified(store: JobStore, chores: Any, wait_for: Any) -> None:
+def test_an_ended_job_is_verified(store: JobStore, tasks: Any, wait_for: Any) -> None:
     job_id = ended(store)
-    its_chores = chores(lambda job: {"state": "unknown", "published": job.epoch})
+    its_tasks = tasks(lambda job: {"state": "unknown", "published": job.epoch})
 
     def is_verified() -> bool:
-        its_chores.tick()
+        its_tasks.tick()
         return store.get(job_id).verification == {"state": "unknown", "published": 1}
 
     wait_for(is_verified, "it is verified")
@@ -58,9 +59,9 @@ def test_an_ended_job_is_verified(store: JobStore, chores: Any, wait_for: Any) -
 
 
 def test_a_verification_that_fails_holds_nothing_else_up(
-    store: JobStore, chores: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+    store: JobStore, tasks: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.chores._VERIFY_TICK_SECONDS", 0.0)
+    monkeypatch.setattr("backfill.periodic._VERIFY_TICK_SECONDS", 0.0)
     broken, whole = ended(store), ended(store)
 
     def verify(job: Job) -> dict[str, Any]:
@@ -68,10 +69,10 @@ def test_a_verification_that_fails_holds_nothing_else_up(
             raise ValueError("no such table")
         return {"state": "unknown"}
 
-    its_chores = chores(verify)
+    its_tasks = tasks(verify)
 
     def is_verified() -> bool:
-        its_chores.tick()
+        its_tasks.tick()
         return store.get(whole).verification is not None
 
     wait_for(is_verified, "the other one is verified")
@@ -82,7 +83,7 @@ def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_
     now = datetime.now(UTC)
     job = Job(
         id="bf_1",
-        kind=KIND,
+        kind=BACKFILL.name,
         state=JobState.SUCCEEDED,
         request={},
         created_by="ann",
@@ -109,18 +110,23 @@ def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_
     assert verify_again_seconds(old, {"state": "incomplete", "landed": 4}) is None
 
 
-def test_old_folders_and_plans_go(store: JobStore, chores: Any, wait_for: Any, tmp_path: Path) -> None:
+def test_old_folders_and_plans_go(store: JobStore, launcher: Any, wait_for: Any, tmp_path: Path) -> None:
     job_id = ended(store)
     JobFolder(tmp_path / "backfills" / job_id).write_specification({})
     (tmp_path / "backfills" / ".removed-bf_old").mkdir()
     store.put_plan("pl_old", "digest", {}, datetime.now(UTC) - timedelta(days=2))
     store.put_plan("pl_new", "digest", {}, datetime.now(UTC))
-    its_chores = chores(None)
+    folders = BACKFILL.open_folders(tmp_path)
+    supervisor = JobSupervisor(BACKFILL, store, launcher, folders, max_running=1, tasks=backfill_tasks(store))
 
     def is_clean() -> bool:
-        its_chores.tick()
-        return store.get_plan("pl_old") is None
+        supervisor.tick()
+        return store.get_plan("pl_old") is None and not (tmp_path / "backfills" / ".removed-bf_old").exists()
 
-    wait_for(is_clean, "the old plan is gone")
+    try:
+        wait_for(is_clean, "the old plan is gone")
+    finally:
+        supervisor.stop()
+        supervisor.join()
     assert store.get_plan("pl_new") is not None
     assert [path.name for path in (tmp_path / "backfills").iterdir()] == [job_id]

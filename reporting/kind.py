@@ -1,46 +1,18 @@
-"""The supervisor of merge jobs: which driver they have, and what of their findings the history shows."""
+"""Merges as a kind of job: their driver, and what of their findings the history and webhooks show."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from jobs.files import open_files
-from jobs.folder import JobFolder, JobFolders
-from jobs.launcher import Launcher
-from jobs.store import JobStore
-from jobs.supervisor import DRIVER, LEASE_SECONDS, Chores, JobKind, JobSupervisor
+from jobs.folder import JobFolder
+from jobs.kinds import JobKind
+from jobs.store import Job, JobStore
+from jobs.supervisor import DRIVER
 from model.errors import CheckpointCorruptError
-from model.settings import Settings
-
-KIND: Final = "merge"
-_MODULE: Final = "reporting.job"
-# Two merges of one source would only undo each other's work, and one job merges as many sources as are wanted.
-_MAX_RUNNING: Final = 1
+from reporting.view import Merge
 
 
-class MergeSupervisor(JobSupervisor):
-    """Drives the merges of a job store, one at a time over all replicas; the others wait for their turn."""
-
-    def __init__(
-        self,
-        store: JobStore,
-        launcher: Launcher,
-        chores: Chores,
-        folders: JobFolders,
-        *,
-        lease_seconds: float = LEASE_SECONDS,
-    ) -> None:
-        super().__init__(
-            JobKind(KIND, _MODULE, folders, Figures),
-            store,
-            launcher,
-            chores,
-            max_running=_MAX_RUNNING,
-            lease_seconds=lease_seconds,
-        )
-
-
-class Figures:
+class MergeFigures:
     """What a merge has found out, source by source, out of its folder."""
 
     def __init__(self, folder: JobFolder) -> None:
@@ -62,10 +34,11 @@ class Figures:
             self._latest = found
 
 
-def merge_folders(settings: Settings) -> JobFolders:
-    """Return the folders of a deployment's merge jobs."""
-    files = open_files(settings.jobs_folder or settings.home).folder("merge-jobs")
-    return JobFolders(files, logs=settings.home / "logs" / "merge-jobs")
+def describe_merge(job: Job) -> dict[str, Any]:
+    """Return what webhooks tell of a merge beside its state: no message of an engine."""
+    merge = Merge.from_job(job)
+    sources = [{"source": source["source"], "state": source["state"]} for source in merge.sources]
+    return {"dry_run": merge.dry_run, "progress": dict(merge.progress), "sources": sources}
 
 
 def _describe(before: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -84,3 +57,15 @@ def _figures(source: Mapping[str, Any]) -> str:
         )
         return f"{source['source']}: {counts}"
     return ""
+
+
+MERGE: Final = JobKind(
+    name="merge",
+    prefix="mg",
+    folder="merge-jobs",
+    module="reporting.job",
+    figures=MergeFigures,
+    describe=describe_merge,
+    goes_on_by_itself=True,
+    done="merged",
+)

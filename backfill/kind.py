@@ -1,0 +1,64 @@
+"""Backfills as a kind of job: their driver, their figures, and what webhooks tell of them."""
+
+import time
+from typing import Any, Final
+
+from backfill.approval import exceeds_approval
+from backfill.selection import read_selection
+from jobs.folder import JobFolder
+from jobs.kinds import JobKind
+from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
+from jobs.store import Job, JobStore
+from model.job import JobState
+
+
+class BackfillFigures:
+    """The figures of one backfill, out of its slices' checkpoints."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._reader = CheckpointReader(CheckpointFolder(folder.progress))
+        self._meter = ProgressMeter()
+        self._selected: int | None = None
+        self._latest: Progress | None = None
+
+    def __call__(self, store: JobStore, job_id: str) -> None:
+        """Write them to the store when they have changed since the last call."""
+        if self._selected is None:
+            selection = read_selection(self._folder.selection)
+            self._selected = None if selection is None else selection.rows
+        # Paused by a person or by its canary: such time is no part of the rate, nor of the time that is left.
+        is_held = store.get(job_id).state is JobState.PAUSED
+        progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic(), is_held=is_held)
+        if progress != self._latest:
+            store.set_progress(job_id, progress)
+            # After the store has it: a figure that got lost on the way is written the next time.
+            self._latest = progress
+
+
+def describe_backfill(job: Job) -> dict[str, Any]:
+    """Return what webhooks tell of a backfill beside its state: no query, no parameters."""
+    return {
+        "topic": job.request.get("topic"),
+        "description": job.options.get("description", job.request.get("description", "")),
+        "labels": job.labels,
+        "selected": job.progress.selected,
+        "published": job.progress.published,
+        "failed": job.progress.failed,
+    }
+
+
+def _waits_for(job: Job) -> str:
+    return "approval" if exceeds_approval(job) else "resume"
+
+
+BACKFILL: Final = JobKind(
+    name="backfill",
+    prefix="bf",
+    folder="backfills",
+    module="backfill.job",
+    figures=BackfillFigures,
+    describe=describe_backfill,
+    waits_for=_waits_for,
+    done="published",
+)

@@ -1,0 +1,307 @@
+"""Jobs of one kind, as callers see and steer them: one service for every kind."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from jobs.folder import JobFolder
+from jobs.inbox_items import InboxItem
+from jobs.kinds import JobKind
+from jobs.listing import ListRequest, read_page
+from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
+from jobs.store import Event, Idempotency, Job, JobStore
+from jobs.supervisor import JobSupervisor
+from jobs.versions import Versions, check_version, expected_version
+from model.errors import JobNotFoundError, JobStateError, RefeedError
+from model.job import JobState, new_job_id
+from model.principal import READ, Principal
+
+_LOG: Final = structlog.get_logger()
+
+
+class JobView(Protocol):
+    """A job as people see it."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def state(self) -> JobState:
+        """Where it stands."""
+        ...
+
+    @property
+    def etag(self) -> str:
+        """Its version, for If-Match."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        ...
+
+
+View = TypeVar("View", bound=JobView)
+
+
+@dataclass(frozen=True, slots=True)
+class JobViews(Generic[View]):
+    """Some jobs, and the token of those that come after them."""
+
+    jobs: list[View]
+    next_page_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanges(Generic[View]):
+    """A job as it is now, and the lines of its history that are new."""
+
+    shown: View
+    events: list[Event]
+
+
+class JobService(ABC, Generic[View]):
+    """Creates, lists, shows, watches, cancels and retries the jobs of one kind.
+
+    Every call answers from the store within milliseconds. A kind says how its jobs are shown, who may steer them
+    and which of them wait for a person. A call that changes a job takes the versions that its caller has seen, if
+    they matter.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope, or may not steer the job.
+        JobNotFoundError: any call that names a job that is not there, or is of another kind.
+        JobChangedError: any call with ``versions``, none of which the job is at any more.
+    """
+
+    def __init__(self, kind: JobKind, store: JobStore, supervisor: JobSupervisor) -> None:
+        self._kind = kind
+        self._store = store
+        self._supervisor = supervisor
+
+    @abstractmethod
+    def _show(self, job: Job) -> View:
+        """Return the job as people see it."""
+
+    @abstractmethod
+    def _require(self, principal: Principal, job: Job | None) -> None:
+        """Raise unless the principal may steer the job; without one, unless it may steer any.
+
+        Raises:
+            ForbiddenError: it may not.
+        """
+
+    @abstractmethod
+    def _list_waiting(self) -> list[InboxItem]:
+        """Return the jobs that go on, or are mended, only when somebody does something."""
+
+    def _steer(self, job: Job) -> None:
+        """Write a job's new state where its driver looks; the supervisor does it half a second later."""
+
+    def get(self, job_id: str, *, principal: Principal) -> View:
+        """Return the job with its latest figures."""
+        return self._show(self._read(job_id, principal))
+
+    def list_jobs(self, request: ListRequest | None = None, *, principal: Principal) -> JobViews[View]:
+        """Return a page of jobs, the newest first without an order.
+
+        Raises:
+            RequestInvalidError: order or token is wrong, or the token is of another list.
+        """
+        principal.require(READ)
+        page = read_page(self._store, self._kind.name, request or ListRequest())
+        return JobViews([self._show(job) for job in page.jobs], page.next_page_token)
+
+    def list_active(self, *, principal: Principal) -> list[View]:
+        """Return every job that is not at its end, oldest first."""
+        principal.require(READ)
+        return [self._show(job) for job in self._store.list_active(self._kind.name)]
+
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return the jobs that go on, or are mended, only when somebody does something."""
+        principal.require(READ)
+        return self._list_waiting()
+
+    def list_events(self, job_id: str, *, principal: Principal, after: int = 0) -> list[Event]:
+        """Return the lines of the job's history after number ``after``, oldest first."""
+        return self._store.list_events(self._read(job_id, principal).id, after=after)
+
+    def watch(self, job_id: str, *, principal: Principal, after: int = 0) -> JobChanges[View]:
+        """Return the job and the lines of its history after number ``after``; for whoever asks again.
+
+        The state is read first, so one that has ended comes with the last line of its history.
+        """
+        job = self._read(job_id, principal)
+        return JobChanges(self._show(job), self._store.list_events(job.id, after=after))
+
+    def read_log(self, job_id: str, *, principal: Principal, tail_bytes: int = DEFAULT_TAIL_BYTES) -> LogPiece:
+        """Return the end of the driver's log, whole lines only; empty while there is none.
+
+        A batch keeps its log at Google: then it is one line that says where.
+        """
+        job = self._read(job_id, principal)
+        return read_log_end(job, self._folder_of(job.id).driver_log, tail_bytes=tail_bytes)
+
+    def read_log_from(self, job_id: str, offset: int, *, principal: Principal) -> LogPiece:
+        """Return the driver's log from byte ``offset`` on, 64 KiB at most; for whoever follows it."""
+        job = self._read(job_id, principal)
+        return read_log_from(job, self._folder_of(job.id).driver_log, offset)
+
+    def cancel(self, job_id: str, *, principal: Principal, versions: Versions = None) -> View:
+        """Stop the job; what it has done stays. Cancelling twice is one cancel.
+
+        Raises:
+            JobStateError: it is at its end.
+        """
+        job = self._steerable(job_id, principal, versions)
+        if job.state is JobState.CANCELLING:
+            return self._show(job)
+        check_lives(job)
+        has_begun = job.state is not JobState.PENDING and job.driver is not None
+        job = self._store.move(
+            job.id,
+            JobState.CANCELLING if has_begun else JobState.CANCELLED,
+            actor=principal.name,
+            why="cancelled",
+            expected_version=expected_version(job, versions),
+        )
+        self._steer(job)
+        self._supervisor.wake()
+        return self._show(job)
+
+    def retry(self, job_id: str, *, principal: Principal, versions: Versions = None) -> View:
+        """Let a job that FAILED or was CANCELLED go on with the rest.
+
+        Raises:
+            JobStateError: it has not ended, or has done everything.
+        """
+        job = self._steerable(job_id, principal, versions)
+        check_ended(job)
+        if job.state is JobState.SUCCEEDED:
+            raise JobStateError(
+                f"{job.id} has {self._kind.done} everything; create a new one.", state=job.state.value
+            )
+        return self._start_again(job, principal, versions)
+
+    def _create_once(
+        self, idempotency: Idempotency | None, principal: Principal, create: Callable[[], View]
+    ) -> View:
+        """Return what ``create`` makes, or the job that the first call with the same key made.
+
+        For creates whose work takes a while: a second call with the key is refused until the first one ends.
+
+        Raises:
+            IdempotencyKeyReusedError: the key came before with another request.
+            IdempotencyInProgressError: the first call with the key is under way.
+        """
+        if idempotency is None:
+            return create()
+        made = self._store.begin_create(self._kind.name, idempotency, actor=principal.name)
+        if made is not None:
+            return self._show(made)
+        try:
+            return create()
+        except BaseException:
+            with suppress(RefeedError):
+                self._store.abandon_create(idempotency, actor=principal.name)
+            raise
+
+    def _insert(
+        self,
+        request: dict[str, Any],
+        render: Callable[[str], Mapping[str, Any]],
+        *,
+        principal: Principal,
+        idempotency: Idempotency | None = None,
+        **chosen: Any,
+    ) -> View:
+        """Keep a new job with the specification that ``render`` makes for its id; it runs when its turn comes.
+
+        ``chosen`` goes to :meth:`jobs.store.JobStore.insert`. The job that an earlier call made with the same key
+        is returned instead.
+
+        Raises:
+            IdempotencyKeyReusedError: the key came before with another request.
+        """
+        job_id = new_job_id(self._kind.prefix)
+        # The folder is complete before the job exists: whoever finds the job can launch it.
+        self._folder_of(job_id).write_specification(render(job_id))
+        job: Job | None = None
+        try:
+            job = self._store.insert(
+                job_id, self._kind.name, request, actor=principal.name, idempotency=idempotency, **chosen
+            )
+        finally:
+            if job is None or job.id != job_id:
+                self._supervisor.folders.remove(job_id)
+        if job.id == job_id:
+            _LOG.info("created", job_id=job.id, kind=self._kind.name, by=principal.name)
+        self._supervisor.wake()
+        return self._show(job)
+
+    def _start_again(
+        self,
+        job: Job,
+        principal: Principal,
+        versions: Versions,
+        *,
+        why: str = "retried",
+        options: Mapping[str, Any] | None = None,
+        guard: Callable[[Sequence[Job]], None] | None = None,
+    ) -> View:
+        job = self._store.move(
+            job.id,
+            JobState.PENDING,
+            actor=principal.name,
+            why=why,
+            expected_version=expected_version(job, versions),
+            options=options,
+            guard=guard,
+        )
+        self._supervisor.wake()
+        return self._show(job)
+
+    def _steerable(self, job_id: str, principal: Principal, versions: Versions) -> Job:
+        # Before the look: a caller who may steer none learns nothing of what there is.
+        self._require(principal, None)
+        job = self._get(job_id)
+        self._require(principal, job)
+        check_version(job, versions)
+        return job
+
+    def _read(self, job_id: str, principal: Principal) -> Job:
+        principal.require(READ)
+        return self._get(job_id)
+
+    def _get(self, job_id: str) -> Job:
+        job = self._store.get(job_id)
+        if job.kind != self._kind.name:
+            raise JobNotFoundError(f"There is no {self._kind.name} {job_id}.", id=job_id)
+        return job
+
+    def _folder_of(self, job_id: str) -> JobFolder:
+        return self._supervisor.folder(job_id)
+
+
+def check_lives(job: Job) -> None:
+    """Raise unless the job may still go on by itself.
+
+    Raises:
+        JobStateError: it has ended.
+    """
+    if job.state.is_final:
+        raise JobStateError(f"{job.id} has ended already: it is {job.state}.", state=job.state.value)
+
+
+def check_ended(job: Job) -> None:
+    """Raise unless the job has ended.
+
+    Raises:
+        JobStateError: it has not.
+    """
+    if not job.state.is_final:
+        raise JobStateError(f"{job.id} is {job.state}, not at its end.", state=job.state.value)

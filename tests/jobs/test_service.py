@@ -1,0 +1,252 @@
+"""A kind of job that the product does not have: a request, a view and a driver are all that it takes."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from jobs.driver import run_driver
+from jobs.folder import JobFolder, Outcome
+from jobs.inbox_items import InboxItem, error_message
+from jobs.kinds import JobKind
+from jobs.launcher import Launch
+from jobs.listing import ListRequest
+from jobs.notify import describe_news
+from jobs.service import JobService
+from jobs.store import Idempotency, Job, JobFilter, JobStore
+from jobs.supervisor import JobSupervisor
+from model.errors import (
+    ForbiddenError,
+    IdempotencyInProgressError,
+    JobChangedError,
+    JobNotFoundError,
+    JobStateError,
+    RequestInvalidError,
+)
+from model.job import JobState, new_job_id
+from model.principal import READ, RUN, Principal
+from model.process import Driver, Process
+
+ANN = Principal("ann", frozenset({READ, RUN}))
+READER = Principal("reader", frozenset({READ}))
+# One that is not here: nothing is ever signalled.
+DRIVER = Process(1, 1, "another machine")
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A job that adds numbers, as people see it."""
+
+    id: str
+    state: JobState
+    numbers: list[int]
+    etag: str
+
+    @classmethod
+    def from_job(cls, job: Job) -> Self:
+        return cls(job.id, job.state, job.request["numbers"], f'"{job.version}"')
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "state": self.state.value, "numbers": self.numbers}
+
+
+def run_sum(folder: JobFolder, epoch: int) -> Outcome:
+    numbers = folder.read_specification()["numbers"]
+    if not numbers:
+        return Outcome(epoch, JobState.FAILED, {"code": "nothing_selected", "message": "There is no number."})
+    return Outcome(epoch, JobState.SUCCEEDED)
+
+
+SUM = JobKind(
+    name="sum",
+    prefix="sm",
+    folder="sums",
+    module="tests.jobs.test_service",
+    figures=lambda _folder: lambda _store, _job_id: None,
+    describe=lambda job: {"numbers": len(job.request["numbers"])},
+)
+
+
+class SumService(JobService[Sum]):
+    def create(self, numbers: list[int], *, principal: Principal, key: str | None = None) -> Sum:
+        self._require(principal, None)
+        idempotency = None if key is None else Idempotency(key, json.dumps(numbers))
+        return self._create_once(
+            idempotency,
+            principal,
+            lambda: self._insert(
+                {"numbers": numbers},
+                lambda _job_id: {"numbers": numbers},
+                principal=principal,
+                idempotency=idempotency,
+            ),
+        )
+
+    def _show(self, job: Job) -> Sum:
+        return Sum.from_job(job)
+
+    def _require(self, principal: Principal, job: Job | None) -> None:
+        principal.require(RUN)
+
+    def _list_waiting(self) -> list[InboxItem]:
+        failed = self._store.list_jobs(SUM.name, limit=9, where=JobFilter((JobState.FAILED,)))
+        return [
+            InboxItem("failure", job.kind, job.id, job.state, None, job.created_by, None, error_message(job))
+            for job in failed
+        ]
+
+
+class HereLauncher:
+    """Runs each driver at once, in the thread that launches it, unless it is told to hold."""
+
+    def __init__(self) -> None:
+        self.holds = False
+
+    def prepare(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def kill(self, driver: Driver) -> None: ...
+
+    def launch(self, launch: Launch) -> Process:
+        if not self.holds:
+            run_driver(launch.argument, run_sum)
+        return DRIVER
+
+    def exit_reason(self, driver: Driver) -> str | None:
+        return None
+
+
+@pytest.fixture
+def launcher() -> HereLauncher:
+    return HereLauncher()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = JobStore(tmp_path / "jobs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def supervisor(store: JobStore, launcher: HereLauncher, tmp_path: Path) -> Iterator[JobSupervisor]:
+    supervisor = JobSupervisor(SUM, store, launcher, SUM.open_folders(tmp_path), max_running=2)
+    yield supervisor
+    supervisor.stop()
+    supervisor.join()
+
+
+@pytest.fixture
+def service(store: JobStore, supervisor: JobSupervisor) -> SumService:
+    return SumService(SUM, store, supervisor)
+
+
+@pytest.fixture
+def reach(supervisor: JobSupervisor, service: SumService) -> Callable[[str, JobState], Sum]:
+    def reach(job_id: str, state: JobState) -> Sum:
+        deadline = time.monotonic() + 20
+        while (found := service.get(job_id, principal=READER)).state is not state:
+            supervisor.tick()
+            assert time.monotonic() < deadline, f"{job_id} is {found.state}, not {state}"
+            time.sleep(0.01)
+        return found
+
+    return reach
+
+
+def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(
+    service: SumService, reach: Callable[..., Sum], store: JobStore
+) -> None:
+    store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
+    made = service.create([1, 2], principal=ANN)
+    assert made.id.startswith("sm_")
+
+    done = reach(made.id, JobState.SUCCEEDED)
+
+    page = service.list_jobs(ListRequest(where=JobFilter((JobState.SUCCEEDED,))), principal=READER)
+    assert (page.jobs, page.next_page_token) == ([done], None)
+    assert service.list_active(principal=READER) == []
+    changes = service.watch(made.id, principal=READER)
+    assert changes.shown == done
+    assert [event.what for event in changes.events] == ["created", "PENDING -> RUNNING", "RUNNING -> SUCCEEDED"]
+    assert service.list_events(made.id, principal=READER, after=changes.events[-2].number) == [changes.events[-1]]
+    assert service.read_log(made.id, principal=READER).is_last
+    news = describe_news(store.get(made.id), SUM)
+    assert (news["type"], news["data"]["numbers"], "topic" in news["data"]) == ("sum.succeeded", 2, False)
+
+
+def test_a_job_of_a_new_kind_that_failed_waits_and_is_retried(
+    service: SumService, reach: Callable[..., Sum]
+) -> None:
+    made = service.create([], principal=ANN)
+    with pytest.raises(JobStateError, match="not at its end"):
+        service.retry(made.id, principal=ANN)
+    failed = reach(made.id, JobState.FAILED)
+    (item,) = service.list_inbox(principal=READER)
+    assert (item.resource, item.id, item.message) == ("sum", made.id, "nothing_selected: There is no number.")
+    with pytest.raises(JobChangedError):
+        service.retry(made.id, principal=ANN, versions=[1])
+
+    again = service.retry(made.id, principal=ANN, versions=[int(failed.etag.strip('"'))])
+
+    assert again.state is JobState.PENDING
+    reach(made.id, JobState.FAILED)
+
+
+def test_a_job_of_a_new_kind_is_cancelled_before_and_while_it_runs(
+    service: SumService, reach: Callable[..., Sum], launcher: HereLauncher, supervisor: JobSupervisor
+) -> None:
+    launcher.holds = True
+    running = service.create([1], principal=ANN)
+    reach(running.id, JobState.RUNNING)
+    waiting = service.create([2], principal=ANN)
+
+    assert service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
+    assert service.cancel(running.id, principal=ANN).state is JobState.CANCELLING
+    assert service.cancel(running.id, principal=ANN).state is JobState.CANCELLING
+    with pytest.raises(JobStateError, match="ended already"):
+        service.cancel(waiting.id, principal=ANN)
+
+    supervisor.tick()
+    assert not supervisor.folder(running.id).may_go_on(1)
+
+
+def test_a_job_of_a_new_kind_that_succeeded_is_not_retried(service: SumService, reach: Callable[..., Sum]) -> None:
+    made = service.create([1], principal=ANN)
+    reach(made.id, JobState.SUCCEEDED)
+    with pytest.raises(JobStateError, match="has done everything"):
+        service.retry(made.id, principal=ANN)
+
+
+def test_a_key_makes_one_job_and_a_create_that_failed_lets_go_of_it(
+    service: SumService, store: JobStore, supervisor: JobSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "insert", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            service.create([1], principal=ANN, key="k")
+    assert supervisor.folders.files.list() == []
+    first = service.create([1], principal=ANN, key="k")
+    assert service.create([1], principal=ANN, key="k") == first
+    assert list(supervisor.folders.files.list()) == [first.id]
+    store.begin_create(SUM.name, Idempotency("other", "[1]"), actor=ANN.name)
+    with pytest.raises(IdempotencyInProgressError):
+        service.create([1], principal=ANN, key="other")
+
+
+def test_a_service_shows_its_own_kind_and_what_a_caller_may_see(service: SumService, store: JobStore) -> None:
+    other = store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
+    for call in (service.get, service.watch, service.cancel, service.retry, service.read_log):
+        with pytest.raises(JobNotFoundError, match="There is no sum"):
+            call(other.id, principal=ANN)
+    with pytest.raises(ForbiddenError):
+        service.cancel("sm_nobody", principal=READER)
+    with pytest.raises(ForbiddenError):
+        service.list_jobs(principal=Principal("nobody", frozenset()))
+    with pytest.raises(RequestInvalidError):
+        service.list_jobs(ListRequest(order_by="colour"), principal=READER)
