@@ -139,5 +139,4 @@ def change_backfill(
     versions: ExpectedVersions,
 ) -> Any:
     """Change the rate limit, also while it runs, the description or the labels."""
-    changes = body.model_dump(exclude_unset=True)
-    return shown(service.change(backfill_id, changes, principal=caller, versions=versions), response)
+    return shown(service.change(backfill_id, body, principal=caller, versions=versions), response)

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Standing, Stopping, problems
 from api.listing import PageSize
-from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPage, DeadLetterReasons, MissingPage
+from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
 from api.streams import render_event
 from api.watching import (
     LOG_ANSWER,
@@ -93,7 +93,7 @@ def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Call
 @router.get(
     "/backfills/{backfill_id}/dead-letters",
     operation_id="listBackfillDeadLetters",
-    response_model=DeadLetterPage,
+    response_model=DeadLetterPageOut,
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_dead_letters(

@@ -1,8 +1,11 @@
 """The API's JSON shapes that every route shares, as OpenAPI shows them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from model.declaration import Declared, declared_fields
 
 
 class ProblemItem(BaseModel):
@@ -32,6 +35,21 @@ def problem_schemas() -> dict[str, Any]:
     """Return OpenAPI's schemas of a problem and of what it is made of."""
     schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     return {**schema.pop("$defs"), "Problem": schema}
+
+
+def changes_of(declaration: type, name: str, about: str, *, example: dict[str, Any]) -> type:
+    """Return the TypedDict of a declaration's fields that may change.
+
+    It has the fields that are sent: no default stands for one that is left out.
+    """
+    declared = (each for each in declared_fields(declaration) if each.spec.is_changeable)
+    fields = {each.name: Annotated[each.type, each.spec] for each in declared}
+    # A type checker wants to read the fields in the text.
+    make: Any = TypedDict
+    found = make(name, fields, total=False)
+    found.__doc__ = about
+    found.__pydantic_config__ = {**Declared.__pydantic_config__, "json_schema_extra": {"examples": [example]}}
+    return cast(type, found)
 
 
 class Health(BaseModel):

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.schemas import changes_of
+from backfill.dead_letters import DeadLetterReason
 from backfill.request import BackfillRequest
 from model.declaration import example_of
 from model.job import JobState
@@ -50,18 +52,15 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
 }
 
 
-class BackfillChange(BaseModel):
-    """What changes; a field that is not there stays as it is, a rate limit of null lifts the limit."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        json_schema_extra={"examples": [{"rate_limit_messages_per_second": 100}]},
+if TYPE_CHECKING:
+    BackfillChange = dict[str, Any]
+else:
+    BackfillChange = changes_of(
+        BackfillRequest,
+        "BackfillChange",
+        "What changes; a field that is not there stays as it is, a rate limit of null lifts the limit.",
+        example={"rate_limit_messages_per_second": 100},
     )
-
-    rate_limit_messages_per_second: float | None = None
-    description: str = ""
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
 class BackfillRetry(BaseModel):
@@ -319,7 +318,7 @@ class BackfillSlices(BaseModel):
     slices: list[BackfillSlice]
 
 
-class DeadLetter(BaseModel):
+class DeadLetterOut(BaseModel):
     """A message that could not be published, whole."""
 
     row: int = Field(description="Its number in the selection.")
@@ -337,21 +336,11 @@ class DeadLetter(BaseModel):
     data: str = Field(description="Base64.")
 
 
-class DeadLetterPage(BaseModel):
+class DeadLetterPageOut(BaseModel):
     """Some of the messages that could not be published, by row; a page ends early at 16 MB of data."""
 
-    dead_letters: list[DeadLetter]
+    dead_letters: list[DeadLetterOut]
     next_page_token: str | None
-
-
-class DeadLetterReason(BaseModel):
-    """The dead letters of one code, with the first of them as an example."""
-
-    code: str
-    messages: int
-    example_row: int
-    example_message_id: str | None
-    example_reason: str
 
 
 class DeadLetterReasons(BaseModel):
@@ -360,7 +349,7 @@ class DeadLetterReasons(BaseModel):
     reasons: list[DeadLetterReason]
 
 
-class MissingMessage(BaseModel):
+class MissingMessageOut(BaseModel):
     """A message that was selected and has not landed."""
 
     row: int
@@ -372,5 +361,5 @@ class MissingMessage(BaseModel):
 class MissingPage(BaseModel):
     """Some of the messages that have not landed, by row."""
 
-    messages: list[MissingMessage]
+    messages: list[MissingMessageOut]
     next_page_token: str | None

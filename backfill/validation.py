@@ -79,12 +79,8 @@ def validate_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     refuse = _refuser(errors)
     if not _is_unicode(changes):
         refuse("text_invalid", "A text holds half of a surrogate pair.", "")
-    if changes.get("rate_limit_messages_per_second") is not None:
-        _check_rate(changes["rate_limit_messages_per_second"], refuse)
-    if "description" in changes:
-        _check_description(changes["description"], refuse)
-    if "labels" in changes:
-        _check_labels(changes["labels"], refuse)
+    for name in CHANGEABLE:
+        _check_field(name, changes.get(name), refuse)
     for name in changes.keys() - CHANGEABLE:
         refuse("field_fixed", f"{name} is fixed once a backfill is created.", f"/{name}")
     _raise_any(errors)
@@ -97,22 +93,18 @@ def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
     if not _is_unicode(request.to_json()):
         # JSON can write half of a surrogate pair; no store, log or answer can.
         refuse("text_invalid", "A text holds half of a surrogate pair.", "")
-    _check_name(request.topic, "topic", "/topic", refuse)
-    _check_description(request.description, refuse)
-    _check_labels(request.labels, refuse)
-    _check_attributes(request.attributes, refuse)
-    if request.rate_limit_messages_per_second is not None:
-        _check_rate(request.rate_limit_messages_per_second, refuse)
-    for field in _FIELDS.values():
-        if field.kind is int:
-            _check_count(field, getattr(request, field.name), refuse)
-    if request.ordering not in get_args(Ordering):
-        refuse("ordering_invalid", f"ordering is one of {', '.join(get_args(Ordering))}.", "/ordering")
-    if request.yield_to is not None:
-        _check_yield(request.yield_to, refuse)
-    if request.target_subscription is not None:
-        _check_name(request.target_subscription, "subscription", "/target_subscription", refuse)
+    for name in _FIELDS:
+        _check_field(name, getattr(request, name), refuse)
     return errors
+
+
+def _check_field(name: str, value: Any, refuse: Refuse) -> None:
+    if value is None:
+        return
+    if name in _CHECKS:
+        _CHECKS[name](value, refuse)
+    elif _FIELDS[name].kind is int:
+        _check_count(_FIELDS[name], value, refuse)
 
 
 def _refuser(errors: list[dict[str, Any]]) -> Refuse:
@@ -170,10 +162,15 @@ def _check_attributes(attributes: Mapping[str, str], refuse: Refuse) -> None:
             refuse("attribute_invalid", message, "/attributes")
 
 
-def _check_count(field: DeclaredField, count: int | None, refuse: Refuse) -> None:
-    if count is not None and not field.spec.allows(count):
+def _check_count(field: DeclaredField, count: int, refuse: Refuse) -> None:
+    if not field.spec.allows(count):
         message = f"{field.name} is a whole number from {field.spec.least} to {field.spec.most}."
         refuse("number_invalid", message, f"/{field.name}")
+
+
+def _check_ordering(ordering: str, refuse: Refuse) -> None:
+    if ordering not in get_args(Ordering):
+        refuse("ordering_invalid", f"ordering is one of {', '.join(get_args(Ordering))}.", "/ordering")
 
 
 def _check_rate(rate: float, refuse: Refuse) -> None:
@@ -195,3 +192,16 @@ def _is_unicode(value: Mapping[str, Any]) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# What is wrong with a field's value, beside the bounds of a whole number.
+_CHECKS: Final[Mapping[str, Callable[[Any, Refuse], None]]] = {
+    "topic": lambda text, refuse: _check_name(text, "topic", "/topic", refuse),
+    "description": _check_description,
+    "labels": _check_labels,
+    "rate_limit_messages_per_second": _check_rate,
+    "ordering": _check_ordering,
+    "attributes": _check_attributes,
+    "yield_to": _check_yield,
+    "target_subscription": lambda text, refuse: _check_name(text, "subscription", "/target_subscription", refuse),
+}
