@@ -1,7 +1,7 @@
 """The HTTP service of one deployment."""
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Final
@@ -15,14 +15,15 @@ from api.body import BodyLimit, HeadLimit
 from api.deadline import AnswerLimit
 from api.errors import install_problem_handlers
 from api.headers import SafeHeaders
-from api.metrics import AnswerCounter
+from api.metrics import AnswerCounter, Metrics
 from api.openapi import install_openapi
 from api.readiness import Readiness
 from api.routes import router
 from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
-from api.state import OpenApp, Services, put_state
+from api.state import AppState, OpenApp, Services, put_state
 from api.swagger import router as swagger
+from inventory.catalog import StreamInfo
 from model.errors import RefeedError
 from model.settings import Settings
 
@@ -50,6 +51,9 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
             threading.Thread(target=_prepare, args=(state.opened,), name="prepare", daemon=True).start()
             yield
 
+    def measure_streams() -> Sequence[StreamInfo]:
+        return state.open.services.inventory.measure_streams()
+
     app = FastAPI(
         title="Refeed",
         version=version("refeed"),
@@ -63,7 +67,7 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
         # A redirect would be a second way to a route, and an answer that no client expects.
         redirect_slashes=False,
     )
-    state = put_state(app)
+    state = put_state(app, AppState(Metrics(lambda: state.open.services.store, measure_streams)))
     # Middleware runs in reverse order of registration.
     app.add_middleware(AnswerLimit, seconds=settings.answer_timeout_seconds)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)

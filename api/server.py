@@ -25,8 +25,8 @@ from model.settings import is_loopback_name
 _LOG: Final = structlog.get_logger()
 # A request's line and headers. Tokens have 8 KiB at most, and browsers send little else here.
 MAX_HEAD_BYTES: Final = 16 * 1024
-# From a signal on: the time for requests under way, and then for everything that is closed at the end. The sum is
-# less than the 30 seconds after which `refeed up` kills.
+# From a signal on: the time for requests under way, and then for everything that is closed at the end, in the
+# order of app/closing.py. The sum is less than the time after which `refeed up` kills (cli/processes.py).
 _SHUTDOWN_SECONDS: Final = 10
 _CLOSE_SECONDS: Final = 15.0
 _KEEP_ALIVE_SECONDS: Final = 5

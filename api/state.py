@@ -1,22 +1,24 @@
 """What the routes and the middleware of one app share: typed, and in one place."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
 
-from api.audit import AuditTrail
-from api.auth import Gatekeeper
 from api.bulkhead import Bulkhead
-from api.metrics import Metrics
-from api.readiness import Readiness
-from backfill.service import BackfillService
-from inventory.catalog import StreamInfo
-from inventory.service import Inventory
-from jobs.store import JobStore
-from reporting.service import MergeService
+
+if TYPE_CHECKING:
+    # What serves an app of its own needs the state alone, and not everything that an app answers from.
+    from api.audit import AuditTrail
+    from api.auth import Gatekeeper
+    from api.metrics import Metrics
+    from api.readiness import Readiness
+    from backfill.service import BackfillService
+    from inventory.service import Inventory
+    from jobs.store import JobStore
+    from reporting.service import MergeService
 
 _NAME: Final = "refeed"
 
@@ -28,12 +30,12 @@ class Services:
     ``prepare`` gets ready what the first backfill would wait for, and takes seconds.
     """
 
-    backfills: BackfillService
-    merges: MergeService
-    inventory: Inventory
-    store: JobStore
-    gatekeeper: Gatekeeper
-    audit: AuditTrail
+    backfills: "BackfillService"
+    merges: "MergeService"
+    inventory: "Inventory"
+    store: "JobStore"
+    gatekeeper: "Gatekeeper"
+    audit: "AuditTrail"
     prepare: Callable[[], None]
 
 
@@ -42,7 +44,7 @@ class OpenApp:
     """An app while it is open; ``starting`` names what is not ready yet, with the reason."""
 
     services: Services
-    readiness: Readiness
+    readiness: "Readiness"
     starting: Mapping[str, str] = field(default_factory=dict)
     # Of its own: the probe is answered while every other thread waits for a query.
     readiness_threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
@@ -52,7 +54,7 @@ class OpenApp:
 class AppState:
     """The state of one app; ``is_stopping`` tells answers without an end to end."""
 
-    metrics: Metrics
+    metrics: "Metrics"
     slow_calls: Bulkhead = field(default_factory=Bulkhead)
     is_stopping: bool = False
     opened: OpenApp | None = None
@@ -64,13 +66,8 @@ class AppState:
         return self.opened
 
 
-def put_state(app: FastAPI) -> AppState:
+def put_state(app: FastAPI, state: AppState) -> AppState:
     """Give a new app its state, and return it."""
-
-    def measure_streams() -> Sequence[StreamInfo]:
-        return state.open.services.inventory.measure_streams()
-
-    state = AppState(Metrics(lambda: state.open.services.store, measure_streams))
     setattr(app.state, _NAME, state)
     return state
 

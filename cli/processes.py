@@ -14,6 +14,8 @@ from model.errors import PortTakenError, ProcessEndedError
 
 _POLL_SECONDS: Final = 0.05
 _TAIL_LINES: Final = 15
+# What a child has to end by itself; the API takes up to 25 seconds of it (api/server.py).
+STOP_SECONDS: Final = 30.0
 
 
 class Child:
@@ -101,7 +103,7 @@ class Child:
         """Send SIGTERM to the process itself, which drains what it has begun."""
         self._signal(os.kill, signal.SIGTERM)
 
-    def stop(self, *, seconds: float = 30.0) -> int | None:
+    def stop(self, *, seconds: float = STOP_SECONDS) -> int | None:
         """Ask it to stop, wait, and kill its group when ``seconds`` pass; return the exit code."""
         self.ask_to_stop()
         if self._process is not None:
@@ -154,7 +156,7 @@ class Children:
         self._on_start()
         return child
 
-    def stop(self, *, seconds: float = 30.0) -> None:
+    def stop(self, *, seconds: float = STOP_SECONDS) -> None:
         """Stop all, the last one started first, each with ``seconds`` to drain and also after another's error."""
         with ExitStack() as stack:
             for child in self._children:

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
-from cli.processes import Child
+from cli.processes import STOP_SECONDS, Child
 from model.errors import RefeedError
 from pipeline.registry import Registry, read_snapshot
 
@@ -77,7 +77,7 @@ class PipelineStreams:
             has_changed |= self._keep(stream)
         return has_changed
 
-    def stop(self, *, seconds: float = 30.0) -> None:
+    def stop(self, *, seconds: float = STOP_SECONDS) -> None:
         """Drain all at the same time, and kill what takes longer, each also after another's error."""
         with ExitStack() as stack:
             for child in self:

@@ -14,10 +14,13 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
+from api import server as api_server
 from api.server import MAX_HEAD_BYTES, Server, check_admission, make_config
-from api.state import put_state
-from cli.processes import free_port
+from api.state import AppState, put_state
+from cli.processes import STOP_SECONDS, free_port
 from model.errors import SettingsError
+
+NOT_MEASURED: Any = None
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +123,7 @@ def test_every_answer_says_that_it_is_no_page_to_frame_or_keep(api: Any) -> None
 
 def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
     app = FastAPI()
-    state = put_state(app)
+    state = put_state(app, AppState(NOT_MEASURED))
 
     async def lines() -> AsyncIterator[bytes]:
         while not state.is_stopping:
@@ -154,12 +157,17 @@ def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
     assert not thread.is_alive()
 
 
+def test_the_service_ends_before_a_terminal_that_waits_for_it_kills_it() -> None:
+    assert api_server._SHUTDOWN_SECONDS + api_server._CLOSE_SECONDS < STOP_SECONDS
+
+
 # One call hangs where the test says: in a request's thread, or in what the app does at its end.
 HANGING_SERVICE = """
 import sys, threading
 from contextlib import asynccontextmanager
 from fastapi import FastAPI
 import api.server
+from api.state import AppState, put_state
 
 api.server._SHUTDOWN_SECONDS, api.server._CLOSE_SECONDS = 0.5, 0.5
 port, hangs = int(sys.argv[1]), sys.argv[2]
@@ -171,6 +179,7 @@ async def lifespan(app):
         threading.Event().wait()
 
 app = FastAPI(lifespan=lifespan)
+state = put_state(app, AppState(metrics=None))
 
 @app.get("/")
 def answer():
@@ -207,5 +216,7 @@ def test_a_process_that_is_told_to_end_ends_whatever_its_threads_do(hangs: str, 
                 service.send_signal(number)
                 # One second of its own, and a loaded machine's time.
                 assert service.wait(30) != 0
+                # By the signal itself, or because what hangs kept it.
+                assert service.returncode == -number or "is cut off" in service.stdout.read()
         finally:
             service.kill()
