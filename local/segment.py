@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import weakref
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from google_crc32c import extend
@@ -18,6 +20,11 @@ from local.wire import is_whole
 _READ_BYTES: Final = 4 * 1024 * 1024
 # To check one record alone takes as long as to read and check this many bytes of a request.
 _RECORD_CHECK_BYTES: Final = 16 * 1024
+# A filter reads a message before its delivery does, and Pulls seldom end where a publish request does: the last
+# two reads of a segment, each at most this large, stay in memory; those of so many segments of a process.
+_MAX_KEPT_BYTES: Final = 2 * 1024 * 1024
+_MAX_KEPT_READS: Final = 2
+_MAX_KEEPERS: Final = 8
 
 
 class _Column:
@@ -49,11 +56,22 @@ class _Column:
         return self._values[: self._count]
 
 
+class _Read(NamedTuple):
+    """Records at places [start, end) that fit their checksums."""
+
+    start: int
+    end: int
+    records: memoryview
+
+
 class Segment:
     """One pair of files; ``offsets`` has one element more than there are messages.
 
     ``is_flawed`` when index and log do not fit together: ``salvage`` repairs the files.
     """
+
+    # Those with reads in memory, the one that was read last at the end.
+    _keepers: ClassVar[deque["weakref.ref[Segment]"]] = deque(maxlen=_MAX_KEEPERS)
 
     def __init__(self, folder: Path, first_seq: int, first_id: int) -> None:
         self.first_seq = first_seq
@@ -70,6 +88,7 @@ class Segment:
         self._chains = _Column("u4")
         self._chains.extend([0])
         self._times = _Column("i8")
+        self._kept: tuple[_Read, ...] = ()
         self.is_closed = False
         self.is_flawed = self._read_index()
 
@@ -175,6 +194,7 @@ class Segment:
     def cut_back(self, mark: tuple[int, int]) -> None:
         """Forget what was written after ``mark``; a failed cut is overwritten by the next publish."""
         entries, self._idx_size = mark
+        self._kept = ()
         self.offsets = self.offsets.cut(int(self._ends.view()[entries]) + 1)
         self._ends = self._ends.cut(entries + 1)
         self._times = self._times.cut(entries)
@@ -195,8 +215,21 @@ class Segment:
         write_all(self._idx_fd, entry, self._idx_size)
         self._idx_size += len(entry)
 
-    def read(self, start: int, end: int) -> tuple[memoryview, list[int]]:
-        """Return the records at places [start, end), and the places of those that are damaged."""
+    def read(self, start: int, end: int) -> tuple[list[memoryview], list[int]]:
+        """Return the records at places [start, end) in pieces, and the places of those that are damaged."""
+        offsets, kept = self.offsets.view(), self._kept
+        pieces: list[memoryview] = []
+        while start < end:
+            found = next((read for read in kept if read.start <= start < read.end), None)
+            if found is None:
+                piece, damaged = self._read_checked(start, end)
+                return [*pieces, piece], damaged
+            stop, begin = min(end, found.end), int(offsets[found.start])
+            pieces.append(found.records[int(offsets[start]) - begin : int(offsets[stop]) - begin])
+            start = stop
+        return pieces, []
+
+    def _read_checked(self, start: int, end: int) -> tuple[memoryview, list[int]]:
         ends, offsets = self._ends.view(), self.offsets.view()
         first, last = self._checked_requests(start, end)
         checked_start, checked_end = int(ends[first]), int(ends[last])
@@ -216,7 +249,19 @@ class Segment:
             seq = self.first_seq + place
             if not is_whole(record, self._first_id + seq, self.publish_time(seq)):
                 damaged.append(place)
+        if not suspects and len(raw) <= _MAX_KEPT_BYTES:
+            self._keep(_Read(read_start, read_end, memoryview(raw)))
         return memoryview(raw)[places[0] : places[-1]], damaged
+
+    def _keep(self, read: _Read) -> None:
+        self._kept = (read, *self._kept[: _MAX_KEPT_READS - 1])
+        keepers = self._keepers
+        if keepers and keepers[-1]() is self:
+            return
+        oldest = keepers[0]() if len(keepers) == _MAX_KEEPERS else None
+        if oldest is not None and oldest is not self:
+            oldest._kept = ()  # noqa: SLF001 - of the same class
+        keepers.append(weakref.ref(self))
 
     def _checked_requests(self, start: int, end: int) -> tuple[int, int]:
         """Return the first request, and the one behind the last, that are checked as a whole for [start, end).

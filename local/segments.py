@@ -373,9 +373,10 @@ class MessageLog:
         position = 0
         damaged: list[int] = []
         for segment, start, end in self._pieces(seqs):
-            raw, places = segment.read(start, end)
-            buffer[position : position + len(raw)] = np.frombuffer(raw, dtype=np.uint8)
-            position += len(raw)
+            pieces, places = segment.read(start, end)
+            for piece in pieces:
+                buffer[position : position + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+                position += len(piece)
             if places:
                 damaged += [segment.first_seq + place for place in places]
                 self._report(segment, places)
@@ -389,11 +390,11 @@ class MessageLog:
             fresh = [place for place in places if segment.first_seq + place not in self._reported]
             self._reported.update(segment.first_seq + place for place in fresh)
         for start, end in read_runs(np.array(fresh, dtype=np.int64)):
-            raw, _ = segment.read(start, end)
+            pieces, _ = segment.read(start, end)
             kept = None
             # On a full disk the report is all there is.
             with contextlib.suppress(OSError):
-                kept = keep_aside(segment.log_path, bytes(raw))
+                kept = keep_aside(segment.log_path, b"".join(pieces))
             offset = int(segment.offsets.view()[start])
             report_damage(
                 "log_damaged", self._owner, segment.log_path, offset=offset, messages=end - start, kept=kept

@@ -1,6 +1,7 @@
 import errno
 import itertools
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -107,16 +108,24 @@ def test_a_record_that_does_not_fit_its_checksum_is_missing_and_the_next_ones_ar
     assert acked.runs() == [(1, 2), (3, JUMP)]
 
 
+def log_of_four_requests(folder: Path) -> tuple[MessageLog, list[str]]:
+    folder.mkdir(exist_ok=True)
+    log = MessageLog(folder, FIRST_ID)
+    texts = [f"m{n}" for n in range(9)]
+    for start, end in ((0, 1), (1, 4), (4, 5), (5, 9)):
+        log.append([body(text) for text in texts[start:end]])
+    return log, texts
+
+
 @pytest.mark.parametrize("check_bytes", [0, 16 * 1024])
 def test_any_part_of_any_request_is_read_whole_or_called_damaged(
     tmp_path: Path, check_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With 0 no request is read beyond what was asked for.
     monkeypatch.setattr("local.segment._RECORD_CHECK_BYTES", check_bytes)
-    log = MessageLog(tmp_path, FIRST_ID)
-    texts = [f"m{n}" for n in range(9)]
-    for start, end in ((0, 1), (1, 4), (4, 5), (5, 9)):
-        log.append([body(text) for text in texts[start:end]])
+    # What is in memory is not affected by the disk.
+    monkeypatch.setattr("local.segment._MAX_KEPT_BYTES", 0)
+    log, texts = log_of_four_requests(tmp_path)
     path = next(tmp_path.glob("*.log"))
     whole = path.read_bytes()
     for hurt in range(9):
@@ -128,6 +137,29 @@ def test_any_part_of_any_request_is_read_whole_or_called_damaged(
                 assert caught.value.seqs.tolist() == [hurt]
             else:
                 assert read(log, *range(start, end)) == texts[start:end]
+
+
+def test_what_was_just_read_is_not_read_from_disk_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, texts = log_of_four_requests(tmp_path)
+    reads: list[int] = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: reads.append(count) or pread(fd, count, at))
+    # The rest of the requests that it begins and ends in comes along.
+    assert read(log, *range(2, 7)) == texts[2:7]
+    assert len(reads) == 1
+    assert read(log, *range(1, 9)) == texts[1:9]
+    assert len(reads) == 1
+    assert read(log, *range(9)) == texts
+    assert len(reads) == 2
+
+
+def test_parts_in_any_order_are_what_was_written_whatever_is_in_memory(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    logs = [log_of_four_requests(tmp_path / str(number))[0] for number in range(10)]
+    _, texts = log_of_four_requests(tmp_path / "texts")
+    for _ in range(500):
+        first, last = sorted(dice.sample(range(10), 2))
+        assert read(dice.choice(logs), *range(first, last)) == texts[first:last]
 
 
 def test_a_closed_segment_that_is_last_has_lost_the_next_one(tmp_path: Path) -> None:
