@@ -32,6 +32,9 @@ class Delivery(Protocol):
     def problems(self) -> Mapping[str, str]:
         """Return what is wrong now, by topic."""
 
+    def waiting_events(self) -> Mapping[str, int]:
+        """Return how many durable events of each topic Pub/Sub does not have yet."""
+
 
 class DirectDelivery:
     """Publishes each event before it is answered.
@@ -68,6 +71,10 @@ class DirectDelivery:
         return {
             name: each.last_error.message for name, each in self._senders.items() if each.last_error is not None
         }
+
+    def waiting_events(self) -> Mapping[str, int]:
+        """Return nothing: what is durable here is published."""
+        return {}
 
 
 async def _outcome(future: asyncio.Future[None]) -> PubSubError | None:

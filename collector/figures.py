@@ -1,8 +1,9 @@
 """A collector's figures for Prometheus: events and bytes taken, answers by topic and status."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 
 class Figures:
@@ -13,6 +14,12 @@ class Figures:
         self._answers = self._counter("answers", "Answers by topic and HTTP status.", "topic", "status")
         self._events = self._counter("events", "Events that were durable when they were answered.", "topic")
         self._bytes = self._counter("bytes", "Bytes of these events, with their attributes.", "topic")
+        self._waiting = Gauge(
+            "refeed_collector_waiting_events",
+            "Events in the queue that Pub/Sub does not have yet.",
+            ["topic"],
+            registry=self._registry,
+        )
         # A label's counter is found once: to look it up costs as much as to count.
         self._children: dict[tuple[Any, ...], Any] = {}
 
@@ -25,8 +32,10 @@ class Figures:
         self._child(self._events, topic).inc(events)
         self._child(self._bytes, topic).inc(size)
 
-    def render(self) -> bytes:
-        """Return all figures in Prometheus' text format."""
+    def render(self, waiting: Mapping[str, int]) -> bytes:
+        """Return all figures in Prometheus' text format; ``waiting`` are a queue's events, by topic."""
+        for topic, events in waiting.items():
+            self._waiting.labels(topic).set(events)
         return generate_latest(self._registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

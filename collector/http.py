@@ -136,7 +136,7 @@ class Collector:
             shown = {"status": "not_ready" if found else "ok"} | ({"problems": found} if is_operator else {})
             return Answer(503 if found else 200, json.dumps(shown).encode(), (_JSON,))
         if route == "metrics" and is_operator:
-            return Answer(200, self._figures.render(), (_TEXT,))
+            return Answer(200, self._figures.render(self._delivery.waiting_events()), (_TEXT,))
         return problem(404, "not_found", "There is nothing here.", request.path)
 
     async def _problems(self) -> dict[str, str]:

@@ -9,13 +9,15 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from collector.delivery import DirectDelivery, TopicDirectory
+from collector.delivery import Delivery, DirectDelivery, TopicDirectory
 from collector.door import Door
 from collector.http import Collector
 from collector.problems import Answer, head_too_large, problem
+from collector.queue import QueueDelivery
 from collector.request import MAX_HEAD_BYTES
 from collector.settings import CollectorSettings
 from connectors.pubsub.client import PubSub
+from model.errors import PubSubUnavailableError
 from model.settings import Settings, is_loopback_name
 
 _LOG: Final = structlog.get_logger()
@@ -28,15 +30,28 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
 
     Raises:
         SettingsError: anybody who reaches ``host`` could send events.
-        PubSubError: Pub/Sub does not answer.
+        LeaseHeldError: another process has the queue.
+        PubSubError: Pub/Sub does not answer, and there is no queue.
     """
     collector.check_host(host)
+    delivery: Delivery
+    if settings.collector_queue_bytes:
+        folder = settings.home / "collector"
+        delivery = QueueDelivery(pubsub, folder, max_bytes=settings.collector_queue_bytes)
+    else:
+        delivery = DirectDelivery(pubsub, give_up_seconds=collector.publish_timeout_seconds)
     if settings.is_embedded:
-        for topic in collector.exact_topics:
-            pubsub.create_topic(topic)
+        try:
+            for topic in collector.exact_topics:
+                pubsub.create_topic(topic)
+        except PubSubUnavailableError as error:
+            # A queue is there for just that.
+            if not settings.collector_queue_bytes:
+                raise
+            _LOG.warning("Pub/Sub does not answer: events wait in the queue", reason=error.message)
     return Collector(
         collector,
-        delivery=DirectDelivery(pubsub, give_up_seconds=collector.publish_timeout_seconds),
+        delivery=delivery,
         directory=TopicDirectory(pubsub),
         door=Door(collector, is_open=is_loopback_name(host)),
     )
@@ -47,7 +62,8 @@ def serve(settings: Settings, collector: CollectorSettings, *, host: str, port: 
 
     Raises:
         SettingsError: anybody who reaches ``host`` could send events.
-        PubSubError: Pub/Sub does not answer.
+        LeaseHeldError: another process has the queue.
+        PubSubError: Pub/Sub does not answer, and there is no queue.
     """
     with PubSub(settings.project, settings.pubsub_address) as pubsub:
         app = open_collector(settings, collector, pubsub, host=host)

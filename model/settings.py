@@ -138,6 +138,7 @@ class Settings:
     notify_secret: str | None
     collector_topics: tuple[str, ...]
     collector_settings: Path | None
+    collector_queue_bytes: int
 
     @property
     def is_embedded(self) -> bool:
@@ -298,6 +299,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         notify_secret=get("REFEED_NOTIFY_SECRET", "", parse_notify_secret),
         collector_topics=get("REFEED_COLLECTOR_TOPICS", "", _words),
         collector_settings=get("REFEED_COLLECTOR_SETTINGS", "", _optional(Path)),
+        collector_queue_bytes=get("REFEED_COLLECTOR_QUEUE_BYTES", "0", _whole(0, 10**13)),
     )
     # Dead letters are there to be replayed.
     if not faults:

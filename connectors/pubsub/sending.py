@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 
 from connectors.pubsub.errors import TRANSIENT, error_from
+from connectors.pubsub.messages import find_message
 from connectors.pubsub.publish import Publisher
 from connectors.wire import bytes_field
 from model.errors import MessageRefusedError, PubSubError, PubSubUnavailableError
-from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGES
+from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGES, Message
 
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _MAX_BACKOFF_SECONDS: Final = 5.0
@@ -31,6 +33,13 @@ def encode_message(data: bytes, attributes: bytes) -> bytes:
         b'\x12\x0b\n\x011\x12\x06\n\x01k\x12\x01v'
     """
     return bytes_field(2, bytes_field(1, data) + attributes)
+
+
+def decode_message(message: bytes) -> Message:
+    """Return what :func:`encode_message` made ``message`` of."""
+    request: Any = GetMessageClass(find_message("PublishRequest")).FromString(message)
+    (found,) = request.messages
+    return Message(found.data, dict(found.attributes))
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,115 @@
+"""A collector with a queue is killed while Pub/Sub is away: what it answered is published all the same."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from google.pubsub_v1 import SubscriberClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from cli.processes import Child, Children, free_port, is_listening
+from connectors.pubsub.client import PubSub
+from tests.acceptance.conftest import wait_for
+
+pytestmark = pytest.mark.kills
+
+_TOPIC = "orders"
+_SENDERS = 8
+
+
+class Site:
+    """A Pub/Sub server and a collector as processes, and what the collector has answered."""
+
+    def __init__(self, home: Path, children: Children) -> None:
+        self._home = home
+        self._children = children
+        self._pubsub_port, self.port = free_port(), free_port()
+        self.address = f"127.0.0.1:{self._pubsub_port}"
+        self._environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
+            "REFEED_HOME": str(home),
+            "PUBSUB_EMULATOR_HOST": self.address,
+            "REFEED_COLLECTOR_TOPICS": _TOPIC,
+            "REFEED_COLLECTOR_QUEUE_BYTES": "50000000",
+        }
+        self.answered: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def start_pubsub(self) -> Child:
+        command = ["local.server", "--port", str(self._pubsub_port), "--data-dir", str(self._home / "pubsub")]
+        return self._start("pubsub", command, self._pubsub_port)
+
+    def start_collector(self) -> Child:
+        return self._start("collector", ["cli.main", "collector", "--port", str(self.port)], self.port)
+
+    def _start(self, name: str, command: list[str], port: int) -> Child:
+        log = self._home / "logs" / f"{name}.log"
+        child = Child(name, [sys.executable, "-m", *command], environment=self._environment, log=log)
+        self._children.start(child)
+        child.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), seconds=30, what="begun to listen")
+        return child
+
+    def send(self, start: int) -> None:
+        """Send events until the collector is gone, and note those that it answered."""
+        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30) as client:
+            for number in range(start, start + 1_000_000):
+                try:
+                    answer = client.post(f"/{_TOPIC}", content=json.dumps({"n": number}))
+                except httpx.TransportError:
+                    return
+                assert answer.status_code == 202, answer.text
+                with self._lock:
+                    self.answered[answer.json()["uuid"]] = number
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Children() as children:
+        yield Site(tmp_path / "home", children)
+
+
+def test_every_answered_event_is_published_with_its_uuid_over_kills(site: Site) -> None:
+    pubsub = site.start_pubsub()
+    collector = site.start_collector()
+    with PubSub("refeed-local", site.address) as admin:
+        subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=admin.channel))
+        path = admin.subscription_path("all")
+        subscriber.create_subscription(request={"name": path, "topic": admin.topic_path(_TOPIC)})
+
+        for is_away in (False, True, True):
+            if is_away:
+                pubsub.kill()
+            before = len(site.answered)
+            senders = [
+                threading.Thread(target=site.send, args=(10_000_000 * number,), daemon=True)
+                for number in range(_SENDERS)
+            ]
+            for sender in senders:
+                sender.start()
+            wait_for(lambda: len(site.answered) > before + 300, seconds=30, why="events are answered")  # noqa: B023
+            collector.kill()
+            for sender in senders:
+                sender.join(30)
+                assert not sender.is_alive()
+            collector = site.start_collector()
+        pubsub = site.start_pubsub()
+
+        found: dict[str, int] = {}
+
+        def pull() -> bool:
+            answer = subscriber.pull(subscription=path, max_messages=1000, timeout=10, retry=None)
+            for each in answer.received_messages:
+                found[each.message.attributes["uuid"]] = json.loads(each.message.data)["n"]
+            ids = [each.ack_id for each in answer.received_messages]
+            if ids:
+                subscriber.acknowledge(subscription=path, ack_ids=ids)
+            return site.answered.keys() <= found.keys()
+
+        wait_for(pull, seconds=60, why="all answered events are published")
+    assert {uuid: found[uuid] for uuid in site.answered} == site.answered
+    assert len(site.answered) > 900

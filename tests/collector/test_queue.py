@@ -1,0 +1,259 @@
+import asyncio
+import errno
+import json
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cli.processes import free_port
+from collector.delivery import TopicDirectory
+from collector.door import Door
+from collector.http import Collector, make_event
+from collector.queue import QueueDelivery
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.encoding import encode_attributes
+from connectors.pubsub.sending import encode_message
+from local.segment import Segment
+from local.server import PubSubServer
+from model.errors import LeaseHeldError, QueueFullError
+from tests.collector.conftest import Yard
+
+
+def message(number: int, size: int = 0) -> bytes:
+    return make_event(b"%d" % number + b" " * size, encode_attributes([("n", str(number))])).message
+
+
+def numbers(messages: list[Any]) -> list[int]:
+    return [int(each.data) for each in messages]
+
+
+async def wait_for(is_true: Callable[[], bool], why: str) -> None:
+    try:
+        async with asyncio.timeout(10):
+            while not is_true():  # noqa: ASYNC110  the queue tells nobody
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        pytest.fail(f"not within 10 s: {why}")
+
+
+def run(
+    pubsub: PubSub,
+    folder: Path,
+    work: Callable[[QueueDelivery], Coroutine[Any, Any, Any]],
+    *,
+    is_killed: bool = False,
+    **options: Any,
+) -> Any:
+    """Open the queue, work, and end it as at a SIGTERM; or as at a kill, without a word to it."""
+
+    async def go() -> Any:
+        options.setdefault("max_bytes", 10_000_000)
+        queue = QueueDelivery(pubsub, folder, **options)
+        try:
+            await queue.start()
+            return await work(queue)
+        finally:
+            if is_killed:
+                for each in queue._topics.values():
+                    await each.stop()
+                os.close(queue._lock)
+            else:
+                await queue.stop()
+
+    return asyncio.run(go())
+
+
+@pytest.fixture
+def away() -> Any:
+    """A client of a Pub/Sub that nobody serves."""
+    with PubSub("shop", f"127.0.0.1:{free_port()}") as client:
+        yield client
+
+
+def test_events_go_through_the_disk_and_arrive_in_their_order(yard: Yard, tmp_path: Path) -> None:
+    async def work(queue: QueueDelivery) -> None:
+        for start in range(0, 3_000, 300):
+            assert await queue.deliver(yard.topic, [message(n) for n in range(start, start + 300)]) == [None] * 300
+        await wait_for(lambda: not queue.waiting_bytes, "all is published")
+        assert queue.waiting_events() == {yard.topic: 0}
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(3_000)) == list(range(3_000))
+
+
+def test_what_was_answered_survives_a_kill_and_keeps_its_id_and_order(
+    yard: Yard, away: PubSub, tmp_path: Path
+) -> None:
+    wanted = [message(n) for n in range(500)]
+
+    async def take(queue: QueueDelivery) -> None:
+        await asyncio.gather(*(queue.deliver(yard.topic, [each]) for each in wanted[:250]))
+        assert await queue.deliver(yard.topic, wanted[250:499]) == [None] * 249
+
+    async def go_on(queue: QueueDelivery) -> None:
+        assert queue.waiting_events() == {yard.topic: 499}
+        # New behind queued.
+        assert await queue.deliver(yard.topic, wanted[499:]) == [None]
+
+    run(away, tmp_path / "queue", take, is_killed=True)
+    run(yard.pubsub, tmp_path / "queue", go_on)
+    found = yard.pull(500)
+    assert numbers(found) == list(range(500))
+    assert [encode_uuid(each) for each in found] == [uuid_of(each) for each in wanted]
+    # Published and noted: nothing comes again.
+    run(yard.pubsub, tmp_path / "queue", lambda _queue: asyncio.sleep(0.2))
+    yard.pull(0)
+
+
+def encode_uuid(found: Any) -> bytes:
+    return str(found.attributes["uuid"]).encode()
+
+
+def uuid_of(encoded: bytes) -> bytes:
+    at = encoded.index(b"uuid") + 6
+    return encoded[at : at + 36]
+
+
+def test_a_torn_end_of_a_log_loses_nothing_that_was_answered(yard: Yard, away: PubSub, tmp_path: Path) -> None:
+    folder = tmp_path / "queue"
+    run(away, folder, lambda queue: queue.deliver(yard.topic, [message(n) for n in range(20)]), is_killed=True)
+    [log] = (folder / yard.topic).glob("*.log")
+    with log.open("ab") as file:
+        # What a kill leaves of a write that nobody was answered for.
+        file.write(log.read_bytes()[:57])
+
+    async def go_on(queue: QueueDelivery) -> None:
+        await wait_for(lambda: not queue.waiting_events()[yard.topic], "all is published")
+        # The log goes on behind the damage.
+        assert await queue.deliver(yard.topic, [message(20)]) == [None]
+
+    run(yard.pubsub, folder, go_on)
+    assert numbers(yard.pull(21)) == list(range(21))
+
+
+def test_a_damaged_event_takes_no_other_with_it(yard: Yard, away: PubSub, tmp_path: Path) -> None:
+    folder = tmp_path / "queue"
+    run(away, folder, lambda queue: queue.deliver(yard.topic, [message(n) for n in range(20)]), is_killed=True)
+    [log] = (folder / yard.topic).glob("*.log")
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    log.write_bytes(raw)
+    run(yard.pubsub, folder, lambda queue: wait_for(lambda: not queue.waiting_bytes, "all is published"))
+    found = numbers(yard.pull(19))
+    assert found == sorted(found)
+    assert list((folder / yard.topic).glob("*.damaged-*"))
+
+
+def test_a_full_queue_takes_nothing_of_a_request_until_there_is_room(yard: Yard, tmp_path: Path) -> None:
+    port = free_port()
+    topic = yard.topic
+
+    async def work(queue: QueueDelivery) -> None:
+        assert await queue.deliver(topic, [message(n, 1_000) for n in range(8)]) == [None] * 8
+        refused = await queue.deliver(topic, [message(8), message(9, 3_000)])
+        assert [type(each) for each in refused] == [QueueFullError] * 2
+        assert queue.waiting_events() == {topic: 8}
+        with PubSubServer(tmp_path / "pubsub", port=port), PubSub("shop", f"127.0.0.1:{port}") as admin:
+            admin.create_topic(topic)
+            await wait_for(lambda: not queue.waiting_bytes, "the queue is empty again")
+            assert await queue.deliver(topic, [message(8, 3_000)]) == [None]
+            await wait_for(lambda: not queue.waiting_bytes, "the queue is empty again")
+
+    with PubSub("shop", f"127.0.0.1:{port}") as client:
+        run(client, tmp_path / "queue", work, max_bytes=12_000)
+
+
+def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Segment.append
+
+    async def work(queue: QueueDelivery) -> None:
+        assert await queue.deliver(yard.topic, [message(1)]) == [None]
+
+        def full(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(Segment, "append", full)
+        [refused] = await queue.deliver(yard.topic, [message(2)])
+        assert isinstance(refused, QueueFullError)
+        monkeypatch.setattr(Segment, "append", real)
+        assert await queue.deliver(yard.topic, [message(3)]) == [None]
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(2)) == [1, 3]
+
+
+def test_what_pubsub_refuses_is_set_aside_and_blocks_nobody(yard: Yard, tmp_path: Path) -> None:
+    bad = encode_message(b"\xffbad", encode_attributes([("goog", "not allowed")]))
+
+    async def work(queue: QueueDelivery) -> None:
+        await queue.deliver(yard.topic, [message(1), bad, message(2)])
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(2)) == [1, 2]
+    line = json.loads((tmp_path / "queue" / "refused.ndjson").read_text())
+    assert line.pop("reason").startswith("Pub/Sub does not take the message")
+    assert line == {"topic": yard.topic, "attributes": {"goog": "not allowed"}, "data_base64": "/2JhZA=="}
+
+
+def test_a_topic_that_is_missing_keeps_its_events_and_blocks_no_other(yard: Yard, tmp_path: Path) -> None:
+    missing = f"{yard.topic}-later"
+
+    async def work(queue: QueueDelivery) -> None:
+        await queue.deliver(missing, [message(1)])
+        await queue.deliver(yard.topic, [message(2)])
+        await wait_for(lambda: not queue.waiting_events()[yard.topic], "the other topic is published")
+        await wait_for(lambda: missing in queue.problems(), "it is said")
+        yard.add_topic(missing)
+        await wait_for(lambda: not queue.waiting_bytes, "the topic is there")
+        assert queue.problems() == {}
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(1)) == [2]
+    assert numbers(yard.pull(1, missing)) == [1]
+
+
+def test_segments_that_are_published_are_deleted(yard: Yard, tmp_path: Path) -> None:
+    async def work(queue: QueueDelivery) -> None:
+        for n in range(30):
+            await queue.deliver(yard.topic, [message(n, 5_000)])
+        await wait_for(lambda: not queue.waiting_bytes, "all is published")
+
+    run(yard.pubsub, tmp_path / "queue", work, segment_bytes=10_000)
+    assert len(list((tmp_path / "queue" / yard.topic).glob("*.log"))) <= 2
+    assert numbers(yard.pull(30)) == list(range(30))
+
+
+def test_two_processes_never_share_a_queue(yard: Yard, tmp_path: Path) -> None:
+    async def work(_queue: QueueDelivery) -> None:
+        with pytest.raises(LeaseHeldError):
+            QueueDelivery(yard.pubsub, tmp_path / "queue", max_bytes=1)
+
+    run(yard.pubsub, tmp_path / "queue", work)
+
+
+def test_a_request_is_answered_202_when_its_event_is_on_disk(yard: Yard, away: PubSub, tmp_path: Path) -> None:
+    settings = yard.settings()
+
+    async def work(queue: QueueDelivery) -> None:
+        app = Collector(
+            settings, delivery=queue, directory=TopicDirectory(away), door=Door(settings, is_open=True)
+        )
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            one = await client.post(f"/{yard.topic}", content=b"1")
+            many = await client.post(f"/{yard.topic}", content=b"[2, 3]")
+            assert (one.status_code, many.status_code) == (202, 202)
+            assert [item["status"] for item in many.json()["items"]] == [202, 202]
+            text = (await client.get("/metrics")).text
+            assert f'refeed_collector_waiting_events{{topic="{yard.topic}"}} 3.0' in text
+            assert (await client.get("/readyz")).status_code == 503
+
+    run(away, tmp_path / "queue", work, is_killed=True)
+    run(yard.pubsub, tmp_path / "queue", lambda _queue: asyncio.sleep(0))
+    assert numbers(yard.pull(3)) == [1, 2, 3]
