@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.errors import answer_error
 from api.origin import find_foreign, find_proxy
 from api.swagger import PUBLIC_PATHS as _PAGE_PATHS
-from connectors.oidc.jwks import SigningKeys
 from connectors.oidc.tokens import TokenVerifier
 from jobs.keys import KEY_MARK, Keyring
 from model.errors import (
@@ -26,7 +25,6 @@ from model.errors import (
 )
 from model.limits import TokenBuckets
 from model.principal import LOCAL, SCOPES, Grant, Principal
-from model.settings import Settings
 
 _NAME_CHARS: Final = 200
 _PUBLIC_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"}) | _PAGE_PATHS
@@ -50,16 +48,6 @@ class Gatekeeper:
         self._callers = TokenBuckets(per_minute)
         self._strangers = TokenBuckets(per_minute)
         self._is_closed = verifier is not None
-
-    @classmethod
-    def from_settings(cls, settings: Settings, keyring: Keyring) -> "Gatekeeper":
-        """Return the gatekeeper of a deployment."""
-        verifier = None
-        if settings.oidc_issuer is not None:
-            keys = SigningKeys(settings.oidc_issuer, settings.oidc_jwks_url)
-            verifier = TokenVerifier(settings.oidc_issuer, settings.oidc_audience, keys)
-        claims = ClaimReader(settings.oidc_scopes_claim, settings.oidc_grants)
-        return cls(keyring, verifier=verifier, claims=claims, per_minute=settings.rate_limit_per_minute)
 
     def is_open(self) -> bool:
         """Say whether there is neither a key nor an issuer, so that only this machine may call."""

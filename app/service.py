@@ -9,10 +9,12 @@ from fastapi import FastAPI
 
 from api.app import make_app
 from api.audit import AuditTrail
-from api.auth import Gatekeeper
+from api.auth import ClaimReader, Gatekeeper
 from api.state import Services
 from app.closing import Step
 from app.deployment import Deployment
+from connectors.oidc.jwks import SigningKeys
+from connectors.oidc.tokens import TokenVerifier
 from model.settings import Settings
 
 _LOG: Final = structlog.get_logger()
@@ -41,7 +43,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
         StoreUnavailableError: the job store does not answer.
     """
     with deployment:
-        gatekeeper = Gatekeeper.from_settings(deployment.settings, deployment.keyring)
+        gatekeeper = open_gatekeeper(deployment)
         if gatekeeper.is_open():
             _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
         audit = AuditTrail(deployment.store)
@@ -57,3 +59,18 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
         )
         deployment.start()
         yield services
+
+
+def open_gatekeeper(deployment: Deployment) -> Gatekeeper:
+    """Return what tells callers apart: by the deployment's keys, and by tokens where it has an issuer."""
+    settings = deployment.settings
+    verifier = None
+    if settings.oidc_issuer is not None:
+        keys = SigningKeys(settings.oidc_issuer, settings.oidc_jwks_url)
+        verifier = TokenVerifier(settings.oidc_issuer, settings.oidc_audience, keys)
+    return Gatekeeper(
+        deployment.keyring,
+        verifier=verifier,
+        claims=ClaimReader(settings.oidc_scopes_claim, settings.oidc_grants),
+        per_minute=settings.rate_limit_per_minute,
+    )

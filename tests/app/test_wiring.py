@@ -10,13 +10,18 @@ from tests.test_house import CODE
 
 ROOT = Path(__file__).parents[2]
 MAKERS = {
+    "AuditTrail",
     "BackfillService",
+    "Gatekeeper",
     "Inventory",
     "JobStore",
+    "Keyring",
     "MergeService",
+    "Notifier",
     "Planner",
     "PubSub",
     "StagedTopics",
+    "TokenVerifier",
     "open_launcher",
     "open_store",
     "open_warehouse",
