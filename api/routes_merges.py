@@ -21,7 +21,7 @@ from api.answers import (
     versioned,
 )
 from api.listing import LIST_INVALID, MergeListing
-from api.schemas_merges import EXAMPLE_ID, MergeCreate, MergeEvents, MergeOut, MergePage
+from api.schemas_merges import EXAMPLE_ID, MergeEvents, MergeOut, MergePage
 from api.streams import render_event
 from api.watching import (
     LOG_ANSWER,
@@ -34,7 +34,7 @@ from api.watching import (
     answer_log,
 )
 from jobs.log import DEFAULT_TAIL_BYTES
-from reporting.request import MergeRequest
+from reporting.request import MergeCreate
 
 router: Final = APIRouter(tags=["merges"])
 _NO_SUCH_MERGE: Final = "There is no such merge."
@@ -78,8 +78,7 @@ def create_merge(
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Merge what staging has since the last merge into reporting; it runs when no other merge does."""
-    request = MergeRequest.parse(body.source, since=body.since, day=body.date, is_dry_run=body.dry_run)
-    found = service.create(request, principal=caller, idempotency_key=idempotency_key)
+    found = service.create(body.parse(), principal=caller, idempotency_key=idempotency_key)
     return created(found, f"/merges/{found.id}", response)
 
 

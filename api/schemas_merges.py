@@ -40,35 +40,6 @@ _EXAMPLE_MERGE: Final[dict[str, Any]] = {
 }
 
 
-class MergeCreate(BaseModel):
-    """What to merge: by default every source that has a key, from where its last merge ended."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"source": "orders"}, {}]}
-    )
-
-    source: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=100,
-        description='A source of the registry; without it, or with "all", every one that has a key.',
-        examples=["orders"],
-    )
-    since: str | None = Field(
-        default=None,
-        max_length=64,
-        description="Read staging again from this time on (RFC 3339, or a day); what was merged right stays.",
-        examples=["2026-01-01T00:00:00Z"],
-    )
-    date: str | None = Field(
-        default=None,
-        max_length=10,
-        description="The same from the beginning of a day on, in UTC; not together with since.",
-        examples=["2026-01-01"],
-    )
-    dry_run: bool = Field(default=False, description="Change nothing; report what would be merged.")
-
-
 class MergeAudit(BaseModel):
     """One check of one source's merge, made before it was committed."""
 

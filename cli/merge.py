@@ -9,6 +9,7 @@ from uuid import uuid4
 import typer
 
 from cli.client import RefeedApi
+from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup, command_settings
 from cli.jobs import (
     DEFAULT_TAIL_BYTES,
@@ -29,9 +30,11 @@ from cli.jobs import (
 from cli.moments import parse_moment
 from cli.services import configure_logging
 from cli.terminal import ExitCode, err, out, print_json, print_table
+from model.declaration import declared_fields
 from model.errors import InputError
 from model.job import JobState
 from model.moment import render_moment
+from reporting.request import MergeCreate
 
 if TYPE_CHECKING:
     from warehouse.merges import MergeReport
@@ -46,27 +49,19 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 
-SinceOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Read staging again from this time on (RFC 3339), or day.")
-]
-DateOption = Annotated[
-    str | None, typer.Option(metavar="DAY", help="The same from the beginning of a day on, in UTC.")
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would be merged.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A merge's id, mg_...", show_default=False)]
 
 
 @app.callback()
+@takes_fields(MergeCreate, ("source", "since", "date", "dry_run"))
 def merge(
     context: typer.Context,
     *,
     source: Annotated[
         list[str] | None, typer.Option(help="A source of the registry; again for another one. Default: all.")
     ] = None,
-    since: SinceOption = None,
-    date: DateOption = None,
-    dry_run: DryRunOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+    **given: Any,
 ) -> None:
     """Merge what staging tables have since their last merge into reporting, one source after the other.
 
@@ -75,45 +70,44 @@ def merge(
     the service instead.
     """
     if context.invoked_subcommand is not None:
-        if source or since or date or dry_run or as_json:
+        if source or as_json or any(given.values()):
             raise InputError(f"Options stand behind the command: refeed merge {context.invoked_subcommand} ...")
         return
     from app.deployment import Deployment
     from pipeline.registry import Registry
     from reporting.merge import merge_source
-    from reporting.request import MergeRequest
     from reporting.sources import choose_sources
 
     settings = command_settings()
     configure_logging()
-    begin = MergeRequest.parse(since=since, day=date).since
+    wanted = MergeCreate(**read_given(MergeCreate, given)).parse()
     sources = choose_sources(source, Registry(settings.registry).read_valid().valid_sources())
     with closing(Deployment(settings).warehouse.open_merger(settings.home / "merges")) as merger:
-        reports = [merge_source(found, warehouse=merger, is_dry_run=dry_run, since=begin) for found in sources]
+        reports = [
+            merge_source(found, warehouse=merger, is_dry_run=wanted.is_dry_run, since=wanted.since)
+            for found in sources
+        ]
     if as_json:
         print_json([_to_json(report) for report in reports])
         return
     print_table(_COLUMNS, [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports])
-    if dry_run:
+    if wanted.is_dry_run:
         out.print("nothing was changed")
 
 
 @app.command("create", epilog=EXIT_CODES)
+@takes_fields(MergeCreate, [field.name for field in declared_fields(MergeCreate)])
 def create(
     *,
-    source: Annotated[str | None, typer.Option(help="A source of the registry. Default: all.")] = None,
-    since: SinceOption = None,
-    date: DateOption = None,
-    dry_run: DryRunOption = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key create one merge.")
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
+    **given: Any,
 ) -> None:
     """Have the service merge: a job that outlives this terminal and is restarted when it dies."""
-    given = {"source": source, "since": since, "date": date, "dry_run": dry_run or None}
-    request = {name: value for name, value in given.items() if value is not None}
+    request = read_given(MergeCreate, given)
     with RefeedApi.from_environment() as api:
         _finish(api, api.create_merge(request, idempotency_key=idempotency_key or str(uuid4())), watch, as_json)
 

@@ -4,13 +4,71 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
+from model.declaration import Declared, FieldSpec
 from model.errors import RequestInvalidError
 
 ALL: Final = "all"
 # Before it there was no Pub/Sub to take messages from.
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCreate(Declared):
+    """What to merge: by default every source that has a key, from where its last merge ended."""
+
+    # An example of every field would name the time twice.
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        **Declared.__pydantic_config__,
+        "json_schema_extra": {"examples": [{"source": "orders"}, {}]},
+    }
+
+    source: Annotated[
+        str | None,
+        FieldSpec(
+            description='A source of the registry; without it, or with "all", every one that has a key.',
+            shortest=1,
+            longest=100,
+            example="orders",
+            help="A source of the registry. Default: all.",
+        ),
+    ] = None
+    since: Annotated[
+        str | None,
+        FieldSpec(
+            description="Read staging again from this time on (RFC 3339, or a day); what was merged right stays.",
+            longest=64,
+            example="2026-01-01T00:00:00Z",
+            help="Read staging again from this time on (RFC 3339), or day.",
+            metavar="TIME",
+        ),
+    ] = None
+    date: Annotated[
+        str | None,
+        FieldSpec(
+            description="The same from the beginning of a day on, in UTC; not together with since.",
+            longest=10,
+            example="2026-01-01",
+            help="The same from the beginning of a day on, in UTC.",
+            metavar="DAY",
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        FieldSpec(
+            description="Change nothing; report what would be merged.",
+            help="Change nothing; print what would be merged.",
+        ),
+    ] = False
+
+    def parse(self) -> "MergeRequest":
+        """Return the request that was written.
+
+        Raises:
+            RequestInvalidError: as :meth:`MergeRequest.parse`.
+        """
+        return MergeRequest.parse(self.source, since=self.since, day=self.date, is_dry_run=self.dry_run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 from dataclasses import fields
 from typing import Any
 
-from api.app import create_app
+from app.service import create_app
 from backfill.options import RunOptions
 from backfill.request import CHANGEABLE, BackfillRequest, YieldTo
 from model.declaration import declared_fields

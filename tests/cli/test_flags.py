@@ -7,10 +7,11 @@ import typer
 from typer.testing import CliRunner
 
 from backfill.request import BackfillRequest, YieldTo
-from cli.backfill import app
+from cli import backfill, merge
 from cli.flags import flag_of, read_given, takes_fields
 from model.declaration import Declared, FieldSpec, declared_fields
 from model.errors import InputError
+from reporting.request import MergeCreate
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,10 @@ def test_what_is_not_of_its_form_is_named_by_its_flag(name: str, value: Any) -> 
         read_given(Picture, {name: value})
 
 
-def test_every_field_of_a_backfill_is_a_flag_of_create() -> None:
+@pytest.mark.parametrize(("app", "declaration"), [(backfill.app, BackfillRequest), (merge.app, MergeCreate)])
+def test_every_field_of_a_request_is_a_flag_of_create(app: typer.Typer, declaration: type) -> None:
     commands: Any = typer.main.get_command(app)
     flags = {flag for parameter in commands.commands["create"].params for flag in parameter.opts}
-    names = [field.name for field in declared_fields(BackfillRequest) if field.name != "query"]
+    names = [field.name for field in declared_fields(declaration) if field.name != "query"]
 
-    assert [name for name in names if flag_of(BackfillRequest, name) not in flags] == []
+    assert [name for name in names if flag_of(declaration, name) not in flags] == []

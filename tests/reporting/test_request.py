@@ -3,13 +3,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from model.errors import RequestInvalidError
-from reporting.request import MergeRequest
+from reporting.request import MergeCreate, MergeRequest
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 def test_nothing_asked_for_is_everything_from_the_last_merge_on() -> None:
     assert MergeRequest.parse() == MergeRequest(source=None, since=None, is_dry_run=False)
+    assert MergeCreate("all", since="2026-01-02", dry_run=True).parse() == MergeRequest.parse(
+        since="2026-01-02", is_dry_run=True
+    )
     assert MergeRequest.parse("all") == MergeRequest.parse(None)
 
 
