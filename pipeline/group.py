@@ -4,7 +4,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -25,18 +25,10 @@ from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry, RegistrySnapshot, Source
 from pipeline.repository import SchemaRepository, repository_table
 from streams.status import StatusFile
+from streams.targets import TableKeeper
 from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)
-
-
-class Committer(Protocol):
-    """Who commits to the tables meanwhile: it is asked before one is changed, and told of a new one."""
-
-    lock: Any
-
-    def take(self, name: str) -> None:
-        """Take the lease on a table."""
 
 
 class Group:
@@ -104,12 +96,12 @@ class Group:
             return False
         return True
 
-    def follow(self, committer: Committer) -> None:
+    def follow(self, keeper: TableKeeper) -> None:
         """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it."""
         with self._lock:
-            self._follow(committer)
+            self._follow(keeper)
 
-    def learn(self, committer: Committer, variations: Sequence[Variation]) -> bool:
+    def learn(self, keeper: TableKeeper, variations: Sequence[Variation]) -> bool:
         """Make tables wide enough for ``variations`` and note them; say whether messages may come again at once.
 
         The repository has them first: a crash before the tables are changed is mended at the next start.
@@ -122,12 +114,12 @@ class Group:
             for variation in variations:
                 by_source[variation.source].append(variation)
             before = dict(self._accepted)
-            learned = [self._learn_source(name, found, committer) for name, found in by_source.items()]
+            learned = [self._learn_source(name, found, keeper) for name, found in by_source.items()]
             if self._accepted != before:
                 self._write_plan()
             return all(learned)
 
-    def _learn_source(self, name: str, variations: list[Variation], committer: Committer) -> bool:
+    def _learn_source(self, name: str, variations: list[Variation], keeper: TableKeeper) -> bool:
         plan = self._accepted.get(name)
         if plan is None or self._repository is None:
             return True
@@ -142,7 +134,7 @@ class Group:
             # The repository itself is new: the messages come again, and are learned then.
             _log.warning("repository_not_ready", source=name, error=exc.message)
             return False
-        refused = self._widen(plan.source, changed, committer)
+        refused = self._widen(plan.source, changed, keeper)
         self._check_room(plan.source, types)
         fine = {found.name: found for found in (*plan.types, *changed) if found not in refused}
         self._accepted[name] = self._inferred_plan(plan.source, list(fine.values()))
@@ -172,19 +164,19 @@ class Group:
         else:
             self._mend(about)
 
-    def _widen(self, source: Source, types: Sequence[EventType], committer: Committer) -> list[EventType]:
+    def _widen(self, source: Source, types: Sequence[EventType], keeper: TableKeeper) -> list[EventType]:
         """Make tables wide enough for ``types``, and return those whose table can't be: each is an alert."""
         refused = []
         for found in types:
             about = f"{source.name} {found.table}"
             try:
-                with committer.lock:
+                with keeper.lock:
                     self._tables.open(found.table).widen(found.schema)
             except EvolutionRefusedError as exc:
                 self._alert(about, exc)
                 refused.append(found)
             else:
-                committer.take(found.table)
+                keeper.take(found.table)
                 self._mend(about)
         return refused
 
@@ -194,17 +186,17 @@ class Group:
         own = self._tables.open(source.staging).writer(RowSchema(()))
         return SourcePlan(source, own, tuple(types), writers)
 
-    def _accept_inferred(self, source: Source, before: SourcePlan | None, committer: Committer) -> SourcePlan:
+    def _accept_inferred(self, source: Source, before: SourcePlan | None, keeper: TableKeeper) -> SourcePlan:
         if self._repository is None:
             self._repository = SchemaRepository(self._tables, repository_table(self._dead_letters.name))
         types = self._repository.read(source.name)
         self._check_room(source, types)
-        refused = {found.name for found in self._widen(source, types, committer)}
+        refused = {found.name for found in self._widen(source, types, keeper)}
         # A type whose table can't be widened yet goes on as it was.
         older = [] if before is None else [found for found in before.types if found.name in refused]
         return self._inferred_plan(source, [*(found for found in types if found.name not in refused), *older])
 
-    def _follow(self, committer: Committer) -> None:
+    def _follow(self, keeper: TableKeeper) -> None:
         try:
             fingerprint = self._registry.fingerprint()
             if fingerprint == self._fingerprint and not self._alerts:
@@ -224,7 +216,7 @@ class Group:
         if not sources and not accepted:
             _log.warning("group_without_sources", group=self.name)
         for source in sources:
-            found = self._accept(source, before.get(source.name), committer, accepted, is_first=is_first)
+            found = self._accept(source, before.get(source.name), keeper, accepted, is_first=is_first)
             if found is not None:
                 accepted[source.name] = found
         for name in before.keys() - accepted.keys():
@@ -253,7 +245,7 @@ class Group:
         self,
         source: Source,
         before: SourcePlan | None,
-        committer: Committer,
+        keeper: TableKeeper,
         accepted: Mapping[str, SourcePlan],
         *,
         is_first: bool,
@@ -265,13 +257,13 @@ class Group:
             _check_apart(source, accepted)
             self._attach(source)
             if source.is_inferred:
-                found = self._accept_inferred(source, before, committer)
+                found = self._accept_inferred(source, before, keeper)
                 self._mend(source.name)
                 return found
             table = self._tables.open(source.staging)
-            with committer.lock:
+            with keeper.lock:
                 evolution = table.evolve(source.row_schema)
-            committer.take(source.staging)
+            keeper.take(source.staging)
         except RefeedError as exc:
             self._alert(source.name, exc)
             # What it had may be another's by now: then it waits for its own.

@@ -24,6 +24,7 @@ from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
 from streams.journal import TABLE_IDS_SCHEMA
+from streams.targets import TargetPart
 from warehouse.rows import RowPart, RowWriter
 
 _log = structlog.get_logger(__name__)
@@ -37,24 +38,15 @@ FORGED_REPLAY: Final = "forged_replay"
 
 
 @dataclass(frozen=True, slots=True)
-class TablePart:
-    """A part that waits for its commit, and the table it belongs to."""
-
-    table: str
-    part: RowPart
-
-
-@dataclass(frozen=True, slots=True)
 class StagedParts:
-    """What one task wrote: parts, the ids of their rows (in the parts' order, table by table), and counts.
+    """The parts that one task wrote, and counts.
 
     ``counts`` has what was found, by the source's name: ``unknown`` and ``missing`` by path, ``refused`` by
     code, ``forged_replay`` by the tag that is missing. ``unfit`` are ids of messages that have to come again when
     their tables have become wide enough for ``variations``, which has those of messages that fit too.
     """
 
-    parts: tuple[TablePart, ...]
-    ids: pa.Table
+    parts: tuple[TargetPart, ...]
     counts: dict[str, dict[str, dict[str, int]]]
     unfit: pa.Table
     variations: tuple[Variation, ...] = ()
@@ -67,7 +59,8 @@ class StagedParts:
             "variations": [variation.to_json() for variation in self.variations],
         }
         sink = pa.BufferOutputStream()
-        for table, text in ((self.ids, json.dumps(head)), (self.unfit, "")):
+        ids = _concat([one.ids for one in self.parts])
+        for table, text in ((ids, json.dumps(head)), (self.unfit, "")):
             with pa.ipc.new_stream(sink, table.schema.with_metadata({"head": text.encode()})) as writer:
                 writer.write_table(table)
         return bytes(sink.getvalue())
@@ -78,10 +71,15 @@ class StagedParts:
         reader = pa.BufferReader(encoded)
         ids, unfit = (pa.ipc.open_stream(reader).read_all() for _ in range(2))
         head = json.loads(ids.schema.metadata[b"head"])
-        parts = tuple(TablePart(table, parse_part(part)) for table, part in head["parts"])
         variations = tuple(Variation.from_json(found) for found in head["variations"])
-        own = [table.replace_schema_metadata(None) for table in (ids, unfit)]
-        return cls(parts, own[0], head["counts"], own[1], variations)
+        ids, unfit = (table.replace_schema_metadata(None) for table in (ids, unfit))
+        parts: list[TargetPart] = []
+        at = 0
+        for table, fields in head["parts"]:
+            part = parse_part(fields)
+            parts.append(TargetPart(table, part, ids.slice(at, part.rows)))
+            at += part.rows
+        return cls(tuple(parts), head["counts"], unfit, variations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +146,20 @@ class PlannedStaging:
         if not self._tables and not self._unfit:
             return None
         failpoint.hit("file.before_write")
-        parts, ids = self._write()
+        parts = self._write()
         failpoint.hit("file.written")
         counts = {
             source: {kind: dict(counter) for kind, counter in kinds.items()}
             for source, kinds in self._counts.items()
         }
         variations = tuple(self._variations.values())
-        return StagedParts(tuple(parts), _concat(ids), counts, _concat(self._unfit), variations).encode()
+        return StagedParts(tuple(parts), counts, _concat(self._unfit), variations).encode()
 
-    def _write(self) -> tuple[list[TablePart], list[pa.Table]]:
+    def _write(self) -> list[TargetPart]:
         """Write a part a table; what a warehouse refuses for good goes to the dead letters, which come last."""
         letters = self._opened.plan.dead_letter_table
         names = sorted(self._tables.keys() - {letters})
-        parts: list[TablePart] = []
-        ids: list[pa.Table] = []
+        parts: list[TargetPart] = []
         # A table's write waits for a disk or for answers most of its time.
         with ThreadPoolExecutor(_WRITES_AT_ONCE) as pool:
             written = pool.map(self._write_rows, names)
@@ -175,17 +172,15 @@ class PlannedStaging:
                     refused = {place for place, _ in part.refused}
                     own = own.filter(pa.array([place not in refused for place in range(own.num_rows)]))
                 if part.rows:
-                    parts.append(TablePart(name, part))
-                    ids.append(own)
+                    parts.append(TargetPart(name, part, own))
         if letters in self._tables:
             letter = self._write_rows(letters)
             if letter is not None and letter.refused:
                 # There is no third place for a message: nothing is acknowledged, and a person has to look.
                 raise WarehouseError(f"Dead letters are refused too: {letter.refused[0][1]}")
             if letter is not None:
-                parts.append(TablePart(letters, letter))
-                ids.extend(self._tables[letters].ids)
-        return parts, ids
+                parts.append(TargetPart(letters, letter, pa.concat_tables(self._tables[letters].ids)))
+        return parts
 
     def _write_rows(self, name: str) -> RowPart | None:
         """Write a table's part; None when it is too new: its messages come again when their leases run out."""

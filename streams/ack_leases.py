@@ -1,8 +1,7 @@
 """Extends the leases of pulled messages while a stream works, and acknowledges the messages when it is done."""
 
-import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -13,21 +12,12 @@ import structlog
 
 from connectors.pubsub.acks import Held, acknowledge_each, extend_each
 from model import failpoint
-from model.errors import (
-    PubSubUnavailableError,
-    QuotaExceededError,
-    RefeedError,
-    StorageFullError,
-    WarehouseUnavailableError,
-)
 
 _log = structlog.get_logger(__name__)
 
 # Leases are at least ten seconds long (Pub/Sub's smallest ack deadline).
 _EXTEND_EVERY_SECONDS: Final = 3.0
 _EXTEND_BY_SECONDS: Final = 60
-# Errors that a stream waits for to pass, whoever meets them.
-_PASSING: Final = (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError, QuotaExceededError)
 
 
 class AckLeases:
@@ -80,29 +70,6 @@ class AckLeases:
     def _held(self, ids: pa.Table) -> Iterator[Held]:
         for subscription, ack_ids in _by_subscription(ids):
             yield f"projects/{self._project}/subscriptions/{subscription}", ack_ids
-
-
-def read_faults(rows: Sequence[Any]) -> dict[str, str]:
-    """Return the subscriptions that the tasks could not pull from, and why; each is logged."""
-    found: dict[str, str] = {}
-    for row in rows:
-        for subscription, fault in json.loads(row.faults).items():
-            _log.warning("pull_failed", subscription=subscription, error=fault)
-            found[subscription] = fault
-    return found
-
-
-def raise_reported(rows: Sequence[Any]) -> None:
-    """Raise the first error that a task reported in its row.
-
-    Raises:
-        RefeedError: one did; of its own class where the stream can wait for it to pass.
-    """
-    for row in rows:
-        if row.error is not None:
-            error = json.loads(row.error)
-            known = {cls.code: cls for cls in _PASSING}
-            raise known.get(error["code"], RefeedError)(error["message"])
 
 
 def _id_of(path: str) -> str:

@@ -31,6 +31,9 @@ IDS_SCHEMA: Final = pa.schema(
 # The same, for a stream that writes several tables: a message is known for the table that has it.
 TABLE_IDS_SCHEMA: Final = IDS_SCHEMA.append(pa.field("table", pa.dictionary(pa.int32(), pa.string())))
 
+# The table of ids that name none: those of a stream with one table.
+ONLY_TABLE: Final = ""
+
 # Pub/Sub keeps an un-acked message for seven days unless a subscription says otherwise.
 _RECOVERED_SECONDS: Final = 7 * 86400
 # A batch counts this part of the window at most: a stream that stood still for an hour got nothing in it.
@@ -231,6 +234,21 @@ class Journal:
 def concat_ids(parts: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of all ``parts`` in order, with one dictionary a column."""
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+
+
+def tables_of(ids: pa.Table) -> list[str]:
+    """Return the tables that the messages of ``ids`` belong to."""
+    if "table" not in ids.column_names:
+        return [ONLY_TABLE]
+    return [str(name) for name in pc.unique(ids.column("table").cast(pa.string())).to_pylist()]
+
+
+def ids_of_tables(ids: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the rows of ``ids`` whose table is among ``names``."""
+    if "table" not in ids.column_names:
+        return ids if ONLY_TABLE in names else ids.slice(0, 0)
+    wanted = pa.array(list(names), pa.string())
+    return ids.filter(pc.is_in(ids.column("table").cast(pa.string()), value_set=wanted))
 
 
 def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -17,8 +17,10 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
-from pipeline.stager import Stager
+from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
+from streams.commit_worker import CommitWorker
+from streams.committer import StreamCommitter
 from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.status import StatusFile
 from tests.acceptance.test_backfill import House
@@ -76,15 +78,15 @@ class StagedHouse(House):
             max_bytes=10_000,
             status=status,
         )
-        self.stager = Stager(
-            tables=tables,
+        self.committer = StreamCommitter(
+            work=StagingWork(tables.parse_part, group.learn),
+            targets=tables,
             names=group.start(),
             journal=Journal(self.home / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
             ack_leases=AckLeases(self.pubsub.channel, self.settings.project),
             status=status,
-            learn=group.learn,
         )
-        group.follow(self.stager)
+        group.follow(self.committer)
         self.puller = Puller(lambda: open_channel(self.settings.pubsub_emulator_host))
 
     def stage(self, messages: int) -> None:
@@ -94,7 +96,9 @@ class StagedHouse(House):
         limits = PullLimits(idle_seconds=5.0, linger_seconds=0.5, backlog_seconds=0.5, max_bytes=1_000_000)
         taken = list(pull.pull(limits, lambda: False))
         task = StagingTask(self.settings.replay_secret()).with_plan(self.plan_file.path.read_text())
-        self.stager.stage_batch(frame([task(iter(taken))]), 0)
+        with CommitWorker(self.committer) as worker:
+            worker.take_batch(frame([task(iter(taken))]), 0)
+            worker.finish()
         assert sum(batch.rows.num_rows for batch in taken) == messages
 
 

@@ -18,7 +18,7 @@ from backfill.job import select
 from backfill.options import RunOptions
 from backfill.request import BackfillRequest
 from backfill.settings import BackfillSettings
-from backup.archiver import Archiver
+from backup.archiving import ArchiveTarget, Archiving
 from backup.source import BackupSource
 from cli.main import main
 from connectors.pubsub import channel as pubsub_channel
@@ -38,10 +38,12 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
-from pipeline.stager import Stager
+from pipeline.staging import StagingWork
 from reporting.merge import merge_source
 from streams.ack_leases import AckLeases
-from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.commit_worker import CommitWorker
+from streams.committer import StreamCommitter
+from streams.journal import ONLY_TABLE, TABLE_IDS_SCHEMA, Journal
 from streams.lease import hold_lease, refuse_held
 from streams.status import StatusFile
 from tests.deploy.permissions import CALLS, KINDS, ROLES, Need, granted, needs_of_call, needs_of_job
@@ -260,24 +262,22 @@ def run_backup(world: World) -> None:
         leases = archive.leases()
         refuse_held(leases, "backup", "s")
         with hold_lease(leases, "backup", "s") as epoch:
-            archiver = Archiver(
-                archive=archive,
+            committer = StreamCommitter(
+                work=Archiving(archive.parse_part),
+                targets=ArchiveTarget(archive, stream="s", lease="backup", epoch=epoch),
+                names=[ONLY_TABLE],
                 journal=Journal(world.folder / "journal", keep_seconds=600),
-                channel=pubsub_channel.open_channel(world.server.emulator_host),
-                project=world.project,
-                stream="s",
-                lease="backup",
-                lease_epoch=epoch,
+                ack_leases=AckLeases(pubsub_channel.open_channel(world.server.emulator_host), world.project),
                 status=StatusFile(world.folder / "status.json"),
             )
-            archiver.recover()
+            committer.recover()
             task = {"warehouse": warehouse.to_json(), "writer": archive.writer().as_json()}
             options = pull_options(world, BACKUP_SUBSCRIPTION_PREFIX)
             source = BackupSource({"pull": options.as_json(), "task": json.dumps(task), "secret": "s3cret"})
             reader = source.streamReader(None)
-            batch = archiver.open_batch(pull(reader))
-            with archiver.hold(batch):
-                archiver.archive_batch(batch)
+            batch = committer.open_batch(pull(reader))
+            with committer.hold(batch):
+                committer.commit_batch(batch)
             assert batch.ids().num_rows
             reader.stop()
             settle(world)
@@ -305,23 +305,25 @@ def run_pipeline(world: World) -> None:
         )
         names = group.start()
         with hold_lease(tables.leases(), "l", "s"):
-            stager = Stager(
-                tables=tables,
+            committer = StreamCommitter(
+                work=StagingWork(tables.parse_part, group.learn),
+                targets=tables,
                 names=names,
                 journal=Journal(world.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
                 ack_leases=AckLeases(pubsub.channel, world.project),
                 status=status,
-                learn=group.learn,
             )
-            stager.recover()
-            group.follow(stager)
+            committer.recover()
+            group.follow(committer)
             world.publish(b'{"id": 1}', b"nope")
             options = pull_options(world, "", plan_file)
             for _ in range(2):  # the first one makes the table, the second one fills it
                 source = StagingSource({"pull": options.as_json(), "secret": "s3cret"})
                 reader = source.streamReader(None)
                 rows = pull(reader)
-                stager.stage_batch(frame([row.result for row in rows], errors=[row.error for row in rows]), 1)
+                with CommitWorker(committer) as worker:
+                    worker.take_batch(frame([row.result for row in rows], errors=[row.error for row in rows]), 1)
+                    worker.finish()
                 reader.stop()
             settle(world)
     subscriptions = status.fields()["subscriptions"]

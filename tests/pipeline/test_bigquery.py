@@ -1,4 +1,4 @@
-"""What differs for a stager whose parts are taken whole or not at all, with refused rows and a quota."""
+"""What differs for staging tables whose parts are taken whole or not at all, with refused rows and a quota."""
 
 import json
 import time
@@ -31,7 +31,7 @@ from streams.journal import EntryState
 from streams.status import StatusFile
 from tests.pipeline.conftest import frame
 from tests.pipeline.test_staged import HOOKS, note_types
-from tests.pipeline.test_stager import TABLES, Stream, pulled
+from tests.pipeline.test_staging import TABLES, Stream, pulled
 from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse
 
@@ -52,7 +52,7 @@ ROWS_SCHEMA = RowSchema((Field("_message_id", "STRING"), Field("ingest_time", "T
 
 
 class BigQueryStream(Stream):
-    """A stager over tables in the stand-in, in a project of its own."""
+    """A committer over tables in the stand-in, in a project of its own."""
 
     def __init__(self, folder, standin, *, project=None, home="s", **environment: str) -> None:
         self.standin = standin
@@ -175,8 +175,8 @@ def test_a_part_that_is_given_up_takes_what_was_written_behind_it_along_and_no_m
     first = frame([task(iter([pulled("orders", b"{}", b"{}")]))])  # one of two is known
     task = StagingTask("secret").with_plan(stream.plan)
     second = frame([task(iter([pulled("orders", b"{}", first=3), pulled("members", b"{}")]))])
-    stream.stager.stage_batch(first, 0)
-    stream.stager.stage_batch(second, 0)
+    stream.take(first)
+    stream.take(second)
     assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
     assert stream.hold.given_back == ["orders-2", "orders-3"]
     assert sorted(stream.hold.acked) == ["members-1", "orders-1", "orders-1"]
@@ -186,7 +186,7 @@ def test_a_part_that_is_given_up_takes_what_was_written_behind_it_along_and_no_m
 
 def test_a_stream_that_is_given_up_while_a_task_writes_costs_its_part_alone(stream, monkeypatch, shared_standin):
     # Rows of 1 KB each have a request of their own, and the second one comes late.
-    opened = stream.stager._tables.open("staging.orders")
+    opened = stream.committer._targets.open("staging.orders")
     written = replace(opened.writer(ROWS_SCHEMA), append_bytes=1500)
     values = [{"_message_id": letter * 1000} for letter in "ab"]
     rows = [pa.RecordBatch.from_pylist(values, arrow_schema(ROWS_SCHEMA))]
@@ -197,23 +197,23 @@ def test_a_stream_that_is_given_up_while_a_task_writes_costs_its_part_alone(stre
     def confirm_and_drop(turn):
         confirm(turn)
         monkeypatch.setattr(Turn, "confirm", confirm)
-        stream.stager._tables.drop("staging.orders", before)
+        stream.committer._targets.drop("staging.orders", before)
 
     monkeypatch.setattr(Turn, "confirm", confirm_and_drop)
     part = written.write_rows(rows)
     assert [(piece.first, piece.end) for piece in part.tables] == [(2, 3), (0, 1)]
-    assert stream.stager._tables.which_follow([part]) == [False]
-    stream.stager._tables.drop("staging.orders", part)
+    assert stream.committer._targets.which_follow([part]) == [False]
+    stream.committer._targets.drop("staging.orders", part)
     again = written.write_rows(rows)
     assert [(piece.first, piece.end) for piece in again.tables] == [(0, 2)]
-    assert stream.stager._tables.which_follow([again]) == [True]
+    assert stream.committer._targets.which_follow([again]) == [True]
 
 
 def test_rows_of_a_table_that_were_flushed_before_another_stream_of_it_was_dropped_are_taken_out_again(
     stream, monkeypatch
 ):
     """A crash between two flushes, and nobody starts the stream again before BigQuery has forgotten the other."""
-    tables = stream.stager._tables
+    tables = stream.committer._targets
     writers = [replace(tables.open("staging.orders").writer(ROWS_SCHEMA), run=run) for run in ("one", "two")]
     rows = [pa.RecordBatch.from_pylist([{"_message_id": n}], arrow_schema(ROWS_SCHEMA)) for n in ("1", "2")]
     parts = [found.write_rows([batch]) for found, batch in zip(writers, rows, strict=True)]
@@ -232,14 +232,14 @@ def test_rows_of_a_table_that_were_flushed_before_another_stream_of_it_was_dropp
     assert stream.staged() == Counter([("orders", "1")])
     finalize_stream(tables._clients, parts[1].tables[0].stream)
     stream.start()
-    assert stream.stager._tables.settle(1, ["staging.orders"]) == frozenset()
+    assert stream.committer._targets.settle(1, ["staging.orders"]) == frozenset()
     assert stream.staged() == Counter()
 
 
 @pytest.mark.timeout(180)
 def test_a_round_over_300_tables_waits_for_no_quota_not_the_first_and_no_later_one(tmp_path, shared_standin):
     """Google's quota is 10,000 streams an hour; here only 700 are left of it."""
-    tables = BigQueryStream(tmp_path, shared_standin).stager._tables
+    tables = BigQueryStream(tmp_path, shared_standin).committer._targets
     schema = RowSchema((Field("id", "INT64"), Field("_message_id", "STRING"), Field("ingest_time", "TIMESTAMP")))
     names = [f"staging.t{number}" for number in range(300)]
     with ThreadPoolExecutor(16) as pool:
@@ -265,7 +265,7 @@ def test_a_round_over_300_tables_waits_for_no_quota_not_the_first_and_no_later_o
 )
 def test_a_crash_leaves_each_message_in_its_table_once(stream, monkeypatch, place):
     batch = [pulled("orders", b"{}", b"nope"), pulled("members", b"{}")]
-    attempts = stream.stager._tables._attempts
+    attempts = stream.committer._targets._attempts
     with monkeypatch.context() as patched:
         if place == "before the note":
             patched.setattr(attempts, "_add_note", crash)
@@ -291,7 +291,7 @@ def test_another_home_finishes_what_a_lost_one_had_noted_and_knows_its_messages(
     stream, monkeypatch, tmp_path, shared_standin
 ):
     with monkeypatch.context() as patched:
-        patched.setattr(stream.stager._tables._attempts._driver, "drive", crash)
+        patched.setattr(stream.committer._targets._attempts._driver, "drive", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     (tmp_path / "other").mkdir()
@@ -322,7 +322,7 @@ def test_a_row_that_bigquery_refuses_for_good_is_a_dead_letter_and_the_others_go
 
 
 def test_a_table_that_somebody_deletes_keeps_only_its_own_messages_back(stream, monkeypatch):
-    tables = stream.stager._tables
+    tables = stream.committer._targets
     add_note = tables._attempts._add_note
 
     def delete_first(*given):
@@ -355,7 +355,7 @@ def test_new_columns_that_are_not_known_yet_keep_only_their_table_s_messages_bac
     stream.batch([pulled("orders", b'{"id": 1}')])
     # The writers have a column that the table has just got.
     stream.standin.delay_storage(columns=3600)
-    table = stream.stager._tables.open("staging.orders")
+    table = stream.committer._targets.open("staging.orders")
     wider = RowSchema((*table.schema().fields, Field("more", "STRING")))
     table.evolve(wider)
     rows = pa.RecordBatch.from_pylist([{"id": 2, "_message_id": "2", "more": "x", "ingest_time": None}], ROWS)
@@ -367,13 +367,13 @@ def test_new_columns_that_are_not_known_yet_keep_only_their_table_s_messages_bac
 
 def narrow_table(stream):
     """A table with an INT64 column and a row that stays in the write buffer."""
-    table = stream.stager._tables.open("staging.numbers")
+    table = stream.committer._targets.open("staging.numbers")
     narrow = RowSchema((Field("n", "INT64"), Field("_message_id", "STRING"), Field("ingest_time", "TIMESTAMP")))
     table.evolve(narrow)
     stream.standin.hold_write_buffer(f"{stream.project}.staging.numbers")
     row = {"n": 1, "_message_id": "1", "ingest_time": None}
-    stream.stager._tables.take("staging.numbers")
-    stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(narrow)))
+    stream.committer._targets.take("staging.numbers")
+    stream.committer._targets.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(narrow)))
     return table, narrow
 
 
@@ -388,7 +388,7 @@ def test_an_integer_column_becomes_a_float_whatever_is_in_the_write_buffer(strea
     assert [row["found"] for row in stream.standin.client().query_and_wait(sql)] == [1]
     table.widen(wider)
     row = {"n": 0.5, "_message_id": "2", "ingest_time": None, "more": None}
-    stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
+    stream.committer._targets.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
     assert sorted(row["n"] for row in table.read_rows(["n"])) == [0.5, 1.0]
 
 
@@ -401,7 +401,7 @@ def test_a_column_becomes_a_text_and_any_value_while_the_write_buffer_is_never_e
             table.widen(wider)
         assert table.schema() == wider
         row = {"n": cell, "_message_id": kind, "ingest_time": None, "more": "m"}
-        stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
+        stream.committer._targets.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
         cells.append(cell)
         found = [row["n"] for row in table.read_rows(["n"])]
         expected = cells if kind == "STRING" else [*(json.dumps(cell) for cell in cells[:-1]), cell]
@@ -417,7 +417,7 @@ def test_rows_that_are_committed_after_a_column_became_wider_are_not_lost(stream
     wider = RowSchema((Field("n", "STRING"), *narrow.fields[1:]))
     table.widen(wider)
     row = {"n": "x", "_message_id": "2", "ingest_time": None}
-    stream.stager._tables.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
+    stream.committer._targets.append("staging.numbers", pa.RecordBatch.from_pylist([row], arrow_schema(wider)))
     assert sorted(row["n"] for row in table.read_rows(["n"])) == ["1", "x"]
 
 
@@ -430,7 +430,7 @@ def test_a_table_that_would_have_more_columns_than_bigquery_takes_stays_as_it_is
 
 
 def test_columns_that_a_table_does_not_have_are_no_delay(stream):
-    table = stream.stager._tables.open("staging.orders")
+    table = stream.committer._targets.open("staging.orders")
     rows = pa.RecordBatch.from_pylist([{"id": 2, "_message_id": "2", "more": "x", "ingest_time": None}], ROWS)
     with pytest.raises(WarehouseError, match="extra fields") as caught:
         table.writer(table.schema()).write_rows([rows])
@@ -446,14 +446,14 @@ def test_a_batch_whose_streams_are_too_many_for_the_hour_is_waited_after_unless_
     tmp_path, shared_standin
 ):
     stream = BigQueryStream(tmp_path, shared_standin, REFEED_BIGQUERY_STREAMS_PER_HOUR="60")
-    tables = stream.stager._tables
+    tables = stream.committer._targets
     # A quarter of an hour's streams may be created at once, the others come one in 80 seconds.
     assert tables.quota_seconds(new_streams(15)) < 1.0
     assert tables.quota_seconds(new_streams(1)) == pytest.approx(80.0, abs=2.0)
-    stream.stager.stop_file = tmp_path / "stop"
-    stream.stager.stop_file.touch()
+    stream.committer.stop_file = tmp_path / "stop"
+    stream.committer.stop_file.touch()
     started = time.monotonic()
-    stream.stager._wait_for_quota(new_streams(30))
+    stream.committer._wait_until(time.monotonic() + tables.quota_seconds(new_streams(30)))
     assert time.monotonic() - started < 60.0
     for opened in stream.opened:
         opened.close()

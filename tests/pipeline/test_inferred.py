@@ -22,8 +22,10 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
-from pipeline.stager import Stager
+from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
+from streams.commit_worker import CommitWorker
+from streams.committer import StreamCommitter
 from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.status import StatusFile
 from tests.pipeline.conftest import frame, messages
@@ -58,7 +60,7 @@ class Backlog(AckLeases):
 
 
 class Stream:
-    """A group and its stager over a real lake, batch by batch, without Spark."""
+    """A group and its committer over a real lake, batch by batch, without Spark."""
 
     def __init__(self, folder, pubsub) -> None:
         self.folder = folder
@@ -95,17 +97,17 @@ class Stream:
         )
         names = group.start()
         tables.leases().take_lease("l")
-        self.stager = Stager(
-            tables=tables,
+        self.committer = StreamCommitter(
+            work=StagingWork(tables.parse_part, group.learn),
+            targets=tables,
             names=names,
             journal=Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
             ack_leases=self.backlog,
             status=status,
-            learn=group.learn,
         )
-        self.stager.recover()
+        self.committer.recover()
         self.group = group
-        group.follow(self.stager)
+        group.follow(self.committer)
 
     def send(self, event: str, *bodies) -> None:
         for body in bodies:
@@ -115,11 +117,17 @@ class Stream:
             self.backlog.waiting[row["ack_id"]] = row
 
     def batch(self) -> None:
+        with CommitWorker(self.committer) as worker:
+            worker.take_batch(self.results(), 0)
+            worker.finish()
+
+    def results(self):
+        """Return what the tasks of a batch hand over that has all that waits."""
         rows = pa.RecordBatch.from_pylist(list(self.backlog.waiting.values()), schema=PULLED_SCHEMA)
         subscription = "refeed-pipeline.hooks"
         target = PullTarget(f"projects/p/subscriptions/{subscription}", subscription, "hooks", 10)
         task = StagingTask("secret").with_plan(self.plan_file.path.read_text())
-        self.stager.stage_batch(frame([task(iter([PulledBatch(target, rows)]))]), 0)
+        return frame([task(iter([PulledBatch(target, rows)]))])
 
     def drain(self, *, batches: int) -> None:
         for _ in range(batches):
@@ -204,6 +212,14 @@ def test_a_new_type_of_event_gets_its_table_and_its_messages_are_rows_of_the_nex
     (row,) = stream.rows("staging.hooks_order_paid")
     assert (row["customer"], row["tags"], json.loads(row["_unknown"])) == ({"name": "Ann"}, ["a"], {"none": None})
     assert stream.types("staging.hooks_member") == {"id": "STRING"}
+
+
+def test_a_batch_that_teaches_something_has_changed_the_plan_before_spark_plans_the_next(stream):
+    stream.send("push", {"id": 1})
+    with CommitWorker(stream.committer) as worker:
+        worker.take_batch(stream.results(), 0)
+        plan = stream.plan_file.read()
+    assert [kind.name for source in plan.sources for kind in source.types] == ["push"]
 
 
 def test_a_later_run_with_more_fields_and_other_types_widens_and_keeps_every_message(either):
@@ -444,7 +460,7 @@ def test_a_type_whose_table_can_t_be_widened_yet_goes_on_as_it_was_and_is_noted_
         stream.batch()
         noted = len(stream.rows("backup.schemas"))
         for number in range(2, 5):
-            stream.group.follow(stream.stager)
+            stream.group.follow(stream.committer)
             stream.send("a", {"id": number})
             stream.batch()
             assert len(stream.backlog.waiting) == 1, "the one that does not fit"

@@ -1,4 +1,4 @@
-"""What differs for an archiver when parts are taken whole or not at all, and notes outlive a home."""
+"""What differs for an archive when parts are taken whole or not at all, and notes outlive a home."""
 
 import uuid
 from collections import Counter
@@ -9,7 +9,7 @@ from connectors.bigquery.archive import BigQueryArchive
 from model.settings import read_settings
 from streams.journal import EntryState
 from streams.status import StatusFile
-from tests.backup.test_archiver import Stream
+from tests.backup.test_archiving import Stream
 from tests.standin.fixture import session_standin, shared_standin
 
 __all__ = ["session_standin", "shared_standin"]
@@ -94,7 +94,7 @@ def test_a_crash_after_the_note_is_finished_at_the_next_start(stream, pulled, mo
         if place == "note":
             patched.setattr(stream.archive._attempts._driver, "drive", crash)
         else:
-            patched.setattr(stream.archiver, "_acknowledge", crash)
+            patched.setattr(stream.committer, "_acknowledge", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"a")])
     assert stream.channel.acked == []

@@ -1,4 +1,5 @@
 import json
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -14,8 +15,10 @@ from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
-from pipeline.stager import Stager
+from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
+from streams.commit_worker import CommitWorker
+from streams.committer import StreamCommitter
 from streams.journal import TABLE_IDS_SCHEMA, EntryState, Journal
 from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos, frame, messages
@@ -36,7 +39,7 @@ TABLES = ("staging.orders", "staging.members", "backup.dead_letters")
 
 
 class RecordingAckLeases(AckLeases):
-    """A hold that keeps what was acknowledged; with ``crash`` it ends as a killed process would."""
+    """Keeps what was acknowledged; with ``crash`` it ends as a killed process would."""
 
     def __init__(self) -> None:
         super().__init__(None, "p")
@@ -58,7 +61,7 @@ class RecordingAckLeases(AckLeases):
 
 
 class Stream:
-    """A stager over real tables, a lake's by default, and what it takes to start another one after a crash."""
+    """A committer over real tables, a lake's by default, and what it takes to start another one after a crash."""
 
     keep_seconds = 600
 
@@ -96,19 +99,26 @@ class Stream:
         self.plan = GroupPlan(plans, letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text(
             self.open_warehouse()
         )
-        self.stager = Stager(
-            tables=tables,
+        self.committer = StreamCommitter(
+            work=StagingWork(tables.parse_part),
+            targets=tables,
             names=TABLES,
             journal=self.journal,
             ack_leases=self.hold,
             status=StatusFile(self.folder / "status.json"),
         )
-        self.stager.recover()
+        self.committer.recover()
 
     def batch(self, *slots) -> None:
         """Run one batch: a slot is the pulled batches of one task."""
         tasks = [StagingTask("secret").with_plan(self.plan)(iter(batches)) for batches in slots]
-        self.stager.stage_batch(frame(tasks), 0)
+        self.take(frame(tasks))
+
+    def take(self, results) -> None:
+        """Take one batch as Spark hands it over, and wait for its end."""
+        with CommitWorker(self.committer) as self.worker:
+            self.worker.take_batch(results, 0)
+            self.worker.finish()
 
     def staged(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
@@ -174,6 +184,24 @@ def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream
     assert 0 < status["batch_seconds"] < 60
 
 
+def test_the_next_batch_can_be_pulled_while_one_is_committed(stream, monkeypatch):
+    may_commit = threading.Event()
+    commit = RowTable.commit
+
+    def commit_slowly(*given):
+        assert may_commit.wait(30), "the batch is only committed after Spark has gone on"
+        commit(*given)
+
+    monkeypatch.setattr(RowTable, "commit", commit_slowly)
+    task = StagingTask("secret").with_plan(stream.plan)
+    with CommitWorker(stream.committer) as worker:
+        worker.take_batch(frame([task(iter([pulled("orders", b"{}")]))]), 0)
+        assert stream.hold.acked == []
+        may_commit.set()
+        worker.finish()
+    assert (stream.staged(), stream.hold.acked) == (Counter([("orders", "1")]), ["orders-1"])
+
+
 def test_a_crash_between_commits_and_acks_acknowledges_at_the_next_start(stream):
     stream.hold.is_crashing = True
     with pytest.raises(KeyboardInterrupt):
@@ -215,7 +243,7 @@ def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(str
         with pytest.raises(StorageFullError):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.hold.acked == ["members-1"]
-    assert isinstance(stream.stager.failure, StorageFullError)
+    assert isinstance(stream.worker.failure, StorageFullError)
     stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
     assert sorted(stream.hold.acked) == ["members-1", "members-1", "orders-1"]
@@ -299,7 +327,7 @@ def test_an_error_of_a_task_ends_the_batch_before_its_commits_and_leaves_no_file
     done = StagingTask("secret").with_plan(stream.plan)(iter([pulled("orders", b"{}")]))
     error = json.dumps({"code": "storage_full", "message": "the disk is full"})
     with pytest.raises(StorageFullError, match="the disk is full"):
-        stream.stager.stage_batch(frame([done, None], errors=[None, error], faults='{"x": "away"}'), 0)
+        stream.take(frame([done, None], errors=[None, error], faults='{"x": "away"}'))
     assert stream.staged() == Counter()
     assert list((stream.folder / "lake" / "staging" / "orders").glob("*.parquet")) == []
 
@@ -310,7 +338,7 @@ def test_messages_of_a_source_that_was_taken_away_are_left_to_come_again(stream)
 
 
 def test_a_producer_that_uses_ids_as_names_fills_no_status(stream, monkeypatch):
-    for module in ("source", "stager"):
+    for module in ("source", "staging"):
         monkeypatch.setattr(f"pipeline.{module}.MAX_COUNTED", 2)
     stream.batch([pulled("orders", *[json.dumps({f"key{n}": 1, "k" * 900: 1}).encode() for n in range(4)])])
     stream.batch([pulled("orders", b'{"another": 1}', first=9)])

@@ -8,13 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
 
-from backup.archiver import Archiver, PulledParts
+from backup.archiving import ArchiveTarget, Archiving
 from backup.source import ArchiveTask
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.source import TaskResult
 from model.errors import LeaseLostError, PubSubUnavailableError, StorageFullError, WarehouseError
 from streams import ack_leases as ack_leases_module
-from streams.journal import EntryState, Journal
+from streams.ack_leases import AckLeases
+from streams.batch import Batch
+from streams.committer import StreamCommitter
+from streams.journal import ONLY_TABLE, EntryState, Journal
 from streams.status import StatusFile
 
 
@@ -65,7 +68,7 @@ class Extensions:
 
 
 class Stream:
-    """An archiver over a real lake, and what it takes to start another one after a crash."""
+    """A committer over a real lake, and what it takes to start another one after a crash."""
 
     stream_id = "s"
     keep_seconds = 600
@@ -79,24 +82,23 @@ class Stream:
 
     def start(self) -> None:
         self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds)
-        self.archiver = Archiver(
-            archive=self.archive,
+        target = ArchiveTarget(self.archive, stream=self.stream_id, lease="l", epoch=self.archive.take_lease("l"))
+        self.committer = StreamCommitter(
+            work=Archiving(self.archive.parse_part),
+            targets=target,
+            names=[ONLY_TABLE],
             journal=self.journal,
-            channel=self.channel,
-            project="p",
-            stream=self.stream_id,
-            lease="l",
-            lease_epoch=self.archive.take_lease("l"),
+            ack_leases=AckLeases(self.channel, "p"),
             status=StatusFile(self.folder / "status.json"),
         )
-        self.archiver.recover()
+        self.committer.recover()
 
     def batch(self, *slots, error: dict | None = None) -> None:
         """Run one batch: a slot is the pulled batches of one task."""
         rows = [TaskResult(number, self.task(iter(batches)), None, "{}") for number, batches in enumerate(slots)]
         if error is not None:
             rows.append(TaskResult(len(rows), None, json.dumps(error), "{}"))
-        self.archiver.archive_batch(self.archiver.open_batch(rows))
+        self.committer.commit_batch(self.committer.open_batch(rows))
 
     def archived(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
@@ -122,9 +124,9 @@ def test_a_batch_is_one_commit_and_acknowledged_after_it(stream, pulled):
 
 def test_a_batch_without_a_message_changes_nothing_and_its_leases_can_be_held(stream):
     before = stream.archive.version()
-    empty = stream.archiver.open_batch([TaskResult(0, None, None, "{}")])
-    with stream.archiver.hold(empty):
-        stream.archiver.archive_batch(empty)
+    empty = stream.committer.open_batch([TaskResult(0, None, None, "{}")])
+    with stream.committer.hold(empty):
+        stream.committer.commit_batch(empty)
     assert stream.archive.version() == before
     assert empty.ids().num_rows == 0
 
@@ -237,7 +239,7 @@ def test_a_crash_between_commit_and_acks_acknowledges_at_the_next_start(stream, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Archiver, "_acknowledge", crash)
+        patched.setattr(StreamCommitter, "_acknowledge", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"a")])
     assert stream.channel.acked == []
@@ -270,7 +272,7 @@ def test_another_homes_commits_do_not_make_a_crashed_attempt_look_committed(stre
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"a")])
     other = Stream(archive.another(), stream.folder / "other")
-    other.archiver._stream = "other"
+    other.committer._targets._stream = "other"
     other.batch([pulled("orders", b"x", first=9)])
     stream.start()
     assert stream.channel.acked == []
@@ -353,4 +355,4 @@ def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monke
 
 
 def test_a_batch_in_which_nothing_came_holds_no_ids():
-    assert PulledParts([], 0).ids().num_rows == 0
+    assert Batch().ids().num_rows == 0

@@ -1,0 +1,85 @@
+"""The pipeline as work of the stream engine: many tables that learn, and counts by source."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from pipeline.inferred import Variation
+from pipeline.paths import MAX_COUNTED, OTHERS
+from pipeline.source import FORGED_REPLAY, StagedParts
+from streams.journal import TABLE_IDS_SCHEMA
+from streams.targets import TableKeeper, TaskOutput
+from warehouse.rows import RowPart
+
+_log = structlog.get_logger(__name__)
+
+# A total, and the kind of finding that it sums up over all sources.
+_SUMMED: Final = {"dead_letters": "refused", "unknown_fields": "unknown", "forged_replays": FORGED_REPLAY}
+
+Learn = Callable[[TableKeeper, Sequence[Variation]], bool]
+
+
+class StagingWork:
+    """What the tasks of a pipeline return, and what is counted of it; ``parse_part`` is the tables'.
+
+    ``learn`` makes tables wide enough for variations, and returns whether messages may come again at once.
+    """
+
+    name: Final = "pipeline"
+    counted: Final = tuple(_SUMMED)
+
+    def __init__(self, parse_part: Callable[[Mapping[str, Any]], RowPart], learn: Learn = lambda *_: True) -> None:
+        self._parse_part = parse_part
+        self._learn = learn
+        self._sources: dict[str, dict[str, Counter[str]]] = {}
+
+    def read_output(self, encoded: bytes) -> TaskOutput:
+        """Return the work of one task: a part for each of its tables, and messages that did not fit."""
+        found = StagedParts.decode(bytes(encoded), self._parse_part)
+        return TaskOutput(
+            found.parts,
+            settled=TABLE_IDS_SCHEMA.empty_table(),
+            unfit=found.unfit,
+            found=found,
+            is_lesson=bool(found.variations or found.unfit.num_rows),
+        )
+
+    def count(
+        self,
+        totals: Counter[str],
+        outputs: Sequence[TaskOutput],
+        parts: Mapping[str, Sequence[Any]],  # noqa: ARG002
+    ) -> None:
+        """Count what was found, by source."""
+        for output in outputs:
+            for source, kinds in output.found.counts.items():
+                found = self._sources.setdefault(source, {})
+                for total, kind in _SUMMED.items():
+                    totals[total] += sum(kinds.get(kind, {}).values())
+                for kind, counts in kinds.items():
+                    _add(source, kind, found.setdefault(kind, Counter()), counts)
+
+    def learn(self, keeper: TableKeeper, outputs: Sequence[TaskOutput]) -> bool:
+        """Learn from the variations of messages, those that fit among them; return whether there is room."""
+        variations = [variation for output in outputs for variation in output.found.variations]
+        if not any(output.is_lesson for output in outputs):
+            return True
+        return self._learn(keeper, variations)
+
+    def status(self) -> dict[str, Any]:
+        """Return a copy of the counts by source, which the status may keep."""
+        counted = {
+            source: {kind: dict(found) for kind, found in kinds.items()} for source, kinds in self._sources.items()
+        }
+        return {"sources": counted}
+
+
+def _add(source: str, kind: str, found: Counter[str], counts: Mapping[str, int]) -> None:
+    """Count what was found, and log it the first time: a person has to look at the schema or at the producer."""
+    for path, count in counts.items():
+        counted = path if path in found or len(found) < MAX_COUNTED else OTHERS
+        if counted not in found and kind != "rows":
+            _log.warning(f"{kind}_found", source=source, path=counted)
+        found[counted] += count

@@ -1,0 +1,306 @@
+"""One batch's way from its tasks' parts to their tables: known ids out, journal, commit, acks, in this order."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from connectors.pubsub.source import TaskResult
+from model import failpoint
+from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullError
+from streams.ack_leases import AckLeases
+from streams.batch import Batch, read_batch
+from streams.compaction import Compactor
+from streams.journal import Entry, EntryState, Journal, concat_ids, ids_of_tables, is_among, tables_of
+from streams.status import StatusFile
+from streams.targets import TargetPart, Targets, Work
+
+_log = structlog.get_logger(__name__)
+
+_COUNTED: Final = ("messages", "redelivered", "faults")
+_LOG_TOTALS_EVERY_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.1
+
+
+class StreamCommitter:
+    """Commits the parts that tasks wrote, and acknowledges their messages; the one writer of its journal.
+
+    The order is the promise. Ids are journaled before the commit, so that after a crash each table can say whether
+    the attempt is in; they are acknowledged after it, and only they. A message is acknowledged when its own table
+    has it, whatever became of the others. One that comes again while its id is known is acknowledged and not
+    written again.
+    """
+
+    def __init__(
+        self,
+        *,
+        work: Work,
+        targets: Targets,
+        names: Iterable[str],
+        journal: Journal,
+        ack_leases: AckLeases,
+        status: StatusFile,
+    ) -> None:
+        self.status = status
+        # A table does not change while commits are made: take this first to change one.
+        self.lock = threading.Lock()
+        # While this file exists the stream drains, and waits for no quota.
+        self.stop_file: Path | None = None
+        self._work = work
+        self._targets = targets
+        self._journal = journal
+        self._ack_leases = ack_leases
+        self._compactor = Compactor(targets)
+        # The registry's thread takes tables while this one numbers attempts.
+        self._numbers = threading.Lock()
+        self._last_attempt = journal.last_attempt()
+        self._taken: set[str] = set()
+        # The first figure is 0 and not unknown.
+        self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))
+        self._batch_seconds: float | None = None
+        self._totals_logged_at = time.monotonic()
+        for name in names:
+            self.take(name)
+
+    def take(self, name: str) -> None:
+        """Let no older stream commit to the table ``name`` any more."""
+        if name in self._taken:
+            return
+        newest = self._targets.take(name)
+        with self._numbers:
+            self._last_attempt = max(self._last_attempt, newest)
+            self._taken.add(name)
+
+    def recover(self) -> None:
+        """Settle each table's part of the attempts that a crash left between journal and acks.
+
+        Messages that are in their table are acknowledged, and their ids stay known; the others come again and are
+        new. Messages that another home's stream committed and perhaps did not acknowledge are known from now on,
+        where the warehouse can tell.
+        """
+        for entry in self._journal.entries(EntryState.PENDING):
+            ids = entry.read_ids()
+            names = tables_of(ids)
+            committed = sorted(self._targets.settle(entry.attempt, names))
+            if not committed:
+                self._journal.forget(entry)
+                _log.info("attempt_forgotten", attempt=entry.attempt)
+                continue
+            kept = ids_of_tables(ids, committed)
+            self._acknowledge(kept)
+            held = entry if kept.num_rows == ids.num_rows else self._journal.keep_only(entry, kept)
+            self._journal.move(held, EntryState.RECOVERED)
+            _log.info("attempt_recovered", attempt=entry.attempt, tables=len(committed), of=len(names))
+        inherited = self._targets.inherited_ids()
+        if inherited.num_rows:
+            self._journal.remember(self._next_attempt(), inherited)
+            _log.info("ids_inherited", messages=inherited.num_rows)
+
+    def open_batch(self, rows: Sequence[TaskResult]) -> Batch:
+        """Return the batch whose tasks returned ``rows``."""
+        failpoint.hit("batch.collected")
+        return read_batch(rows, self._work, self._targets)
+
+    def hold(self, batch: Batch) -> AbstractContextManager[None]:
+        """Extend the leases of the batch's messages for as long as the block runs."""
+        return self._ack_leases.extended(batch.ids())
+
+    def give_up(self, batch: Batch) -> None:
+        """Let go of a batch that will not be committed: its messages come again."""
+        self._drop(batch.parts)
+
+    def commit_batch(self, batch: Batch) -> None:
+        """Commit the batch and acknowledge it, learn from it, and wait for the quotas, in this order.
+
+        Raises:
+            RefeedError: a task reported it, or a table has not its part: those messages come again, or the next
+                start settles the attempt.
+        """
+        self._totals["faults"] += batch.faults
+        if batch.error is not None:
+            self.give_up(batch)
+            raise batch.error
+        has_messages = batch.done_ids().num_rows > 0
+        if batch.outputs:
+            with self.hold(batch):
+                if has_messages:
+                    began = time.monotonic()
+                    self._commit_parts(batch)
+                    self._batch_seconds = round(time.monotonic() - began, 3)
+                self._learn(batch)
+        self._journal.prune(has_messages=has_messages)
+        self._report()
+        self._wait_until(batch.next_at)
+
+    def _commit_parts(self, batch: Batch) -> None:
+        parts, held, returned = self._without_known(batch)
+        if parts:
+            number = self._next_attempt()
+            entry = self._journal.write(number, held)
+            committed, failure = self._commit(parts, number, held)
+            if failure is None:
+                failed = self._acknowledge(held)
+                failpoint.hit("ack.after")
+                self._journal.finish(entry, failed)
+                failpoint.hit("journal.done")
+            else:
+                self._settle(entry, held, parts, committed, failure)
+        elif (failed := self._acknowledge(held)).num_rows:
+            # They are known by an entry that may be forgotten before they come again.
+            self._journal.remember(self._next_attempt(), failed)
+        if returned.num_rows:
+            self._ack_leases.give_back(returned)
+            self._totals["given_back"] += returned.num_rows
+        self._totals["messages"] += sum(part.rows for found in parts.values() for part in found)
+        self._totals["commits"] += len(parts)
+        self._work.count(self._totals, batch.outputs, parts)
+        if parts:
+            self._compactor.touch(parts)
+
+    def _without_known(self, batch: Batch) -> tuple[dict[str, list[Any]], pa.Table, pa.Table]:
+        """Return the parts to commit, by table, the ids that are done with them, and ids that have to come again.
+
+        Rows whose ids are known were delivered twice and are left out. A warehouse that takes a part whole or
+        not at all takes none of it then: the new rows in it come again without the rest, and so does a part that
+        depends on one that was given up.
+        """
+        written = batch.parts
+        settled = [output.settled for output in batch.outputs]
+        none = settled[0].slice(0, 0)
+        if not written:
+            return {}, concat_ids(settled), none
+        is_known = self._journal.find_known(concat_ids([one.ids for one in written]))
+        flags: list[pa.BooleanArray] = []
+        found: list[Any] = []
+        at = 0
+        for one in written:
+            flags.append(is_known.slice(at, one.ids.num_rows))
+            found.append(one.part)
+            at += one.ids.num_rows
+            if repeated := pc.sum(flags[-1]).as_py():
+                found[-1] = self._targets.without(one.table, one.part, flags[-1])
+                self._totals["redelivered"] += repeated
+        self._drop_dependent(written, found)
+        parts: dict[str, list[Any]] = {}
+        held: list[pa.Table] = [none]
+        returned: list[pa.Table] = [none]
+        for one, known, kept in zip(written, flags, found, strict=True):
+            if kept is not None:
+                held.append(one.ids)
+                parts.setdefault(one.table, []).append(kept)
+            else:
+                returned.append(one.ids.filter(pc.invert(known)))
+                held.append(one.ids.filter(known))
+        done, again = concat_ids(held), concat_ids(returned)
+        # A row may have been left out because of an earlier one that was in a part which is not taken either.
+        is_again = is_among(done, again)
+        again = concat_ids([again, done.filter(is_again)])
+        return parts, concat_ids([done.filter(pc.invert(is_again)), *settled]), again
+
+    def _drop_dependent(self, written: Sequence[TargetPart], found: list[Any]) -> None:
+        """Drop those of ``found`` that can't be committed because of one that was given up, and make them None."""
+        places = [place for place, part in enumerate(found) if part is not None]
+        is_next = self._targets.which_follow([found[place] for place in places])
+        for place in (place for place, follows in zip(places, is_next, strict=True) if not follows):
+            self._drop([written[place]])
+            found[place] = None
+
+    def _commit(
+        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+    ) -> tuple[frozenset[str], RefeedError | None]:
+        """Commit each table's parts; return the tables that have theirs, and the error that kept another."""
+        try:
+            with self.lock:
+                for name in parts:
+                    self.take(name)
+                return self._targets.commit(parts, number, ids)
+        except RefeedError as exc:
+            return frozenset(), exc
+
+    def _settle(
+        self,
+        entry: Entry,
+        held: pa.Table,
+        parts: Mapping[str, Sequence[Any]],
+        committed: frozenset[str],
+        failure: RefeedError,
+    ) -> None:
+        """Finish the tables that have their parts, give up the rest, and raise the error that kept it."""
+        if isinstance(failure, CommitOutcomeUnknownError):
+            # The entry stays pending: the next start finds out, table by table.
+            raise failure
+        lost = [TargetPart(name, part, held) for name in parts.keys() - committed for part in parts[name]]
+        self._drop(lost)
+        # A table whose parts were all known already has nothing to commit; its messages are in it.
+        done = ids_of_tables(held, [name for name in tables_of(held) if name in committed or name not in parts])
+        if done.num_rows:
+            self._finish_some(entry, done)
+        else:
+            self._journal.forget(entry)
+        raise failure
+
+    def _finish_some(self, entry: Entry, done: pa.Table) -> None:
+        failed = self._acknowledge(done)
+        try:
+            kept = self._journal.keep_only(entry, done)
+        except StorageFullError:
+            # Messages that no table has must not be known: one that comes twice is better than one that is lost.
+            self._journal.forget(entry)
+        else:
+            self._journal.finish(kept, failed)
+
+    def _learn(self, batch: Batch) -> None:
+        """Let tables become wide enough for messages that do not fit yet, then have those come again.
+
+        No file of an older shape waits for its commit: the next batch is not planned before.
+        """
+        is_room = self._work.learn(self, batch.outputs)
+        unfit = batch.unfit()
+        if unfit.num_rows:
+            self._totals["unfit"] += unfit.num_rows
+            # Where there is no room they come when their leases run out, not over and over.
+            if is_room:
+                self._ack_leases.give_back(unfit)
+
+    def _next_attempt(self) -> int:
+        with self._numbers:
+            self._last_attempt += 1
+            return self._last_attempt
+
+    def _acknowledge(self, ids: pa.Table) -> pa.Table:
+        """Acknowledge ``ids`` and return those that failed: they come again and have to be known then."""
+        failed = self._ack_leases.acknowledge(ids)
+        self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
+        return failed
+
+    def _drop(self, parts: Iterable[TargetPart]) -> None:
+        for one in parts:
+            try:
+                self._targets.drop(one.table, one.part)
+            except RefeedError as exc:
+                _log.warning("part_not_dropped", table=one.table, error=exc.message)
+
+    def _wait_until(self, at: float) -> None:
+        """Wait for the warehouse's quotas, with no message held, unless the stream drains."""
+        while time.monotonic() < at and not (self.stop_file is not None and self.stop_file.exists()):
+            time.sleep(_POLL_SECONDS)
+
+    def _report(self) -> None:
+        self.status.write(
+            state="running",
+            totals=dict(self._totals),
+            batch_seconds=self._batch_seconds,
+            last_batch_at=time.time(),
+            **self._work.status(),
+        )
+        now = time.monotonic()
+        if now - self._totals_logged_at >= _LOG_TOTALS_EVERY_SECONDS:
+            self._totals_logged_at = now
+            _log.info(f"{self._work.name}_totals", **self._totals)

@@ -1,0 +1,124 @@
+"""Which batch waits for which, and where an error comes out; the committer is the test's own."""
+
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from connectors.pubsub.source import TaskResult
+from model.errors import WarehouseUnavailableError
+from streams.commit_worker import CommitWorker
+from streams.status import StatusFile
+
+
+class Number(int):
+    """A batch, which is a number here."""
+
+    keeps_the_next = False
+
+
+class SlowCommitter:
+    """Commits a batch once the test lets it."""
+
+    def __init__(self, status) -> None:
+        self.status = status
+        self.began: list[int] = []
+        self.committed: list[int] = []
+        self.held: list[int] = []
+        self.given_up: list[int] = []
+        self.go_on = threading.Semaphore(0)
+        self.failures: dict[int, Exception] = {}
+
+    def open_batch(self, rows):
+        return Number(rows[0].slot)
+
+    def hold(self, batch):
+        self.held.append(batch)
+        return nullcontext()
+
+    def give_up(self, batch):
+        self.given_up.append(batch)
+
+    def commit_batch(self, batch):
+        self.began.append(batch)
+        assert self.go_on.acquire(timeout=30)
+        if batch in self.failures:
+            raise self.failures[batch]
+        self.committed.append(batch)
+
+
+@pytest.fixture
+def committer(tmp_path):
+    return SlowCommitter(StatusFile(tmp_path / "status.json"))
+
+
+@pytest.fixture
+def worker(committer):
+    with CommitWorker(committer) as found:
+        yield found
+        committer.go_on.release(10)
+
+
+def results(number: int) -> SimpleNamespace:
+    row = TaskResult(number, None, None, "{}")
+    return SimpleNamespace(toArrow=lambda: pa.Table.from_pylist([row._asdict()]))
+
+
+def test_the_next_batch_is_pulled_while_the_last_is_committed_and_then_waits_for_it(worker, committer):
+    worker.take_batch(results(1), 0)
+    assert committer.committed == []
+    second = threading.Thread(target=worker.take_batch, args=(results(2), 1), daemon=True)
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    assert committer.held == [2], "its leases are not kept while it waits"
+    committer.go_on.release()
+    second.join(30)
+    assert committer.committed == [1]
+    committer.go_on.release()
+    worker.finish()
+    assert committer.committed == committer.began == [1, 2]
+
+
+def test_a_batch_that_keeps_the_next_is_settled_before_spark_begins_another(worker, committer, monkeypatch):
+    monkeypatch.setattr(Number, "keeps_the_next", True)
+    first = threading.Thread(target=worker.take_batch, args=(results(1), 0), daemon=True)
+    first.start()
+    first.join(0.2)
+    assert first.is_alive()
+    committer.go_on.release()
+    first.join(30)
+    assert committer.committed == [1]
+
+
+def test_an_error_ends_the_query_at_the_next_batch_which_is_given_up(worker, committer):
+    committer.failures[1] = WarehouseUnavailableError("not now")
+    committer.go_on.release()
+    worker.take_batch(results(1), 0)
+    with pytest.raises(WarehouseUnavailableError):
+        worker.take_batch(results(2), 1)
+    assert isinstance(worker.failure, WarehouseUnavailableError)
+    assert (committer.given_up, committer.committed) == ([2], [])
+
+
+def test_after_an_error_the_next_query_begins_anew(worker, committer):
+    committer.failures[1] = WarehouseUnavailableError("not now")
+    committer.go_on.release(2)
+    worker.take_batch(results(1), 0)
+    with pytest.raises(WarehouseUnavailableError):
+        worker.take_batch(results(2), 1)
+    worker.take_batch(results(3), 2)
+    worker.finish()
+    assert worker.failure is None
+    assert committer.committed == [3]
+
+
+def test_an_error_of_the_last_batch_comes_out_when_the_stream_drains(worker, committer):
+    committer.failures[1] = WarehouseUnavailableError("not now")
+    committer.go_on.release()
+    worker.take_batch(results(1), 0)
+    with pytest.raises(WarehouseUnavailableError):
+        worker.finish()
+    worker.finish()

@@ -1,0 +1,132 @@
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from streams.batch import Batch
+from streams.committer import StreamCommitter
+from streams.journal import IDS_SCHEMA, ONLY_TABLE, EntryState, Journal
+from streams.status import StatusFile
+from streams.targets import TargetPart, TaskOutput
+
+NONE = IDS_SCHEMA.empty_table()
+
+
+def ids(*message_ids: str) -> pa.Table:
+    row = {"topic": "t", "subscription": "s", "publish_time": datetime(2024, 3, 1, tzinfo=UTC)}
+    return pa.Table.from_pylist([{**row, "message_id": n, "ack_id": f"a{n}"} for n in message_ids], IDS_SCHEMA)
+
+
+class Leases:
+    """Acknowledges everything, and knows whether messages are held at the moment."""
+
+    is_held = False
+
+    def __init__(self) -> None:
+        self.acked: list[str] = []
+        self.given_back: list[str] = []
+
+    @contextmanager
+    def extended(self, _):
+        self.is_held = True
+        yield
+        self.is_held = False
+
+    def acknowledge(self, ids):
+        self.acked += ids.column("ack_id").to_pylist()
+        return ids.slice(0, 0)
+
+    def give_back(self, ids):
+        self.given_back += ids.column("ack_id").to_pylist()
+
+
+class OneTable:
+    """A table in memory whose parts are lists of ids, each taken whole or not at all."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+        self.dropped: list[list[str]] = []
+
+    def take(self, name):
+        return 0
+
+    def without(self, name, part, flags):
+        self.drop(name, part)
+
+    def which_follow(self, parts):
+        return [True] * len(parts)
+
+    def commit(self, parts, number, ids):
+        for part in parts[ONLY_TABLE]:
+            self.rows += part.ids
+        return frozenset(parts), None
+
+    def drop(self, name, part):
+        self.dropped.append(part.ids)
+
+
+class Stream:
+    def __init__(self, folder) -> None:
+        self.leases = Leases()
+        self.table = OneTable()
+        self.journal = Journal(folder / "journal", keep_seconds=600)
+        self.room = True
+        work = SimpleNamespace(
+            name="test",
+            counted=(),
+            status=dict,
+            count=lambda *_: None,
+            learn=lambda *_: self.room,
+        )
+        self.committer = StreamCommitter(
+            work=work,
+            targets=self.table,
+            names=[ONLY_TABLE],
+            journal=self.journal,
+            ack_leases=self.leases,
+            status=StatusFile(folder / "status.json"),
+        )
+
+    def commit(self, *numbers: str, settled=NONE, unfit=NONE, wait_seconds: float = 0.0) -> None:
+        part = SimpleNamespace(ids=list(numbers), rows=len(numbers))
+        parts = (TargetPart(ONLY_TABLE, part, ids(*numbers)),) if numbers else ()
+        output = TaskOutput(parts, settled, unfit, None)
+        self.committer.commit_batch(Batch((output,), next_at=time.monotonic() + wait_seconds))
+
+
+@pytest.fixture
+def stream(tmp_path):
+    return Stream(tmp_path)
+
+
+def test_no_message_is_held_while_a_quota_is_waited_for(stream, monkeypatch):
+    held: list[bool] = []
+    monkeypatch.setattr("streams.committer.time.sleep", lambda _: held.append(stream.leases.is_held))
+    stream.commit("1", wait_seconds=0.05)
+    assert set(held) == {False}
+    assert stream.leases.acked == ["a1"]
+
+
+def test_messages_without_a_row_are_acknowledged_with_the_batch_and_known(stream):
+    stream.commit("1", settled=ids("2"))
+    stream.commit(settled=ids("3"))
+    assert (stream.table.rows, stream.leases.acked) == (["1"], ["a1", "a2", "a3"])
+    (entry,) = stream.journal.entries(EntryState.DONE)
+    assert entry.read_ids().column("message_id").to_pylist() == ["1", "2"]
+
+
+def test_new_rows_of_a_part_that_is_taken_whole_or_not_at_all_come_again_and_known_ones_are_acknowledged(stream):
+    stream.commit("1")
+    stream.commit("1", "2", settled=ids("9"))
+    assert (stream.table.rows, stream.table.dropped) == (["1"], [["1", "2"]])
+    assert (stream.leases.acked, stream.leases.given_back) == (["a1", "a1", "a9"], ["a2"])
+
+
+@pytest.mark.parametrize("is_room", [True, False])
+def test_messages_that_do_not_fit_come_again_at_once_only_where_there_is_room_for_them(stream, is_room):
+    stream.room = is_room
+    stream.commit("1", unfit=ids("2"))
+    assert (stream.leases.acked, stream.leases.given_back) == (["a1"], ["a2"] if is_room else [])
