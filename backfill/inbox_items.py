@@ -10,8 +10,6 @@ from jobs.inbox_items import InboxItem, InboxKind, error_message, list_ended
 from jobs.store import Job, JobStore
 from model.job import JobState
 
-_PAUSED: str = f"-> {JobState.PAUSED}"
-
 
 def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[InboxItem]:
     """Return the backfills that go on, or are mended, only when somebody does something.
@@ -21,7 +19,7 @@ def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[I
     active = store.list_active(BACKFILL.name)
     items = [item for job in active if (item := _waiting(job, store, folder_of)) is not None]
     for job in list_ended(store, BACKFILL.name, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC)):
-        verification = job.verification or {}
+        verification = job.findings or {}
         if job.state is JobState.FAILED:
             items.append(_item(job, "failure", job.finished_at, error_message(job)))
         elif verification.get("state") == "incomplete":
@@ -52,7 +50,7 @@ def _waiting(job: Job, store: JobStore, folder_of: Callable[[str], JobFolder]) -
 
 def _paused_at(job: Job, store: JobStore) -> datetime:
     """Return when the job began to wait: at its latest pause, else when it was created."""
-    found = [event.at for event in store.list_events(job.id) if event.what.endswith(_PAUSED)]
+    found = [event.at for event in store.list_events(job.id) if event.is_move(to=JobState.PAUSED)]
     return found[-1] if found else job.created_at
 
 

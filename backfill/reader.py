@@ -151,8 +151,8 @@ class BackfillReader(JobService[Backfill]):
         """
         rate: float | None = job.options.get("rate_limit_messages_per_second")
         for event in reversed(self._store.list_events(job.id) if rate is not None else []):
-            if event.what == f"{JobState.PENDING} -> {JobState.RUNNING}":
+            if event.is_move(before=JobState.PENDING, to=JobState.RUNNING):
                 break
-            if "rate_limit_messages_per_second" in event.what:
+            if event.has_changed("rate_limit_messages_per_second"):
                 return None
         return rate

@@ -66,7 +66,7 @@ class Backfill(BackfillRequest):
             restarts=job.restarts,
             in_flight_at_most=in_flight_at_most,
             approval=show_approval(job),
-            verification=job.verification or _unverified(job),
+            verification=job.findings or _unverified(job),
             revert=job.options.get("reverted"),
             error=job.error,
             warnings=_warnings(job),

@@ -26,10 +26,10 @@ class MergeFigures:
             found = self._folder.read_findings()
             if not found or found == self._latest:
                 return
-            before = (store.get(job_id).verification or {}).get("sources", {})
+            before = (store.get(job_id).findings or {}).get("sources", {})
             if found != before:
                 what, why = _describe(before, found)
-                store.change(job_id, actor=DRIVER, what=what, why=why, verification={"sources": found})
+                store.change(job_id, actor=DRIVER, what=what, why=why, findings={"sources": found})
             # After the store has it: what got lost on the way is written the next time.
             self._latest = found
 

@@ -39,7 +39,7 @@ class Merge:
     @classmethod
     def from_job(cls, job: Job) -> Self:
         """Return the merge that a job of kind ``merge`` is."""
-        found = (job.verification or {}).get("sources", {})
+        found = (job.findings or {}).get("sources", {})
         sources = [{**_waiting(name), **found.get(name, {})} for name in job.request["sources"]]
         states = [source["state"] for source in sources]
         since = job.request["since"]

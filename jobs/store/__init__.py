@@ -1,11 +1,11 @@
 """Keeps jobs, their states and history, in SQLite or PostgreSQL; every change of state is one transaction."""
 
+from jobs.store.events import Event, EventType
 from jobs.store.lists import ORDER_FIELDS, sort_key
 from jobs.store.records import (
     EVERY_JOB,
     ApiKey,
     AuditEntry,
-    Event,
     Idempotency,
     Job,
     JobCount,
@@ -22,6 +22,7 @@ __all__ = [
     "ApiKey",
     "AuditEntry",
     "Event",
+    "EventType",
     "Idempotency",
     "Job",
     "JobCount",

@@ -9,10 +9,11 @@ from sqlalchemy.engine import Connection
 
 from jobs.progress import Progress
 from jobs.store.database import Database
+from jobs.store.events import Event, EventType
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
-from jobs.store.records import EVERY_JOB, Event, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
-from jobs.store.rows import append_event, document_of, get_job, job_of, update_job
+from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
+from jobs.store.rows import append_event, append_move, document_of, get_job, job_of, update_job
 from jobs.store.tables import CREATES, EVENTS, JOBS
 from model.errors import (
     IdempotencyInProgressError,
@@ -124,7 +125,7 @@ class Jobs:
             now = datetime.now(UTC)
             values["news_at"] = now if _awaits(approval) else None
             connection.execute(JOBS.insert().values(**values, created_at=now))
-            append_event(connection, job_id, actor=actor, what="created", why=None, at=now)
+            append_event(connection, job_id, EventType.CREATED, now, actor=actor, what="created")
             return get_job(connection, job_id)
 
     def get(self, job_id: str) -> Job:
@@ -179,7 +180,16 @@ class Jobs:
         with self._database.read() as connection:
             get_job(connection, job_id)
             return [
-                Event(row.number, row.job_id, row.at, row.actor, row.what, row.why)
+                Event(
+                    row.number,
+                    row.job_id,
+                    row.at,
+                    row.actor,
+                    row.what,
+                    row.why,
+                    EventType(row.type),
+                    row.fields,
+                )
                 for row in connection.execute(query)
             ]
 
@@ -257,7 +267,7 @@ class Jobs:
                 **({} if driver is None else {"driver": document_of(driver)}),
                 **_option_changes(job, options),
             )
-            append_event(connection, job_id, actor=actor, what=f"{job.state} -> {state}", why=why, at=now)
+            append_move(connection, job, state, now, actor=actor, why=why, options=options)
             return get_job(connection, job_id)
 
     def change(
@@ -268,7 +278,7 @@ class Jobs:
         what: str,
         why: str | None = None,
         options: Mapping[str, Any] | None = None,
-        verification: dict[str, Any] | None = None,
+        findings: dict[str, Any] | None = None,
         approval: dict[str, Any] | None = None,
         expected_version: int | None = None,
     ) -> Job:
@@ -284,14 +294,17 @@ class Jobs:
             job = get_job(connection, job_id, for_update=True)
             _check_version(job, expected_version, None)
             changes: dict[str, Any] = {"version": job.version + 1, **_option_changes(job, options)}
-            if verification is not None:
-                changes["verification"] = verification
+            event = EventType.CHANGED
+            if findings is not None:
+                event, changes["findings"] = EventType.FOUND, findings
             if approval is not None:
+                event = EventType.APPROVED
                 changes |= {"approval": approval, "awaits_approval": _awaits(approval)}
                 if not job.state.is_final and not _awaits(approval):
                     changes["news_at"] = None
             update_job(connection, job_id, **changes)
-            append_event(connection, job_id, actor=actor, what=what, why=why, at=now)
+            changed = sorted(options or ())
+            append_event(connection, job_id, event, now, actor=actor, what=what, why=why, options=changed)
             return get_job(connection, job_id)
 
     def forget_driver(self, job_id: str, *, actor: str, why: str, expected_epoch: int) -> Job:
@@ -305,7 +318,8 @@ class Jobs:
             if (job.state, job.epoch) != (JobState.PAUSED, expected_epoch):
                 raise JobChangedError(f"{job_id} is {job.state} in attempt {job.epoch}.", version=job.version)
             update_job(connection, job_id, driver=None, version=job.version + 1)
-            append_event(connection, job_id, actor=actor, what="driver ended", why=why, at=datetime.now(UTC))
+            now, ended = datetime.now(UTC), EventType.DRIVER_ENDED
+            append_event(connection, job_id, ended, now, actor=actor, what="driver ended", why=why)
             return get_job(connection, job_id)
 
     def set_progress(self, job_id: str, progress: Progress) -> None:
@@ -322,7 +336,7 @@ def _state_changes(job: Job, state: JobState, now: datetime) -> dict[str, Any]:
         # Whoever looked after it has nothing more to do; PENDING jobs are anybody's.
         changes |= {"lease_owner": None, "lease_until": None, "not_before": None}
     if state is JobState.PENDING:
-        changes |= {"driver": None, "verification": None, "verify_after": None}
+        changes |= {"driver": None, "findings": None, "verify_after": None}
         if job.state is not JobState.RUNNING:
             changes["restarts"] = 0
     if state.is_final and job.epoch > 0:

@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
 from jobs.store.records import Job
-from jobs.store.rows import append_event, get_job, job_of, update_job
+from jobs.store.rows import append_move, get_job, job_of, update_job
 from jobs.store.tables import JOBS
 from model.errors import JobChangedError, JobStateError, LeaseLostError
 from model.job import ACTIVE_STATES, JobState
@@ -141,8 +141,7 @@ class Leases:
                 lease_until=None,
                 version=job.version + 1,
             )
-            what = f"{job.state} -> {JobState.PENDING}"
-            append_event(connection, job_id, actor=actor, what=what, why=why, at=now)
+            append_move(connection, job, JobState.PENDING, now, actor=actor, why=why)
             return get_job(connection, job_id)
 
 

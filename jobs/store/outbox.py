@@ -8,6 +8,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
+from jobs.store.events import EventType
 from jobs.store.records import Job
 from jobs.store.rows import append_event, get_job, job_of, update_job
 from jobs.store.tables import JOBS, WEBHOOKS
@@ -82,9 +83,9 @@ class WebhookOutbox:
             return _hold(connection, kind, limit, JOBS.c.verify_after, [JOBS.c.verify_after <= now], held)
 
     def set_verification(
-        self, job_id: str, verification: dict[str, Any], *, actor: str, epoch: int, again_seconds: float | None
+        self, job_id: str, verdict: dict[str, Any], *, actor: str, epoch: int, again_seconds: float | None
     ) -> None:
-        """Keep what was found of a job's messages; ``again_seconds`` says when to look again, None never.
+        """Keep the verdict on an ended job as its findings; ``again_seconds`` says when to look again, None never.
 
         Nothing is kept when the job has run again meanwhile. The history has a line when the verdict changes.
         """
@@ -94,14 +95,15 @@ class WebhookOutbox:
                 return
             now = self._database.now(connection)
             after = None if again_seconds is None else now + timedelta(seconds=again_seconds)
-            before = (job.verification or {}).get("state")
-            changes: dict[str, Any] = {"verification": verification, "verify_after": after}
-            if verification != job.verification:
+            before = (job.findings or {}).get("state")
+            changes: dict[str, Any] = {"findings": verdict, "verify_after": after}
+            if verdict != job.findings:
                 changes["version"] = job.version + 1
             update_job(connection, job_id, **changes)
-            if verification.get("state") != before:
-                what = f"verification {verification.get('state')}"
-                append_event(connection, job_id, actor=actor, what=what, why=None, at=datetime.now(UTC))
+            state = verdict.get("state")
+            if state != before:
+                what, at = f"verification {state}", datetime.now(UTC)
+                append_event(connection, job_id, EventType.FOUND, at, actor=actor, what=what, state=state)
 
 
 def _hold(  # noqa: PLR0917 - a query's parts

@@ -23,7 +23,8 @@ class Job:
     """One job as the store has it.
 
     ``epoch`` counts its attempts, ``version`` every change but progress and leases; ``request`` is what was asked
-    for, in the words of its kind, and never changes; ``options`` are what may change while the job lives.
+    for, in the words of its kind, and never changes; ``options`` are what may change while the job lives;
+    ``findings`` are what is found out of it, in the words of its kind again.
     ``restarts`` counts the drivers that died and were replaced since a person last started the job;
     ``lease_owner`` is the replica that looks after it, if any. ``news_at`` is when it ended or began to wait for a
     person, None while neither is so.
@@ -44,7 +45,7 @@ class Job:
     version: int
     options: dict[str, Any] = field(default_factory=dict)
     restarts: int = 0
-    verification: dict[str, Any] | None = None
+    findings: dict[str, Any] | None = None
     approval: dict[str, Any] | None = None
     plan_id: str | None = None
     news_at: datetime | None = None
@@ -79,18 +80,6 @@ class JobCount:
     jobs: int
     published: int
     failed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One line of a job's history; numbers of one job only grow, with gaps."""
-
-    number: int
-    job_id: str
-    at: datetime
-    actor: str
-    what: str
-    why: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """From rows to what callers see, and what several tables' statements share."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -8,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.progress import Progress
+from jobs.store.events import EventType
 from jobs.store.records import Job, JobError
 from jobs.store.tables import EVENTS, JOBS
 from model.errors import JobNotFoundError
@@ -34,10 +36,36 @@ def update_job(connection: Connection, job_id: str, **changes: Any) -> None:
 
 
 def append_event(
-    connection: Connection, job_id: str, *, actor: str, what: str, why: str | None, at: datetime
+    connection: Connection,
+    job_id: str,
+    kind: EventType,
+    at: datetime,
+    *,
+    actor: str,
+    what: str,
+    why: str | None = None,
+    **fields: Any,
 ) -> None:
     """Add a line to a job's history; the job's row must be held, so that numbers grow as lines become visible."""
-    connection.execute(EVENTS.insert().values(job_id=job_id, at=at, actor=actor, what=what, why=why))
+    written = {"job_id": job_id, "at": at, "actor": actor, "what": what, "why": why, "type": kind.value}
+    given = {name: value for name, value in fields.items() if value}
+    connection.execute(EVENTS.insert().values(**written, fields=given))
+
+
+def append_move(
+    connection: Connection,
+    job: Job,
+    state: JobState,
+    at: datetime,
+    *,
+    actor: str,
+    why: str | None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Add the line of a job's move to a state, and of the options that it changed on the way."""
+    fields: dict[str, Any] = {"from": job.state.value, "to": state.value, "options": sorted(options or ())}
+    what = f"{job.state} -> {state}"
+    append_event(connection, job.id, EventType.MOVED, at, actor=actor, what=what, why=why, **fields)
 
 
 def job_of(row: Row[Any]) -> Job:
@@ -58,7 +86,7 @@ def job_of(row: Row[Any]) -> Job:
         version=row.version,
         options=row.options,
         restarts=row.restarts,
-        verification=row.verification,
+        findings=row.findings,
         approval=row.approval,
         plan_id=row.plan_id,
         news_at=row.news_at,

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0004"
+SCHEMA_REVISION: Final = "0005"
 
 METADATA: Final = sa.MetaData()
 
@@ -71,7 +71,8 @@ JOBS: Final = sa.Table(
     sa.Column("options", DOCUMENT, nullable=False, server_default="{}"),
     sa.Column("restarts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("plan_id", TEXT),
-    sa.Column("verification", DOCUMENT),
+    # What is found out of the job, in the words of its kind.
+    sa.Column("findings", DOCUMENT),
     sa.Column("verify_after", Moment),
     sa.Column("approval", DOCUMENT),
     sa.Column("awaits_approval", sa.Boolean, nullable=False, server_default=sa.false()),
@@ -109,6 +110,9 @@ EVENTS: Final = sa.Table(
     sa.Column("actor", TEXT, nullable=False),
     sa.Column("what", TEXT, nullable=False),
     sa.Column("why", TEXT),
+    # What programs read; the two above are for people.
+    sa.Column("type", TEXT, nullable=False, server_default="changed"),
+    sa.Column("fields", DOCUMENT, nullable=False, server_default="{}"),
 )
 
 # Idempotency keys whose create is still under way.

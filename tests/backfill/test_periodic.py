@@ -52,7 +52,7 @@ def test_an_ended_job_is_verified(store: JobStore, tasks: Any, wait_for: Any) ->
 
     def is_verified() -> bool:
         its_tasks.tick()
-        return store.get(job_id).verification == {"state": "unknown", "published": 1}
+        return store.get(job_id).findings == {"state": "unknown", "published": 1}
 
     wait_for(is_verified, "it is verified")
     assert store.list_events(job_id)[-1].what == "verification unknown"
@@ -73,10 +73,10 @@ def test_a_verification_that_fails_holds_nothing_else_up(
 
     def is_verified() -> bool:
         its_tasks.tick()
-        return store.get(whole).verification is not None
+        return store.get(whole).findings is not None
 
     wait_for(is_verified, "the other one is verified")
-    assert store.get(broken).verification is None
+    assert store.get(broken).findings is None
 
 
 def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_not() -> None:

@@ -185,7 +185,7 @@ def test_what_was_asked_for_comes_back_as_it_was(store: JobStore, insert: Insert
 
     assert (job.request, job.options, job.labels) == (request, options, {"env": "prod"})
     assert (job.plan_id, job.approval) == ("pl_1", approval)
-    assert (job.restarts, job.verification, job.notified_at, job.lease_owner) == (0, None, None, None)
+    assert (job.restarts, job.findings, job.notified_at, job.lease_owner) == (0, None, None, None)
 
 
 def test_a_text_that_no_store_can_keep_is_the_caller_s_fault(store: JobStore, insert: Insert) -> None:
@@ -239,9 +239,9 @@ def test_an_approval_and_a_verification_replace_what_was_there(store: JobStore, 
     job_id = insert(approval={"required": True, "rows": 9, "by": None})
 
     store.change(job_id, actor="bob", what="approved", approval={"required": True, "rows": 9, "by": "bob"})
-    job = store.change(job_id, actor="bob", what="reverted", verification={"state": "complete"})
+    job = store.change(job_id, actor="bob", what="reverted", findings={"state": "complete"})
 
-    assert (job.approval, job.verification) == (
+    assert (job.approval, job.findings) == (
         {"required": True, "rows": 9, "by": "bob"},
         {"state": "complete"},
     )
@@ -323,3 +323,33 @@ def test_of_many_that_may_only_be_made_alone_one_is_made(url: str, store: JobSto
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(create, range(8))) == 1
+
+
+def test_a_line_of_the_history_says_by_type_and_fields_what_it_is_about(store: JobStore, insert: Insert) -> None:
+    job_id = insert(approval={"required": False, "rows": 9, "by": None})
+    store.begin_attempt(job_id)
+    store.move(job_id, JobState.RUNNING, actor="refeed")
+    store.change(job_id, actor="ann", what="as she likes", options={"rate": 2, "labels": {"a": "b"}})
+    store.change(job_id, actor="bob", what="fine", approval={"required": True, "rows": 9, "by": "bob"})
+    store.move(job_id, JobState.PAUSED, actor="ann", options={"rate": None})
+    store.forget_driver(job_id, actor="refeed", why="It idled.", expected_epoch=1)
+    store.move(job_id, JobState.SUCCEEDED, actor="refeed")
+    store.set_verification(job_id, {"state": "complete"}, actor="refeed", epoch=1, again_seconds=None)
+    store.change(job_id, actor="driver", what="one of two", findings={"sources": {}})
+
+    events = store.list_events(job_id)
+
+    assert [(event.type.value, event.fields) for event in events] == [
+        ("created", {}),
+        ("moved", {"from": "PENDING", "to": "RUNNING"}),
+        ("changed", {"options": ["labels", "rate"]}),
+        ("approved", {}),
+        ("moved", {"from": "RUNNING", "to": "PAUSED", "options": ["rate"]}),
+        ("driver_ended", {}),
+        ("moved", {"from": "PAUSED", "to": "SUCCEEDED"}),
+        ("found", {"state": "complete"}),
+        ("found", {}),
+    ]
+    assert [event.has_changed("rate") for event in events[2:5]] == [True, False, True]
+    assert events[4].is_move(to=JobState.PAUSED)
+    assert not events[4].is_move(to=JobState.PAUSED, before=JobState.PENDING)

@@ -159,12 +159,12 @@ def test_an_ended_job_is_verified_until_there_is_nothing_to_wait_for(
     assert [job.id for job in store.list_unverified(KIND, 9)] == [job_id]
     assert store.list_unverified(KIND, 9) == []
     store.set_verification(job_id, {"state": "pending"}, actor="refeed", epoch=1, again_seconds=-1)
-    assert [job.verification for job in store.list_unverified(KIND, 9)] == [{"state": "pending"}]
+    assert [job.findings for job in store.list_unverified(KIND, 9)] == [{"state": "pending"}]
     store.set_verification(job_id, {"state": "pending", "landed": 5}, actor="refeed", epoch=1, again_seconds=-1)
     store.set_verification(job_id, {"state": "complete"}, actor="refeed", epoch=1, again_seconds=None)
 
     assert store.list_unverified(KIND, 9) == []
-    assert store.get(job_id).verification == {"state": "complete"}
+    assert store.get(job_id).findings == {"state": "complete"}
     assert [e.what for e in store.list_events(job_id)][-2:] == ["verification pending", "verification complete"]
 
 
@@ -175,7 +175,7 @@ def test_a_verdict_on_an_earlier_attempt_is_none(store: JobStore, end: Insert) -
 
     store.set_verification(job_id, {"state": "incomplete"}, actor="refeed", epoch=1, again_seconds=None)
 
-    assert store.get(job_id).verification is None
+    assert store.get(job_id).findings is None
 
 
 def test_a_wait_for_a_person_is_news_until_somebody_has_decided(store: JobStore, insert: Insert) -> None:

@@ -1,5 +1,6 @@
 """How a job store is opened: its schema, what an earlier Refeed left, and what can't be opened."""
 
+import json
 import socket
 import sqlite3
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -80,6 +82,69 @@ def test_the_migrations_make_the_tables_that_the_store_uses(empty: str) -> None:
     engine.dispose()
 
     assert differences == []
+
+
+HISTORY = (
+    ("ann", "created", "created", {}),
+    ("refeed", "PENDING -> RUNNING", "moved", {"from": "PENDING", "to": "RUNNING"}),
+    (
+        "ann",
+        "changed description, rate_limit_messages_per_second",
+        "changed",
+        {"options": ["description", "rate_limit_messages_per_second"]},
+    ),
+    ("driver", "RUNNING -> PAUSED", "moved", {"from": "RUNNING", "to": "PAUSED"}),
+    ("bob", "approved", "approved", {}),
+    ("refeed", "driver ended", "driver_ended", {}),
+    ("driver", "orders merged, members failed", "found", {}),
+    ("refeed", "verification incomplete", "found", {"state": "incomplete"}),
+    ("ann", "reverted", "changed", {"options": ["reverted"]}),
+    ("ann", "reverted in part", "changed", {}),
+)
+FINDINGS = {"sources": {"orders": {"source": "orders", "state": "merged"}}}
+
+
+def migrate_to(empty: str, revision: str) -> sa.Engine:
+    """Return a database as the Refeed of that revision left it."""
+    engine = sa.create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
+    config = Config()
+    config.set_main_option("script_location", str(ROOT / "jobs" / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    return engine
+
+
+def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empty: str) -> None:
+    engine = migrate_to(empty, "0004")
+    job = (
+        "INSERT INTO jobs"
+        " (id, kind, state, request, created_by, created_at, progress, epoch, version, verification)"
+        " VALUES (:id, :kind, 'SUCCEEDED', '{}', 'ann', '2026-01-02T03:04:05+00:00', '{}', 1, 7, :found)"
+    )
+    line = (
+        "INSERT INTO events (job_id, at, actor, what) VALUES ('bf_1', '2026-01-02T03:04:05+00:00', :actor, :what)"
+    )
+    with engine.begin() as connection:
+        verdict = json.dumps({"state": "complete", "landed": 3})
+        connection.execute(sa.text(job), {"id": "bf_1", "kind": "backfill", "found": verdict})
+        connection.execute(sa.text(job), {"id": "mg_1", "kind": "merge", "found": json.dumps(FINDINGS)})
+        connection.execute(sa.text(job), {"id": "mg_2", "kind": "merge", "found": None})
+        for actor, what, _, _ in HISTORY:
+            connection.execute(sa.text(line), {"actor": actor, "what": what})
+    engine.dispose()
+
+    store = open_store(empty)
+    try:
+        read = [(event.actor, event.what, event.type, event.fields) for event in store.list_events("bf_1")]
+        assert read == list(HISTORY)
+        assert store.get("bf_1").findings == {"state": "complete", "landed": 3}
+        assert (store.get("mg_1").findings, store.get("mg_2").findings) == (FINDINGS, None)
+        store.change("bf_1", actor="ann", what="changed description", options={"description": "why"})
+        last = store.list_events("bf_1")[-1]
+        assert (last.type, last.fields, last.number > 0) == ("changed", {"options": ["description"]}, True)
+    finally:
+        store.close()
 
 
 def test_the_newest_migration_is_the_one_that_the_store_asks_for() -> None:

@@ -1,0 +1,79 @@
+"""Lines of a job's history: a type and fields for programs, words for people."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from model.job import JobState
+
+_MOVE: Final = re.compile(rf"({'|'.join(JobState)}) -> ({'|'.join(JobState)})")
+_VERDICT: Final = re.compile(r"verification (\w+)")
+_CHANGE: Final = re.compile(r"changed (\w+(?:, \w+)*)")
+
+
+class EventType(StrEnum):
+    """What a line of a job's history is about.
+
+    MOVED has the states ``from`` and ``to``; each may have ``options``, the names of those that it changed. FOUND
+    has the ``state`` of a verdict, if it is one.
+    """
+
+    CREATED = "created"
+    MOVED = "moved"
+    CHANGED = "changed"
+    APPROVED = "approved"
+    FOUND = "found"
+    DRIVER_ENDED = "driver_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a job's history; numbers of one job only grow, with gaps.
+
+    ``what`` and ``why`` are for people alone: nothing may be concluded from them.
+    """
+
+    number: int
+    job_id: str
+    at: datetime
+    actor: str
+    what: str
+    why: str | None
+    type: EventType
+    fields: Mapping[str, Any]
+
+    def is_move(self, *, to: JobState, before: JobState | None = None) -> bool:
+        """Whether the job went to the state ``to``, from ``before`` if that is given."""
+        is_from = before is None or self.fields.get("from") == before
+        return self.type is EventType.MOVED and self.fields.get("to") == to and is_from
+
+    def has_changed(self, option: str) -> bool:
+        """Whether the job's option was changed."""
+        return option in self.fields.get("options", ())
+
+
+def parse_words(what: str) -> tuple[EventType, dict[str, Any]] | None:
+    """Return the type and the fields of a line that was written before lines had any; None where nobody knows.
+
+    For the migration of histories only.
+
+    Example:
+        >>> parse_words("RUNNING -> PAUSED")
+        (<EventType.MOVED: 'moved'>, {'from': 'RUNNING', 'to': 'PAUSED'})
+    """
+    if move := _MOVE.fullmatch(what):
+        return EventType.MOVED, {"from": move[1], "to": move[2]}
+    if verdict := _VERDICT.fullmatch(what):
+        return EventType.FOUND, {"state": verdict[1]}
+    if change := _CHANGE.fullmatch(what):
+        return EventType.CHANGED, {"options": change[1].split(", ")}
+    known = {
+        "created": (EventType.CREATED, {}),
+        "approved": (EventType.APPROVED, {}),
+        "driver ended": (EventType.DRIVER_ENDED, {}),
+        "reverted": (EventType.CHANGED, {"options": ["reverted"]}),
+    }
+    return known.get(what)
