@@ -98,14 +98,14 @@ class _Jobs(Collector):
             of_kind = {count.state: count for count in counts if count.kind == kind}
             for state in JobState:
                 jobs.add_metric([kind, state.value], of_kind[state].jobs if state in of_kind else 0)
-            published.add_metric([kind], sum(count.published for count in of_kind.values()))
-            failed.add_metric([kind], sum(count.failed for count in of_kind.values()))
+            published.add_metric([kind], sum(count.sums["published"] for count in of_kind.values()))
+            failed.add_metric([kind], sum(count.sums["failed"] for count in of_kind.values()))
         yield from (jobs, published, failed)
 
     def _count(self) -> list[JobCount]:
         with self._lock:
             now = time.monotonic()
             if self._counted_at is None or now - self._counted_at >= _KEEP_SECONDS:
-                self._counts = self._store().count_jobs()
+                self._counts = self._store().count_jobs(("published", "failed"))
                 self._counted_at = now
             return self._counts

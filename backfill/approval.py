@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from backfill.progress import Progress
 from jobs.store import Job
 from model.moment import render_moment
 
@@ -27,11 +28,17 @@ def exceeds_approval(job: Job) -> bool:
     approval = job.approval or {}
     if not approval.get("above_rows"):
         return False
-    selected = job.progress.selected or 0
+    selected = Progress.of(job).selected or 0
     if approval.get("by") is None:
         return max(approval.get("rows") or 0, selected) > int(approval["above_rows"])
     # One from before approvals were counted stands for all.
     return approval.get("rows") is not None and selected > int(approval["rows"])
+
+
+def known_rows(job: Job) -> int | None:
+    """Return how many rows the job has: those that were selected, before that those of its plan, if any."""
+    selected = Progress.of(job).selected
+    return (job.approval or {}).get("rows") if selected is None else selected
 
 
 def allowed_rows(job: Job) -> int | None:
@@ -47,9 +54,8 @@ def is_approved(job: Job) -> bool:
 
 def approved(job: Job, by: str) -> dict[str, Any]:
     """Return what the store keeps once ``by`` has approved the job with the rows that it is known to have."""
-    approval = job.approval or {}
-    rows = approval.get("rows") if job.progress.selected is None else job.progress.selected
-    return {**approval, "required": True, "rows": rows, "by": by, "at": render_moment(datetime.now(UTC))}
+    rows, at = known_rows(job), render_moment(datetime.now(UTC))
+    return {**(job.approval or {}), "required": True, "rows": rows, "by": by, "at": at}
 
 
 def show_approval(job: Job) -> dict[str, Any] | None:
@@ -57,11 +63,10 @@ def show_approval(job: Job) -> dict[str, Any] | None:
     if job.approval is None:
         return None
     is_waiting = exceeds_approval(job)
-    rows = job.approval.get("rows") if job.progress.selected is None else job.progress.selected
     return {
         "required": is_waiting or is_approved(job),
         "above_rows": job.approval.get("above_rows"),
-        "rows": rows,
+        "rows": known_rows(job),
         "by": None if is_waiting else job.approval.get("by"),
         "at": None if is_waiting else job.approval.get("at"),
     }

@@ -9,10 +9,10 @@ from typing import Final
 
 import structlog
 
+from backfill.progress import CheckpointFolder, CheckpointReader
 from backfill.request import YieldTo
 from connectors.pubsub.backlog import Backlog, open_backlog
 from jobs.files import Files
-from jobs.progress import CheckpointFolder, CheckpointReader
 from model.errors import PubSubUnavailableError, RefeedError, SubscriptionNotFoundError
 
 _LOG: Final = structlog.get_logger()

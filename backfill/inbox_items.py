@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from backfill.approval import exceeds_approval
+from backfill.approval import exceeds_approval, known_rows
 from backfill.kind import BACKFILL
+from backfill.progress import Progress
 from jobs.folder import JobFolder
 from jobs.inbox_items import InboxItem, InboxKind, error_message, list_ended
 from jobs.store import Job, JobStore
@@ -35,16 +36,18 @@ def _waiting(job: Job, store: JobStore, folder_of: Callable[[str], JobFolder]) -
     if job.state not in {JobState.PENDING, JobState.PAUSED}:
         return None
     if exceeds_approval(job):
-        rows = (job.approval or {}).get("rows") if job.progress.selected is None else job.progress.selected
+        rows = known_rows(job)
         above = (job.approval or {}).get("above_rows")
         said = f"{rows:,} rows, more than {above:,}: somebody other than {job.created_by} has to approve it"
         return _item(job, "approval", _paused_at(job, store), said)
     if job.state is not JobState.PAUSED:
         return None
     if folder_of(job.id).read_pause(job.epoch) is not None:
-        published, selected = job.progress.published, job.progress.selected
-        of = "" if selected is None else f" of {selected:,}"
-        return _item(job, "canary", _paused_at(job, store), f"{published:,}{of} messages are published; it waits")
+        progress = Progress.of(job)
+        of = "" if progress.selected is None else f" of {progress.selected:,}"
+        return _item(
+            job, "canary", _paused_at(job, store), f"{progress.published:,}{of} messages are published; it waits"
+        )
     return _item(job, "paused", _paused_at(job, store), "it was paused, or created to start paused")
 
 

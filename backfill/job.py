@@ -13,6 +13,7 @@ import structlog
 from backfill.backlog import open_throttle
 from backfill.options import RunOptions
 from backfill.pace import Pacer
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.publish import CHECKPOINT_DDL, publish_chains
 from backfill.selection import Selection, read_selection, write_selection
 from backfill.tagging import Target
@@ -20,7 +21,6 @@ from backfill.work import Chain, link_pieces, plan_work
 from connectors.spark.session import starting_spark
 from jobs.driver import run_driver
 from jobs.folder import JobFolder, Outcome
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import (
     MessagesFailedError,
     NothingSelectedError,

@@ -4,10 +4,10 @@ import time
 from typing import Any, Final
 
 from backfill.approval import exceeds_approval
+from backfill.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
 from backfill.selection import read_selection
 from jobs.folder import JobFolder
 from jobs.kinds import JobKind
-from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
 from jobs.store import Job, JobStore
 from model.job import JobState
 
@@ -31,20 +31,21 @@ class BackfillFigures:
         is_held = store.get(job_id).state is JobState.PAUSED
         progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic(), is_held=is_held)
         if progress != self._latest:
-            store.set_progress(job_id, progress)
+            store.set_progress(job_id, progress.to_json())
             # After the store has it: a figure that got lost on the way is written the next time.
             self._latest = progress
 
 
 def describe_backfill(job: Job) -> dict[str, Any]:
     """Return what webhooks tell of a backfill beside its state: no query, no parameters."""
+    progress = Progress.of(job)
     return {
         "topic": job.request.get("topic"),
         "description": job.options.get("description", job.request.get("description", "")),
         "labels": job.labels,
-        "selected": job.progress.selected,
-        "published": job.progress.published,
-        "failed": job.progress.failed,
+        "selected": progress.selected,
+        "published": progress.published,
+        "failed": progress.failed,
     }
 
 

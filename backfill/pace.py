@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol, Self
 import structlog
 
 from backfill.dead_letters import slices_with_letters
+from backfill.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from jobs.files import find_json, write_json
 from jobs.folder import Control, JobFolder, Order
-from jobs.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from model.errors import CheckpointCorruptError
 from model.message import MAX_PUBLISH_REQUEST_MESSAGES
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from backfill.dead_letters import DeadLetterWriter, failed_rows
 from backfill.pace import Turn
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.selection import read_slice, render_time
 from backfill.tagging import Target, common_attributes, tag_messages
 from backfill.work import Chain, Piece
@@ -18,7 +19,6 @@ from connectors.pubsub.channel import process_channel
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES, Confirmation, Publisher, RefusedMessage
 from connectors.worker import freeze_loaded
 from jobs.folder import JobFolder
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model import failpoint
 from model.errors import FolderUnavailableError, RefeedError
 

@@ -13,6 +13,7 @@ from backfill.dead_letters import (
 from backfill.inbox_items import list_inbox
 from backfill.kind import BACKFILL
 from backfill.pace import burst_of
+from backfill.progress import CheckpointFolder, Progress
 from backfill.publish import unconfirmed_bound
 from backfill.redrive import LetterCounter, LetterReason
 from backfill.selection import read_selection
@@ -20,7 +21,6 @@ from backfill.verification import MissingMessage, Verifier
 from backfill.view import Backfill
 from jobs.inbox_items import InboxItem
 from jobs.listing import DEFAULT_PAGE_SIZE
-from jobs.progress import CheckpointFolder
 from jobs.service import JobService
 from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
@@ -142,7 +142,8 @@ class BackfillReader(JobService[Backfill]):
         if folder.sight_seconds and most is None:
             # Before a task has seen the order, a moment after it was given, it may send the rest of its slice.
             under_way = sum(selection.slices[number].rows for number in running)
-        return max(0, min(selection.rows - job.progress.published - job.progress.failed, under_way))
+        progress = Progress.of(job)
+        return max(0, min(selection.rows - progress.published - progress.failed, under_way))
 
     def _steady_rate(self, job: Job) -> float | None:
         """Return the job's rate limit when it has held since its attempt began, else None.

@@ -21,6 +21,7 @@ from backfill.kind import BACKFILL
 from backfill.periodic import verify_again_seconds
 from backfill.plan import render_nothing_warning
 from backfill.planner import Planner
+from backfill.progress import Progress
 from backfill.reader import BackfillReader
 from backfill.redrive import LetterCounter
 from backfill.request import LIVE, BackfillRequest
@@ -268,7 +269,7 @@ class BackfillService(BackfillReader):
 
         why = "retried" if only == "all" else f"retried, only {only}"
         if is_chosen:
-            why += f", {len(chosen)} of {job.progress.failed}"
+            why += f", {len(chosen)} of {Progress.of(job).failed}"
         # What it brings from now on is not reverted.
         return self._start_again(job, principal, versions, why=why, options={"reverted": None}, guard=guard)
 
@@ -402,7 +403,7 @@ class BackfillService(BackfillReader):
         check_ended(job)
         if only == "all" and job.state is JobState.SUCCEEDED:
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
-        if only == "failed" and job.progress.failed == 0:
+        if only == "failed" and Progress.of(job).failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from backfill.progress import CheckpointFolder, Progress
 from backfill.selection import Selection, read_selection, read_slice, render_time
 from jobs.folder import JobFolder
-from jobs.progress import CheckpointFolder
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
 from warehouse.staging import Staging
@@ -73,7 +73,8 @@ class Verifier:
         wrong so far. Asked again later it may say more: what is published lands seconds after.
         """
         folder = self._folder_of(job.id)
-        selected, published = job.progress.selected, job.progress.published
+        progress = Progress.of(job)
+        selected, published = progress.selected, progress.published
         # The files of one that ended long ago are removed; its figures stay.
         if folder.exists():
             selection = read_selection(folder.selection)

@@ -6,8 +6,8 @@ from typing import Any, Final, Self
 
 from backfill.approval import show_approval
 from backfill.plan import render_nothing_warning
+from backfill.progress import Progress
 from backfill.request import LIVE, BackfillRequest
-from jobs.progress import Progress
 from jobs.store import Job, JobError
 from model.job import JobState
 from model.moment import render_moment
@@ -49,6 +49,7 @@ class Backfill(BackfillRequest):
     def from_job(cls, job: Job, *, in_flight_at_most: int | None = None) -> Self:
         """Return the backfill that a job of kind ``backfill`` is."""
         request = BackfillRequest.from_json({**job.request, **dict.fromkeys(LIVE), **job.options})
+        progress = Progress.of(job)
         return cls(
             **{each.name: getattr(request, each.name) for each in fields(request)},
             id=job.id,
@@ -60,9 +61,9 @@ class Backfill(BackfillRequest):
             window=job.request["window"],
             canary=_canary(job),
             # What stands still has no rate and no time left, whatever was measured last.
-            progress=job.progress
+            progress=progress
             if job.state is JobState.RUNNING
-            else replace(job.progress, rate_messages_per_second=None, eta_seconds=None),
+            else replace(progress, rate_messages_per_second=None, eta_seconds=None),
             restarts=job.restarts,
             in_flight_at_most=in_flight_at_most,
             approval=show_approval(job),
@@ -90,7 +91,8 @@ def _canary(job: Job) -> dict[str, Any] | None:
     if job.options.get("canary_messages") is None or job.state.is_final:
         state = "over"
     else:
-        is_reached = job.state is JobState.PAUSED and job.progress.published + job.progress.failed >= messages
+        progress = Progress.of(job)
+        is_reached = job.state is JobState.PAUSED and progress.published + progress.failed >= messages
         state = "reached" if is_reached else "ahead"
     return {"messages": messages, "state": state}
 
@@ -99,11 +101,13 @@ def _warnings(job: Job) -> list[dict[str, str]]:
     """Return what its create warned of; whether nothing is selected is known better once its query has run."""
     nothing = render_nothing_warning()
     made: list[dict[str, str]] = job.request.get("warnings", [])
-    if job.progress.selected is None:
+    selected = Progress.of(job).selected
+    if selected is None:
         return made
-    return [one for one in made if one != nothing] + ([] if job.progress.selected else [nothing])
+    return [one for one in made if one != nothing] + ([] if selected else [nothing])
 
 
 def _unverified(job: Job) -> dict[str, Any]:
-    figures = {"selected": job.progress.selected, "published": job.progress.published}
+    progress = Progress.of(job)
+    figures = {"selected": progress.selected, "published": progress.published}
     return {"state": "pending", **figures, "landed": None, "merged": None, "missing": None}

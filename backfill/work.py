@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from backfill.dead_letters import failed_rows, slices_with_letters
 from backfill.options import RunOptions
+from backfill.progress import SliceCheckpoint
 from backfill.selection import Selection, SelectionSlice, read_slice
 from jobs.files import read_json, write_json
 from jobs.folder import JobFolder
-from jobs.progress import SliceCheckpoint
 from model.job import JobState
 
 Kind = Literal["selected", "failed", "missing"]

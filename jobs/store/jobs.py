@@ -7,7 +7,6 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from jobs.progress import Progress
 from jobs.store.database import Database
 from jobs.store.events import Event, EventType
 from jobs.store.leases import count_busy
@@ -103,7 +102,7 @@ class Jobs:
             "state": state.value,
             "request": request,
             "created_by": actor,
-            "progress": Progress().to_json(),
+            "progress": {},
             "epoch": 0,
             "version": 1,
             "topic": str(request.get("topic") or ""),
@@ -157,13 +156,21 @@ class Jobs:
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query.order_by(*order_by(complete)).limit(limit))]
 
-    def count_jobs(self) -> list[JobCount]:
-        """Return how many jobs there are of each kind in each state; reads every job there ever was."""
-        sums = [sa.func.sum(JOBS.c.progress[name].as_integer()).label(name) for name in ("published", "failed")]
+    def count_jobs(self, figures: Sequence[str] = ()) -> list[JobCount]:
+        """Return how many jobs there are of each kind in each state, with sums of ``figures`` of progress.
+
+        It reads every job there ever was; a job without a figure counts as 0.
+        """
+        sums = [sa.func.sum(JOBS.c.progress[name].as_integer()).label(f"sum_{name}") for name in figures]
         query = sa.select(JOBS.c.kind, JOBS.c.state, sa.func.count().label("jobs"), *sums)
         with self._database.read() as connection:
             return [
-                JobCount(row.kind, JobState(row.state), row.jobs, int(row.published or 0), int(row.failed or 0))
+                JobCount(
+                    row.kind,
+                    JobState(row.state),
+                    row.jobs,
+                    {name: int(getattr(row, f"sum_{name}") or 0) for name in figures},
+                )
                 for row in connection.execute(query.group_by(JOBS.c.kind, JOBS.c.state))
             ]
 
@@ -322,10 +329,10 @@ class Jobs:
             append_event(connection, job_id, ended, now, actor=actor, what="driver ended", why=why)
             return get_job(connection, job_id)
 
-    def set_progress(self, job_id: str, progress: Progress) -> None:
+    def set_progress(self, job_id: str, progress: Mapping[str, Any]) -> None:
         """Keep the job's figures; no new version, nothing in the history."""
         with self._database.write() as connection:
-            update_job(connection, job_id, progress=progress.to_json())
+            update_job(connection, job_id, progress=dict(progress))
 
 
 def _state_changes(job: Job, state: JobState, now: datetime) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """What the store keeps, as its callers see it: jobs, history, plans, keys, the audit log."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from jobs.progress import Progress
 from model.job import JobState
 from model.process import Driver
 
@@ -24,7 +24,7 @@ class Job:
 
     ``epoch`` counts its attempts, ``version`` every change but progress and leases; ``request`` is what was asked
     for, in the words of its kind, and never changes; ``options`` are what may change while the job lives;
-    ``findings`` are what is found out of it, in the words of its kind again.
+    ``progress`` are its latest figures and ``findings`` what is found out of it, in the words of its kind again.
     ``restarts`` counts the drivers that died and were replaced since a person last started the job;
     ``lease_owner`` is the replica that looks after it, if any. ``news_at`` is when it ended or began to wait for a
     person, None while neither is so.
@@ -38,7 +38,7 @@ class Job:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    progress: Progress
+    progress: dict[str, Any]
     error: JobError | None
     epoch: int
     driver: Driver | None
@@ -73,13 +73,12 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class JobCount:
-    """How many jobs of a kind are in a state, and the sums of their messages."""
+    """How many jobs of a kind are in a state, and the sums of some of their figures."""
 
     kind: str
     state: JobState
     jobs: int
-    published: int
-    failed: int
+    sums: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from jobs.progress import Progress
 from jobs.store.events import EventType
 from jobs.store.records import Job, JobError
 from jobs.store.tables import EVENTS, JOBS
@@ -79,7 +78,7 @@ def job_of(row: Row[Any]) -> Job:
         created_at=row.created_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
-        progress=Progress.from_json(row.progress),
+        progress=row.progress,
         error=None if row.error is None else JobError(**row.error),
         epoch=row.epoch,
         driver=None if row.driver is None else parse_driver(row.driver),

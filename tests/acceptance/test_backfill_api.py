@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from backfill.progress import CheckpointFolder
 from cli.processes import Children
 from jobs.keys import Keyring
-from jobs.progress import CheckpointFolder
 from jobs.store import JobStore
 from model.principal import SCOPES
 from tests.acceptance.test_backfill import QUERY, ROWS, House, rows_of

@@ -12,6 +12,7 @@ import pytest
 from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from backfill.progress import CheckpointFolder
 from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
@@ -21,7 +22,6 @@ from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
 from jobs.folder import Control, JobFolder, Order
 from jobs.launcher import Launch
-from jobs.progress import CheckpointFolder
 from local.server import PubSubServer
 from model.job import JobState
 from model.message import replay_token

@@ -16,6 +16,7 @@ import pytest
 from google.pubsub_v1.types import pubsub as messages_pb
 
 from backfill.dead_letters import list_dead_letters
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.publish import unconfirmed_bound
 from cli.processes import Child, Children, free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
@@ -25,7 +26,6 @@ from connectors.spark.connect import ConnectServer
 from connectors.spark.session import spark_environment
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.launcher import ConnectLauncher, Launch
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.job import JobState
 from model.message import Message, replay_token
 from model.process import Process

@@ -14,6 +14,7 @@ import pytest
 from backfill.dead_letters import list_dead_letters
 from backfill.options import RunOptions
 from backfill.pace import Pace, write_pace
+from backfill.progress import CheckpointFolder
 from backfill.publish import publish_piece
 from backfill.selection import SELECTION_SCHEMA, read_selection, write_selection
 from backfill.tagging import Target
@@ -21,7 +22,6 @@ from backfill.work import plan_work
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, JobFolder, Order
-from jobs.progress import CheckpointFolder
 from local.server import PubSubServer
 from model.failpoint import FAILPOINTS
 

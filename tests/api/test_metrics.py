@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics
-from jobs.progress import Progress
+from backfill.progress import Progress
 from jobs.store import open_store
 from model.job import JobState, new_job_id
 from model.principal import ADMIN
@@ -31,7 +31,7 @@ def test_anybody_may_see_figures_and_they_name_nobody(start_api: Callable[..., A
     job_id = api.store.insert(
         new_job_id("bf"), "backfill", {"topic": "secret-topic"}, actor="key:ann", state=JobState.PAUSED
     ).id
-    api.store.set_progress(job_id, Progress(published=7, failed=2))
+    api.store.set_progress(job_id, Progress(published=7, failed=2).to_json())
     with api.client() as stranger:
         assert stranger.get(JOB).status_code == 401
         assert stranger.get("/made/up").status_code == 401

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from backfill.dead_letters import DeadLetterWriter
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.selection import read_slice, write_selection
 from connectors.lake.archive import Attempt, LakeArchive
 from jobs.folder import JobFolder
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.job import JobState
 
 QUERY = (

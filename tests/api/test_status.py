@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from backfill.kind import BACKFILL
+from backfill.progress import Progress
 from backfill.request import BackfillRequest
 from cli.terminal import COLUMNS
-from jobs.progress import Progress
 from jobs.store import JobError, JobStore
 from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
@@ -46,7 +46,7 @@ class Jobs:
 
     def canary(self) -> str:
         job_id = self.backfill(options={"canary_messages": 10})
-        self.store.set_progress(job_id, Progress(selected=100, published=10))
+        self.store.set_progress(job_id, Progress(selected=100, published=10).to_json())
         folder = BACKFILL.open_folders(self.home).of(job_id)
         folder.write_specification({})
         folder.write_pause(self.store.get(job_id).epoch, "canary")

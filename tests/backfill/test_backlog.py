@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from backfill.backlog import BacklogThrottle, BacklogWatch, PublishedRate, open_throttle
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.request import YieldTo
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import PubSubError, PubSubUnavailableError, SubscriptionNotFoundError
 from model.message import Message
 

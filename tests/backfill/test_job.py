@@ -15,12 +15,12 @@ import pytest
 
 from backfill.dead_letters import list_dead_letters
 from backfill.job import check_budget, run_backfill
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.selection import write_selection
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs import driver
 from jobs.folder import Control, JobFolder, Order, Outcome
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import (
     CheckpointCorruptError,
     MessagesFailedError,

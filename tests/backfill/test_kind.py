@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from backfill.kind import BACKFILL, BackfillFigures
+from backfill.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.selection import write_selection
 from jobs.folder import JobFolder
-from jobs.progress import CheckpointFolder, Progress, SliceCheckpoint
 from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import StoreUnavailableError
@@ -52,7 +52,7 @@ def test_what_is_published_is_in_the_store_within_a_second(
             began = time.monotonic()
 
             def is_seen(wanted: int = published) -> bool:
-                return store.get(job_id).progress.published == wanted
+                return store.get(job_id).progress.get("published") == wanted
 
             wait_for(is_seen, "it is in the store", 60.0)
             seconds.append(time.monotonic() - began)
@@ -79,6 +79,6 @@ def test_figures_that_the_store_did_not_take_are_written_the_next_time(
         with pytest.raises(StoreUnavailableError):
             figures(store, job_id)
     # Nothing has changed since, as after a job's end.
-    monkeypatch.setattr("jobs.progress.ProgressMeter.measure", lambda *_, **__: Progress(published=7))
+    monkeypatch.setattr("backfill.progress.ProgressMeter.measure", lambda *_, **__: Progress(published=7))
     figures(store, job_id)
-    assert store.get(job_id).progress.published == 7
+    assert store.get(job_id).progress.get("published") == 7

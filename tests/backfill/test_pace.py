@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from backfill.pace import SILENT_SECONDS, Pace, Pacer, Turn, deal, read_pace, write_pace
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from jobs.folder import Control, JobFolder, Order
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import CheckpointCorruptError
 
 PIECE_ROWS = 100_000

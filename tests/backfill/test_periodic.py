@@ -12,7 +12,6 @@ from backfill.kind import BACKFILL
 from backfill.periodic import backfill_tasks, verify_again_seconds
 from jobs.folder import JobFolder
 from jobs.periodic import PeriodicTasks
-from jobs.progress import Progress
 from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
@@ -90,7 +89,7 @@ def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_
         created_at=now,
         started_at=now,
         finished_at=now - timedelta(hours=1),
-        progress=Progress(),
+        progress={},
         error=None,
         epoch=1,
         driver=None,

@@ -14,6 +14,7 @@ import pytest
 from backfill.dead_letters import list_dead_letters
 from backfill.options import RunOptions
 from backfill.pace import Pace, write_pace
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.publish import publish_chains, publish_piece, unconfirmed_bound
 from backfill.selection import SELECTION_SCHEMA, Selection, SelectionSlice, write_selection
 from backfill.tagging import Target
@@ -21,7 +22,6 @@ from backfill.work import Piece, link_pieces, plan_work
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, JobFolder, Order
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from model.errors import TopicNotFoundError
 
 Rows = Callable[..., pa.RecordBatch]

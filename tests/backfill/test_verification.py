@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from backfill.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.selection import write_selection
 from backfill.verification import Verifier
 from jobs.folder import JobFolder
-from jobs.progress import CheckpointFolder, Progress, SliceCheckpoint
 from jobs.store import Job
 from model.errors import AlreadyMergedError, StagingUnknownError
 from model.job import JobState
@@ -50,7 +50,7 @@ def job(state: JobState = JobState.SUCCEEDED) -> Job:
         created_at=datetime.now(UTC),
         started_at=None,
         finished_at=None,
-        progress=Progress(),
+        progress={},
         error=None,
         epoch=1,
         driver=None,
@@ -165,7 +165,7 @@ def test_nothing_is_missing_of_what_was_never_selected(tmp_path: Path) -> None:
 
 
 def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -> None:
-    done = replace(job(), progress=Progress(selected=3, published=3))
+    done = replace(job(), progress=Progress(selected=3, published=3).to_json())
     gone = JobFolder(tmp_path / "removed")
 
     found = verifier(gone, MemoryStaging([[0, 1, 2]])).verify(done)

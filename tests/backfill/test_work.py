@@ -6,10 +6,10 @@ import pytest
 
 from backfill.dead_letters import DeadLetterWriter
 from backfill.options import RunOptions
+from backfill.progress import SliceCheckpoint
 from backfill.selection import Selection, read_slice, write_selection
 from backfill.work import Piece, link_pieces, plan_work
 from jobs.folder import JobFolder, Outcome
-from jobs.progress import SliceCheckpoint
 from model.job import JobState
 
 Rows = Callable[..., pa.RecordBatch]

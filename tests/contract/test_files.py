@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backfill.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from connectors.gcs import files as gcs_files
 from jobs.files import Files, open_files
 from jobs.folder import Control, JobFolder, JobFolders, Order
-from jobs.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from model.errors import FolderUnavailableError, SettingsError
 from tests.standin.gcs_server import Fault, GcsServer, pointing_at, running_gcs
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jobs.progress import Progress
+from backfill.progress import Progress
 from jobs.store import Idempotency, Job, JobError, JobStore, open_store
 from model.errors import JobChangedError, JobNotFoundError, JobStateError, RequestInvalidError
 from model.job import JobState, new_job_id
@@ -102,9 +102,9 @@ def test_a_move_from_a_version_that_is_gone_is_refused(store: JobStore, insert: 
 def test_progress_is_kept_without_a_new_version(store: JobStore, insert: Insert) -> None:
     job_id = insert()
 
-    store.set_progress(job_id, Progress(selected=10, published=3))
+    store.set_progress(job_id, Progress(selected=10, published=3).to_json())
 
-    assert store.get(job_id).progress == Progress(selected=10, published=3)
+    assert store.get(job_id).progress == Progress(selected=10, published=3).to_json()
     assert store.get(job_id).version == 1
     assert len(store.list_events(job_id)) == 1
 

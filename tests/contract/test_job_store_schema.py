@@ -163,7 +163,7 @@ def test_what_an_earlier_refeed_left_is_all_there(earlier: Path) -> None:
             2,
             7,
         )
-        assert (ended.progress.selected, ended.progress.published, ended.labels) == (5, 3, {"env": "prod"})
+        assert (ended.progress["selected"], ended.progress["published"], ended.labels) == (5, 3, {"env": "prod"})
         assert [(e.number, e.what) for e in store.list_events("bf_1")] == [
             (1, "created"),
             (2, "RUNNING -> FAILED"),

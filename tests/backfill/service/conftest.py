@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from app.backfills import assemble_backfills, open_queries
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.request import BackfillRequest
 from backfill.selection import write_selection
 from backfill.service import BackfillService
@@ -18,7 +19,6 @@ from backfill.settings import BackfillSettings
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from jobs.store import JobStore
 from warehouse.lake.warehouse import LakeWarehouse
 

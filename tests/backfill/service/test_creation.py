@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from backfill.progress import Progress
 from backfill.request import BackfillRequest, YieldTo
 from backfill.service import BackfillService
 from backfill.settings import BackfillSettings
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
-from jobs.progress import Progress
 from jobs.store import JobStore
 from model.errors import (
     BackfillOverlapsError,
@@ -142,7 +142,7 @@ def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(
 
     unplanned = service.create(nothing, principal=ANN)
     assert unplanned.warnings == []
-    store.set_progress(unplanned.id, Progress(selected=0))
+    store.set_progress(unplanned.id, Progress(selected=0).to_json())
     found = service.get(unplanned.id, principal=ANN)
     assert [warning["code"] for warning in found.warnings] == ["nothing_selected"]
 
@@ -150,7 +150,7 @@ def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(
     planned = service.create(replace(nothing, plan_id=plan_id, allow_overlap=True), principal=ANN)
     assert [warning["code"] for warning in planned.warnings] == ["nothing_selected"]
     # The archive has grown since the plan.
-    store.set_progress(planned.id, Progress(selected=3))
+    store.set_progress(planned.id, Progress(selected=3).to_json())
     assert service.get(planned.id, principal=ANN).warnings == []
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from backfill.kind import BACKFILL
+from backfill.progress import CheckpointFolder, SliceCheckpoint
 from jobs.folder import Control, Order, Outcome
-from jobs.progress import CheckpointFolder, SliceCheckpoint
 from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import LaunchError
@@ -33,7 +33,7 @@ def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(
     checkpoints.create()
     checkpoints.write(SliceCheckpoint(0, 1, offset=5, published=5))
     supervisor.tick()
-    assert store.get(job_id).progress.published == 5
+    assert store.get(job_id).progress.get("published") == 5
 
     folder.write_outcome(Outcome(1, JobState.SUCCEEDED))
     reach(job_id, JobState.SUCCEEDED)

@@ -75,7 +75,7 @@ def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(
 
     monkeypatch.setattr(JobFolder, "read_pause", select_and_pause)
 
-    assert reach(job_id, JobState.PAUSED).progress.selected == 30
+    assert reach(job_id, JobState.PAUSED).progress["selected"] == 30
 
 
 @pytest.mark.parametrize("is_killed", [False, True])

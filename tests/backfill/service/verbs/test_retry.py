@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from backfill.dead_letters import DeadLetterWriter
+from backfill.progress import Progress
 from backfill.request import BackfillRequest
 from backfill.selection import read_slice, write_selection
 from backfill.service import BackfillService
@@ -45,7 +46,7 @@ def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(
 ) -> None:
     job_id = ended(JobState.FAILED)
     job = service._store.get(job_id)
-    service._store.set_progress(job_id, type(job.progress)(selected=30, published=28, failed=2))
+    service._store.set_progress(job_id, Progress(selected=30, published=28, failed=2).to_json())
 
     with pytest.raises(JobChangedError):
         service.retry(job_id, principal=ANN, only="failed", versions={job.version - 1})
@@ -74,8 +75,7 @@ def test_dead_letters_alone_are_sent_again(
     job_id = ended(JobState.FAILED)
     with pytest.raises(JobStateError, match="no dead letters"):
         service.retry(job_id, principal=ANN, only="failed")
-    job = service._store.get(job_id)
-    service._store.set_progress(job_id, type(job.progress)(selected=30, published=28, failed=2))
+    service._store.set_progress(job_id, Progress(selected=30, published=28, failed=2).to_json())
 
     assert service.retry(job_id, principal=ANN, only="failed").state is JobState.PENDING
     assert folder_of(job_id).read_specification()["run"]["only"] == "failed"
@@ -93,8 +93,7 @@ def test_some_dead_letters_are_sent_again_by_row_or_by_code(
     (part,) = write_selection([rows(30)], folder.selection).slices
     writer, batch = DeadLetterWriter(folder, 1, part), read_slice(folder.selection, part)
     writer.write(batch, [(4, "gave_up: no answer"), (9, "gave_up: no answer"), (20, "message_too_large: 11 MB")])
-    job = service._store.get(job_id)
-    service._store.set_progress(job_id, type(job.progress)(selected=30, published=27, failed=3))
+    service._store.set_progress(job_id, Progress(selected=30, published=27, failed=3).to_json())
 
     with pytest.raises(JobStateError, match="no such dead letters"):
         service.retry(job_id, principal=ANN, only="failed", code="refused_by_pubsub")

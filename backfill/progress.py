@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from jobs.files import Files, open_files
+from jobs.store import Job
 
 _RATE_OVER_SECONDS: Final = 15.0
 
@@ -115,6 +116,11 @@ class Progress:
     rate_messages_per_second: float | None = None
     eta_seconds: float | None = None
     repeated_at_most: int = 0
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """Return the latest figures of a backfill."""
+        return cls.from_json(job.progress)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter, SliceCheckpoint
+from backfill.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter, SliceCheckpoint
 
 
 @pytest.fixture
