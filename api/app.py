@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 from fastapi import FastAPI
 
-from api.audit import AuditLog
+from api.audit import AuditMiddleware
 from api.auth import Admission
 from api.body import BodyLimit, HeadLimit
 from api.deadline import AnswerLimit
@@ -72,7 +72,7 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
     app.add_middleware(AnswerLimit, seconds=settings.answer_timeout_seconds)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
     app.add_middleware(Admission, gatekeeper=lambda: state.open.services.gatekeeper)
-    app.add_middleware(AuditLog, trail=lambda: state.open.services.audit)
+    app.add_middleware(AuditMiddleware, trail=lambda: state.open.services.audit)
     app.add_middleware(HeadLimit, max_bytes=MAX_HEAD_BYTES)
     app.add_middleware(SafeHeaders)
     app.add_middleware(AnswerCounter, metrics=state.metrics)

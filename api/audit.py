@@ -92,7 +92,7 @@ class AuditTrail:
                 return
 
 
-class AuditLog:
+class AuditMiddleware:
     """ASGI middleware: a refusal, and a call that changes or costs something, is kept before it is answered.
 
     ``trail`` gives the trail of the app's life. Reads that are answered are not kept.

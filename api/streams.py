@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from api.auth import StandingCaller
 from jobs.log import LogPiece
-from jobs.store import Event
+from jobs.store import JobEvent
 from model.errors import RefeedError
 from model.job import JobState
 from model.moment import render_moment
@@ -38,7 +38,7 @@ class Shown(Protocol):
         ...
 
 
-class Changes(Protocol):
+class WatchedChanges(Protocol):
     """A job as it is now, and the lines of its history that are new."""
 
     @property
@@ -47,7 +47,7 @@ class Changes(Protocol):
         ...
 
     @property
-    def events(self) -> Sequence[Event]:
+    def events(self) -> Sequence[JobEvent]:
         """The lines."""
         ...
 
@@ -55,7 +55,7 @@ class Changes(Protocol):
 class Watched(Protocol):
     """A service whose jobs can be watched."""
 
-    def watch(self, job_id: str, /, *, principal: Principal, after: int) -> Changes:
+    def watch(self, job_id: str, /, *, principal: Principal, after: int) -> WatchedChanges:
         """Return a job and what happened to it behind line number ``after``."""
         ...
 
@@ -80,7 +80,7 @@ async def read(call: Callable[[], Found]) -> Found:
 async def stream_changes(
     service: Watched,
     job_id: str,
-    first: Changes,
+    first: WatchedChanges,
     caller: StandingCaller,
     *,
     after: int,
@@ -150,7 +150,7 @@ async def stream_log(
             return
 
 
-def render_event(event: Event) -> dict[str, Any]:
+def render_event(event: JobEvent) -> dict[str, Any]:
     """Return a line of a history as the API shows it."""
     return {
         "number": event.number,

@@ -1,6 +1,6 @@
 """Keeps jobs, their states and history, in SQLite or PostgreSQL; every change of state is one transaction."""
 
-from jobs.store.events import Event, EventType
+from jobs.store.events import JobEvent, JobEventType
 from jobs.store.lists import ORDER_FIELDS, sort_key
 from jobs.store.records import (
     EVERY_JOB,
@@ -21,12 +21,12 @@ __all__ = [
     "ORDER_FIELDS",
     "ApiKey",
     "AuditEntry",
-    "Event",
-    "EventType",
     "Idempotency",
     "Job",
     "JobCount",
     "JobError",
+    "JobEvent",
+    "JobEventType",
     "JobFilter",
     "JobStore",
     "SortOrder",

@@ -14,7 +14,7 @@ _VERDICT: Final = re.compile(r"verification (\w+)")
 _CHANGE: Final = re.compile(r"changed (\w+(?:, \w+)*)")
 
 
-class EventType(StrEnum):
+class JobEventType(StrEnum):
     """What a line of a job's history is about.
 
     MOVED has the states ``from`` and ``to``; each may have ``options``, the names of those that it changed. FOUND
@@ -30,7 +30,7 @@ class EventType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobEvent:
     """One line of a job's history; numbers of one job only grow, with gaps.
 
     ``what`` and ``why`` are for people alone: nothing may be concluded from them.
@@ -42,38 +42,38 @@ class Event:
     actor: str
     what: str
     why: str | None
-    type: EventType
+    type: JobEventType
     fields: Mapping[str, Any]
 
     def is_move(self, *, to: JobState, before: JobState | None = None) -> bool:
         """Whether the job went to the state ``to``, from ``before`` if that is given."""
         is_from = before is None or self.fields.get("from") == before
-        return self.type is EventType.MOVED and self.fields.get("to") == to and is_from
+        return self.type is JobEventType.MOVED and self.fields.get("to") == to and is_from
 
     def has_changed(self, option: str) -> bool:
         """Whether the job's option was changed."""
         return option in self.fields.get("options", ())
 
 
-def parse_words(what: str) -> tuple[EventType, dict[str, Any]] | None:
+def parse_words(what: str) -> tuple[JobEventType, dict[str, Any]] | None:
     """Return the type and the fields of a line that was written before lines had any; None where nobody knows.
 
     For the migration of histories only.
 
     Example:
         >>> parse_words("RUNNING -> PAUSED")
-        (<EventType.MOVED: 'moved'>, {'from': 'RUNNING', 'to': 'PAUSED'})
+        (<JobEventType.MOVED: 'moved'>, {'from': 'RUNNING', 'to': 'PAUSED'})
     """
     if move := _MOVE.fullmatch(what):
-        return EventType.MOVED, {"from": move[1], "to": move[2]}
+        return JobEventType.MOVED, {"from": move[1], "to": move[2]}
     if verdict := _VERDICT.fullmatch(what):
-        return EventType.FOUND, {"state": verdict[1]}
+        return JobEventType.FOUND, {"state": verdict[1]}
     if change := _CHANGE.fullmatch(what):
-        return EventType.CHANGED, {"options": change[1].split(", ")}
+        return JobEventType.CHANGED, {"options": change[1].split(", ")}
     known = {
-        "created": (EventType.CREATED, {}),
-        "approved": (EventType.APPROVED, {}),
-        "driver ended": (EventType.DRIVER_ENDED, {}),
-        "reverted": (EventType.CHANGED, {"options": ["reverted"]}),
+        "created": (JobEventType.CREATED, {}),
+        "approved": (JobEventType.APPROVED, {}),
+        "driver ended": (JobEventType.DRIVER_ENDED, {}),
+        "reverted": (JobEventType.CHANGED, {"options": ["reverted"]}),
     }
     return known.get(what)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
-from jobs.store.events import Event, EventType
+from jobs.store.events import JobEvent, JobEventType
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
@@ -124,7 +124,7 @@ class Jobs:
             now = datetime.now(UTC)
             values["news_at"] = now if _awaits(approval) else None
             connection.execute(JOBS.insert().values(**values, created_at=now))
-            append_event(connection, job_id, EventType.CREATED, now, actor=actor, what="created")
+            append_event(connection, job_id, JobEventType.CREATED, now, actor=actor, what="created")
             return get_job(connection, job_id)
 
     def get(self, job_id: str) -> Job:
@@ -179,7 +179,7 @@ class Jobs:
         with self._database.read() as connection:
             return _active(connection, kind)
 
-    def list_events(self, job_id: str, *, after: int = 0) -> list[Event]:
+    def list_events(self, job_id: str, *, after: int = 0) -> list[JobEvent]:
         """Return the job's history behind line number ``after``, oldest first."""
         query = (
             sa.select(EVENTS).where(EVENTS.c.job_id == job_id, EVENTS.c.number > after).order_by(EVENTS.c.number)
@@ -187,14 +187,14 @@ class Jobs:
         with self._database.read() as connection:
             get_job(connection, job_id)
             return [
-                Event(
+                JobEvent(
                     row.number,
                     row.job_id,
                     row.at,
                     row.actor,
                     row.what,
                     row.why,
-                    EventType(row.type),
+                    JobEventType(row.type),
                     row.fields,
                 )
                 for row in connection.execute(query)
@@ -301,11 +301,11 @@ class Jobs:
             job = get_job(connection, job_id, for_update=True)
             _check_version(job, expected_version, None)
             changes: dict[str, Any] = {"version": job.version + 1, **_option_changes(job, options)}
-            event = EventType.CHANGED
+            event = JobEventType.CHANGED
             if findings is not None:
-                event, changes["findings"] = EventType.FOUND, findings
+                event, changes["findings"] = JobEventType.FOUND, findings
             if approval is not None:
-                event = EventType.APPROVED
+                event = JobEventType.APPROVED
                 changes |= {"approval": approval, "awaits_approval": _awaits(approval)}
                 if not job.state.is_final and not _awaits(approval):
                     changes["news_at"] = None
@@ -325,7 +325,7 @@ class Jobs:
             if (job.state, job.epoch) != (JobState.PAUSED, expected_epoch):
                 raise JobChangedError(f"{job_id} is {job.state} in attempt {job.epoch}.", version=job.version)
             update_job(connection, job_id, driver=None, version=job.version + 1)
-            now, ended = datetime.now(UTC), EventType.DRIVER_ENDED
+            now, ended = datetime.now(UTC), JobEventType.DRIVER_ENDED
             append_event(connection, job_id, ended, now, actor=actor, what="driver ended", why=why)
             return get_job(connection, job_id)
 

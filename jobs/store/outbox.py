@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
-from jobs.store.events import EventType
+from jobs.store.events import JobEventType
 from jobs.store.records import Job
 from jobs.store.rows import append_event, get_job, job_of, update_job
 from jobs.store.tables import JOBS, WEBHOOKS
@@ -103,7 +103,7 @@ class WebhookOutbox:
             state = verdict.get("state")
             if state != before:
                 what, at = f"verification {state}", datetime.now(UTC)
-                append_event(connection, job_id, EventType.FOUND, at, actor=actor, what=what, state=state)
+                append_event(connection, job_id, JobEventType.FOUND, at, actor=actor, what=what, state=state)
 
 
 def _hold(  # noqa: PLR0917 - a query's parts

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from jobs.store.events import EventType
+from jobs.store.events import JobEventType
 from jobs.store.records import Job, JobError
 from jobs.store.tables import EVENTS, JOBS
 from model.errors import JobNotFoundError
@@ -37,7 +37,7 @@ def update_job(connection: Connection, job_id: str, **changes: Any) -> None:
 def append_event(
     connection: Connection,
     job_id: str,
-    kind: EventType,
+    kind: JobEventType,
     at: datetime,
     *,
     actor: str,
@@ -64,7 +64,7 @@ def append_move(
     """Add the line of a job's move to a state, and of the options that it changed on the way."""
     fields: dict[str, Any] = {"from": job.state.value, "to": state.value, "options": sorted(options or ())}
     what = f"{job.state} -> {state}"
-    append_event(connection, job.id, EventType.MOVED, at, actor=actor, what=what, why=why, **fields)
+    append_event(connection, job.id, JobEventType.MOVED, at, actor=actor, what=what, why=why, **fields)
 
 
 def job_of(row: Row[Any]) -> Job:

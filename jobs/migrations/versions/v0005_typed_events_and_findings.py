@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from jobs.store.events import EventType, parse_words
+from jobs.store.events import JobEventType, parse_words
 from jobs.store.tables import DOCUMENT, TEXT
 
 revision = "0005"
@@ -12,7 +12,7 @@ down_revision = "0004"
 
 def upgrade() -> None:
     """Add the columns and read every earlier line once; verdicts and merges' findings move together."""
-    op.add_column("events", sa.Column("type", TEXT, nullable=False, server_default=EventType.CHANGED.value))
+    op.add_column("events", sa.Column("type", TEXT, nullable=False, server_default=JobEventType.CHANGED.value))
     op.add_column("events", sa.Column("fields", DOCUMENT, nullable=False, server_default="{}"))
     # Merges kept their findings in a column that was named for backfills.
     op.execute("ALTER TABLE jobs RENAME COLUMN verification TO findings")
@@ -30,5 +30,5 @@ def _type_events() -> None:
             written = sa.update(events).where(events.c.what == what).values(type=kind.value, fields=fields)
             connection.execute(written)
     # Whatever else a driver's look wrote is what a merge had found out.
-    found = sa.update(events).where(events.c.actor == "driver", events.c.type == EventType.CHANGED.value)
-    connection.execute(found.values(type=EventType.FOUND.value))
+    found = sa.update(events).where(events.c.actor == "driver", events.c.type == JobEventType.CHANGED.value)
+    connection.execute(found.values(type=JobEventType.FOUND.value))
