@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from fastapi import Depends, Query
+from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
@@ -70,13 +70,11 @@ class BackfillListParameters(JobListParameters):
         return JobFilter(tuple(self.state), self.topic, labels, self.since)
 
 
-def _list_backfills(parameters: Annotated[BackfillListParameters, Query()]) -> ListRequest:
+def backfill_listing(parameters: Annotated[BackfillListParameters, Query()]) -> ListRequest:
+    """Return what a list of backfills is asked for; a FastAPI dependency."""
     return parameters.request()
 
 
-def _list_merges(parameters: Annotated[JobListParameters, Query()]) -> ListRequest:
+def merge_listing(parameters: Annotated[JobListParameters, Query()]) -> ListRequest:
+    """Return what a list of merges is asked for; a FastAPI dependency."""
     return parameters.request()
-
-
-BackfillListing = Annotated[ListRequest, Depends(_list_backfills)]
-MergeListing = Annotated[ListRequest, Depends(_list_merges)]

@@ -51,19 +51,6 @@ def resume_backfill(
 
 
 @router.post(
-    "/backfills/{backfill_id}:cancel",
-    operation_id="cancelBackfill",
-    response_model=BackfillOut,
-    responses=_responses("It is at its end."),
-)
-def cancel_backfill(
-    backfill_id: BackfillId, response: Response, service: Service, caller: Caller, versions: ExpectedVersions
-) -> Any:
-    """Stop a backfill: no new request starts; `in_flight_at_most` says what still goes out."""
-    return shown(service.cancel(backfill_id, principal=caller, versions=versions), response)
-
-
-@router.post(
     "/backfills/{backfill_id}:retry",
     operation_id="retryBackfill",
     response_model=BackfillOut,

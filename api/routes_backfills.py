@@ -16,14 +16,17 @@ from api.answers import (
     IdempotencyKey,
     Service,
     SlowCalls,
+    backfill_service,
     created,
     problems,
     shown,
     versioned,
 )
-from api.listing import LIST_INVALID, BackfillListing
+from api.job_routes import JobResource, add_job_routes
+from api.listing import backfill_listing
 from api.schemas_backfills import (
     BackfillChange,
+    BackfillEvents,
     BackfillOut,
     BackfillPage,
     PlanOut,
@@ -33,6 +36,18 @@ from backfill.request import BackfillRequest
 router: Final = APIRouter(tags=["backfills"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
 _FULL: Final = "The disk is full."
+
+
+BACKFILLS: Final = JobResource(
+    "backfill",
+    "bf",
+    service=backfill_service,
+    listing=backfill_listing,
+    cancel="Stop a backfill: no new request starts; `in_flight_at_most` says what still goes out.",
+    shape=BackfillOut,
+    page_shape=BackfillPage,
+    events_shape=BackfillEvents,
+)
 
 
 @router.post(
@@ -95,27 +110,7 @@ def create_backfill(
     return created(found, f"/backfills/{found.id}", response)
 
 
-@router.get(
-    "/backfills",
-    operation_id="listBackfills",
-    response_model=BackfillPage,
-    responses=problems(s422=LIST_INVALID),
-)
-def list_backfills(service: Service, caller: Caller, listing: BackfillListing) -> Any:
-    """List backfills, the newest first unless an order is asked for."""
-    page = service.list_jobs(listing, principal=caller)
-    return {"backfills": [b.to_json() for b in page.jobs], "next_page_token": page.next_page_token}
-
-
-@router.get(
-    "/backfills/{backfill_id}",
-    operation_id="getBackfill",
-    response_model=BackfillOut,
-    responses=versioned(s404=NO_SUCH_BACKFILL, s422=INVALID),
-)
-def get_backfill(backfill_id: BackfillId, response: Response, service: Service, caller: Caller) -> Any:
-    """Tell how a backfill is; its figures are at most a second old."""
-    return shown(service.get(backfill_id, principal=caller), response)
+add_job_routes(router, BACKFILLS)
 
 
 @router.patch(

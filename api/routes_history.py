@@ -1,82 +1,19 @@
-"""What became of a backfill: its history, log, slices, dead letters and missing messages, and all of it live."""
+"""What became of a backfill's messages: its slices, dead letters and missing messages."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from fastapi.responses import StreamingResponse
 
-from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, Standing, Stopping, problems
+from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
 from api.listing import PageSize
-from api.schemas_backfills import BackfillEvents, BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
-from api.streams import render_event
-from api.watching import (
-    LOG_ANSWER,
-    WATCH_ANSWER,
-    After,
-    Follow,
-    LastEventId,
-    Tail,
-    answer_changes,
-    answer_log,
-)
+from api.schemas_backfills import BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
 from jobs.listing import DEFAULT_PAGE_SIZE
-from jobs.log import DEFAULT_TAIL_BYTES
 from jobs.page_tokens import parse_row_token, render_row_token
 
 router: Final = APIRouter(tags=["backfills"])
 
 PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_token of the page before.")]
-
-
-@router.get(
-    "/backfills/{backfill_id}:watch",
-    operation_id="watchBackfill",
-    response_class=StreamingResponse,
-    responses={**WATCH_ANSWER, **problems(s404=NO_SUCH_BACKFILL, s422=INVALID)},
-)
-async def watch_backfill(
-    backfill_id: BackfillId,
-    service: Service,
-    caller: Standing,
-    stopping: Stopping,
-    *,
-    after: After = 0,
-    last_event_id: LastEventId = None,
-) -> StreamingResponse:
-    """Follow a backfill live, from a line of its history on, until it ends."""
-    return await answer_changes(service, backfill_id, caller, stopping, after=after, last_event_id=last_event_id)
-
-
-@router.get(
-    "/backfills/{backfill_id}/events",
-    operation_id="listBackfillEvents",
-    response_model=BackfillEvents,
-    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
-)
-def list_backfill_events(backfill_id: BackfillId, service: Service, caller: Caller, *, after: After = 0) -> Any:
-    """Tell what happened to a backfill, who did it and why, oldest first."""
-    events = service.list_events(backfill_id, principal=caller, after=after)
-    return {"events": [render_event(event) for event in events]}
-
-
-@router.get(
-    "/backfills/{backfill_id}/logs",
-    operation_id="readBackfillLogs",
-    response_class=StreamingResponse,
-    responses={**LOG_ANSWER, **problems(s404=NO_SUCH_BACKFILL, s422=INVALID)},
-)
-async def read_backfill_logs(
-    backfill_id: BackfillId,
-    service: Service,
-    caller: Standing,
-    stopping: Stopping,
-    *,
-    tail: Tail = DEFAULT_TAIL_BYTES,
-    follow: Follow = False,
-) -> StreamingResponse:
-    """Show the end of the driver's log, and what it writes from now on."""
-    return await answer_log(service, backfill_id, caller, stopping, tail=tail, follow=follow)
 
 
 @router.get(

@@ -1,0 +1,219 @@
+"""Routes that every kind of job has: list, show, watch, history, log, cancel and retry."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Response
+from fastapi.responses import StreamingResponse
+
+from api.answers import CHANGED, Caller, ExpectedVersions, Standing, Stopping, parse_id, problems, shown, versioned
+from api.listing import LIST_INVALID
+from api.streams import render_event
+from api.watching import (
+    LOG_ANSWER,
+    WATCH_ANSWER,
+    After,
+    Follow,
+    LastEventId,
+    Tail,
+    answer_changes,
+    answer_log,
+)
+from jobs.listing import ListRequest
+from jobs.log import DEFAULT_TAIL_BYTES
+from jobs.service import JobService
+
+INVALID: Final = "A parameter is not valid; `errors` has every violation."
+
+
+@dataclass(frozen=True, slots=True)
+class JobResource:
+    """A kind of job in the API: ``/merges`` for a ``merge``, its shapes, and the dependencies of its routes.
+
+    ``service`` returns the service of the kind, ``listing`` what a list is asked for. ``cancel`` is the
+    description of what a cancel does.
+    """
+
+    noun: str
+    prefix: str
+    service: Callable[..., Any]
+    listing: Callable[..., ListRequest]
+    cancel: str
+    shape: type[Any]
+    page_shape: type[Any]
+    events_shape: type[Any]
+
+    @property
+    def collection(self) -> str:
+        """Its name in paths and in a page."""
+        return f"{self.noun}s"
+
+    @property
+    def path(self) -> str:
+        """The path of one of its jobs."""
+        return f"/{self.collection}/{{{self.noun}_id}}"
+
+    @property
+    def unknown(self) -> str:
+        """What a 404 means."""
+        return f"There is no such {self.noun}."
+
+    def operation(self, verb: str, what: str = "") -> dict[str, Any]:
+        """Return the names of an operation, such as ``listMergeEvents``."""
+        end = f"_{what}" if what else ""
+        return {
+            "operation_id": f"{verb}{self.noun.title()}{what.title()}",
+            "name": f"{verb}_{self.noun}{end}",
+        }
+
+    def checked_id(self) -> Callable[..., str]:
+        """Return the dependency that takes the id out of a request's path."""
+        description, example = f'"{self.prefix}_" and a ULID.', f"{self.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ"
+
+        def checked_id(
+            job_id: Annotated[str, Path(alias=f"{self.noun}_id", description=description, examples=[example])],
+        ) -> str:
+            return parse_id(job_id)
+
+        return checked_id
+
+
+def add_job_routes(router: APIRouter, resource: JobResource) -> None:
+    """Add the routes but for create and retry, which some kinds ask more for."""
+    _add_following_routes(router, resource)
+    _add_reading_routes(router, resource)
+    checked_id = resource.checked_id()
+
+    @router.post(
+        f"{resource.path}:cancel",
+        **resource.operation("cancel"),
+        response_model=resource.shape,
+        responses=versioned(s404=resource.unknown, s409="It is at its end.", s412=CHANGED, s422=INVALID),
+        description=resource.cancel,
+    )
+    def cancel_job(
+        job_id: Annotated[str, Depends(checked_id)],
+        response: Response,
+        service: Annotated[JobService[Any], Depends(resource.service)],
+        caller: Caller,
+        versions: ExpectedVersions,
+    ) -> Any:
+        return shown(service.cancel(job_id, principal=caller, versions=versions), response)
+
+
+def add_retry_route(router: APIRouter, resource: JobResource, conflict: str) -> None:
+    """Add the retry of a kind that retries all that is not done."""
+    checked_id = resource.checked_id()
+
+    @router.post(
+        f"{resource.path}:retry",
+        **resource.operation("retry"),
+        response_model=resource.shape,
+        responses=versioned(s404=resource.unknown, s409=conflict, s412=CHANGED, s422=INVALID),
+        description=f"Continue a failed or cancelled {resource.noun} with the rest.",
+    )
+    def retry_job(
+        job_id: Annotated[str, Depends(checked_id)],
+        response: Response,
+        service: Annotated[JobService[Any], Depends(resource.service)],
+        caller: Caller,
+        versions: ExpectedVersions,
+    ) -> Any:
+        return shown(service.retry(job_id, principal=caller, versions=versions), response)
+
+
+def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
+    checked_id = resource.checked_id()
+
+    @router.get(
+        f"{resource.path}:watch",
+        **resource.operation("watch"),
+        response_class=StreamingResponse,
+        responses={**WATCH_ANSWER, **problems(s404=resource.unknown, s422=INVALID)},
+        description=f"Follow a {resource.noun} live, from a line of its history on, until it ends.",
+    )
+    async def watch_job(
+        job_id: Annotated[str, Depends(checked_id)],
+        service: Annotated[JobService[Any], Depends(resource.service)],
+        caller: Standing,
+        stopping: Stopping,
+        *,
+        after: After = 0,
+        last_event_id: LastEventId = None,
+    ) -> StreamingResponse:
+        return await answer_changes(service, job_id, caller, stopping, after=after, last_event_id=last_event_id)
+
+    @router.get(
+        f"{resource.path}/logs",
+        **resource.operation("read", "logs"),
+        response_class=StreamingResponse,
+        responses={**LOG_ANSWER, **problems(s404=resource.unknown, s422=INVALID)},
+        description="Show the end of the driver's log and, with `follow`, its next lines.",
+    )
+    async def read_job_logs(
+        job_id: Annotated[str, Depends(checked_id)],
+        service: Annotated[JobService[Any], Depends(resource.service)],
+        caller: Standing,
+        stopping: Stopping,
+        *,
+        tail: Tail = DEFAULT_TAIL_BYTES,
+        follow: Follow = False,
+    ) -> StreamingResponse:
+        return await answer_log(service, job_id, caller, stopping, tail=tail, follow=follow)
+
+
+def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
+    checked_id = resource.checked_id()
+
+    @router.get(
+        f"{resource.path}/events",
+        **resource.operation("list", "events"),
+        response_model=resource.events_shape,
+        responses=problems(s404=resource.unknown, s422=INVALID),
+        description=f"List what happened to a {resource.noun}, who did it and why, oldest first.",
+    )
+    def list_job_events(
+        job_id: Annotated[str, Depends(checked_id)],
+        service: Annotated[JobService[Any], Depends(resource.service)],
+        caller: Caller,
+        *,
+        after: After = 0,
+    ) -> Any:
+        events = service.list_events(job_id, principal=caller, after=after)
+        return {"events": [render_event(event) for event in events]}
+
+    @router.get(
+        f"/{resource.collection}",
+        operation_id=f"list{resource.collection.title()}",
+        name=f"list_{resource.collection}",
+        response_model=resource.page_shape,
+        responses=problems(s422=LIST_INVALID),
+        description=f"List {resource.collection}, the newest first unless an order is asked for.",
+    )
+    def list_jobs(
+        service: Annotated[JobService[Any], Depends(resource.service)],
+        caller: Caller,
+        listing: Annotated[ListRequest, Depends(resource.listing)],
+    ) -> Any:
+        page = service.list_jobs(listing, principal=caller)
+        return {
+            resource.collection: [job.to_json() for job in page.jobs],
+            "next_page_token": page.next_page_token,
+        }
+
+    # After those with a verb or a part behind the id: its path would take the verb for a part of the id.
+    @router.get(
+        resource.path,
+        **resource.operation("get"),
+        response_model=resource.shape,
+        responses=versioned(s404=resource.unknown, s422=INVALID),
+        description=f"Show a {resource.noun} with its latest figures, at most a second old.",
+    )
+    def get_job(
+        job_id: Annotated[str, Depends(checked_id)],
+        response: Response,
+        service: Annotated[JobService[Any], Depends(resource.service)],
+        caller: Caller,
+    ) -> Any:
+        return shown(service.get(job_id, principal=caller), response)
