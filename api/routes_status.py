@@ -1,15 +1,18 @@
 """Everything that runs, what waits for a person, and what is wrong."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 
-from api.answers import Caller, Merges, OpenInventory, Service, SlowCalls, problems
+from api.answers import Caller, OpenInventory, SlowCalls, problems
 from api.schemas_status import InboxOut, StatusOut
-from api.state import state_of
+from api.state import services_of, state_of
 from inventory.status import StatusProblem
 from jobs.inbox_items import InboxItem
+from jobs.service import JobService
+from model.principal import Principal
 
 router: Final = APIRouter(tags=["status"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
@@ -19,19 +22,13 @@ _WRONG: Final = {"failure": "job_failed", "incomplete": "backfill_incomplete"}
 
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))
-def get_status(
-    request: Request,
-    *,
-    inventory: OpenInventory,
-    service: Service,
-    merges: Merges,
-    caller: Caller,
-    slow: SlowCalls,
-) -> Any:
+def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
     """Show everything that runs on one screen: streams, backfills, merges, what waits and what is wrong."""
+    services = services_of(request).jobs
     with slow:
         condition = inventory.check_streams(principal=caller)
-        inbox = _inbox(service.list_inbox(principal=caller), merges.list_inbox(principal=caller))
+        inbox = _list_inbox(services, caller)
+        active = {f"{service.kind.name}s": service.list_active(principal=caller) for service in services}
         wrong = [
             *(
                 StatusProblem("not_ready", name, said)
@@ -44,18 +41,17 @@ def get_status(
             "is_ok": not wrong,
             "problems": [problem.to_json() for problem in wrong],
             "streams": [stream.to_json() for stream in condition.streams],
-            "backfills": [backfill.to_json() for backfill in service.list_active(principal=caller)],
-            "merges": [merge.to_json() for merge in merges.list_active(principal=caller)],
+            **{name: [job.to_json() for job in jobs] for name, jobs in active.items()},
             "inbox": [item.to_json() for item in inbox],
         }
 
 
 @router.get("/inbox", operation_id="getInbox", response_model=InboxOut)
-def get_inbox(service: Service, merges: Merges, caller: Caller) -> Any:
+def get_inbox(request: Request, caller: Caller) -> Any:
     """List what waits for a person: canaries, approvals, pauses, failures, backfills that did not land whole."""
-    items = _inbox(service.list_inbox(principal=caller), merges.list_inbox(principal=caller))
-    return {"items": [item.to_json() for item in items]}
+    return {"items": [item.to_json() for item in _list_inbox(services_of(request).jobs, caller)]}
 
 
-def _inbox(*lists: list[InboxItem]) -> list[InboxItem]:
-    return sorted((item for items in lists for item in items), key=lambda item: item.since or _EVER)
+def _list_inbox(services: Sequence[JobService[Any]], caller: Principal) -> list[InboxItem]:
+    items = [item for service in services for item in service.list_inbox(principal=caller)]
+    return sorted(items, key=lambda item: item.since or _EVER)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from api.readiness import Readiness
     from backfill.service import BackfillService
     from inventory.service import Inventory
+    from jobs.service import JobService
     from jobs.store import JobStore
     from reporting.service import MergeService
 
@@ -37,6 +38,11 @@ class Services:
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"
     prepare: Callable[[], None]
+
+    @property
+    def jobs(self) -> "tuple[JobService[Any], ...]":
+        """The service of every kind of job; another kind is one more here."""
+        return (self.backfills, self.merges)
 
 
 @dataclass(slots=True)

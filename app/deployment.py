@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from app.closing import Closers, Step
 from model.settings import Settings
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inventory.service import Inventory
     from jobs.keys import Keyring
     from jobs.launcher import Launcher
+    from jobs.service import JobService
     from jobs.store import JobStore
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
@@ -165,6 +166,11 @@ class Deployment:
         self.closers.add(Step.LAUNCHES, service.join)
         return service
 
+    @property
+    def job_services(self) -> "tuple[JobService[Any], ...]":
+        """The service of every kind of job; another kind is one more here."""
+        return (self.backfills, self.merges)
+
     @cached_property
     def inventory(self) -> "Inventory":
         """What people look at: topics, messages, streams."""
@@ -187,7 +193,7 @@ class Deployment:
             PubSubError: there are no credentials for Pub/Sub.
             StoreUnavailableError: the store does not answer.
         """
-        _ = self.backfills, self.merges
+        _ = self.job_services
 
     def start(self) -> None:
         """Launch and follow jobs of every kind in the background, and tell the webhook of their news.
@@ -198,8 +204,8 @@ class Deployment:
         self.open()
         self.closers.add(Step.LAUNCHER, self._close_launcher)
         self._start_webhooks()
-        self.backfills.start()
-        self.merges.start()
+        for service in self.job_services:
+            service.start()
 
     def close(self) -> None:
         """Close what was opened. Running jobs go on and are found again by the next service, or are interrupted.
@@ -213,15 +219,13 @@ class Deployment:
             self.launcher.close()
 
     def _start_webhooks(self) -> None:
-        from backfill.kind import BACKFILL
         from jobs.notify import Notifier
-        from reporting.kind import MERGE
 
         url, secret = self.settings.notify_url, self.settings.notify_secret
         if url is None or secret is None:
             return
-        for kind in (BACKFILL, MERGE):
-            notifier = Notifier(self.store, kind, url, secret)
+        for service in self.job_services:
+            notifier = Notifier(self.store, service.kind, url, secret)
             notifier.start()
             self.closers.add(Step.WEBHOOKS, notifier.stop)
 

@@ -84,22 +84,7 @@ class BackfillService(BackfillReader):
     def start(self) -> None:
         """Launch and follow backfills in the background, also those that an earlier service left."""
         self._planner.warm()
-        self._supervisor.start()
-
-    def stop(self, *, interrupt: bool = False) -> None:
-        """Stop following. Running jobs go on and are found again by the next service, or are interrupted.
-
-        An interrupted job is FAILED and can be retried from where it is.
-        """
-        try:
-            if interrupt:
-                self._supervisor.interrupt("The service was stopped; a retry goes on from there.")
-        finally:
-            self._supervisor.stop()
-
-    def join(self) -> None:
-        """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
-        self._supervisor.join()
+        super().start()
 
     def plan(self, request: BackfillRequest, *, principal: Principal, exact: bool = False) -> dict[str, Any]:
         """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.

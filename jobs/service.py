@@ -102,6 +102,30 @@ class JobService(ABC, Generic[View]):
     def _steer(self, job: Job) -> None:
         """Write a job's new state where its driver looks; the supervisor does it half a second later."""
 
+    @property
+    def kind(self) -> JobKind:
+        """The kind of its jobs."""
+        return self._kind
+
+    def start(self) -> None:
+        """Launch and follow jobs in the background, also those that an earlier service left."""
+        self._supervisor.start()
+
+    def stop(self, *, interrupt: bool = False) -> None:
+        """Stop following. Running jobs go on and are found again by the next service.
+
+        With ``interrupt`` none runs on: each is FAILED and can be retried from where it is, or is PENDING for the
+        next service, as its kind says.
+        """
+        self._supervisor.stop()
+        if interrupt:
+            goes_on = "the next one goes on" if self._kind.goes_on_by_itself else "a retry goes on from there"
+            self._supervisor.interrupt(f"The service was stopped; {goes_on}.")
+
+    def join(self) -> None:
+        """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
+        self._supervisor.join()
+
     def get(self, job_id: str, *, principal: Principal) -> View:
         """Return the job with its latest figures."""
         return self._show(self._read(job_id, principal))

@@ -67,23 +67,6 @@ class MergeService(JobService[Merge]):
         self._warehouse = warehouse
         self._sources = sources
 
-    def start(self) -> None:
-        """Launch and follow merges in the background, also those that an earlier service left."""
-        self._supervisor.start()
-
-    def stop(self, *, interrupt: bool = False) -> None:
-        """Stop following. Running merges go on and are found again by the next service.
-
-        With ``interrupt`` none runs on: they are PENDING, and the next service goes on with what is not merged.
-        """
-        self._supervisor.stop()
-        if interrupt:
-            self._supervisor.interrupt("The service was stopped; the next one goes on.")
-
-    def join(self) -> None:
-        """Wait for a launch under way, after :meth:`stop`; closing the launcher before cuts that short."""
-        self._supervisor.join()
-
     def create(self, request: MergeRequest, *, principal: Principal, idempotency_key: str | None = None) -> Merge:
         """Keep the merge as PENDING; it runs when no other one does.
 
