@@ -1,1 +1,1 @@
-"""What every kind of job shares: the store, the launchers, progress."""
+"""What every kind of job shares: the service, the supervisor, the store, the launchers."""
