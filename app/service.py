@@ -1,7 +1,7 @@
 """The process of ``refeed api``: the HTTP app over one deployment."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 import structlog
@@ -29,8 +29,12 @@ def create_app(
     they are FAILED as interrupted, and a retry goes on from there. ``deployment`` is for callers that have opened
     one; it is closed with the app.
     """
-    whole = deployment or Deployment(settings, interrupt_at_exit=interrupt_at_exit)
-    return make_app(settings, lambda: open_services(whole))
+
+    def open_whole() -> AbstractContextManager[Services]:
+        # One that is closed is not opened again: an app that is served a second time gets a new one.
+        return open_services(deployment or Deployment(settings, interrupt_at_exit=interrupt_at_exit))
+
+    return make_app(settings, open_whole)
 
 
 @contextmanager

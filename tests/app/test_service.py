@@ -1,14 +1,16 @@
 """The process of the API: the order in which it closes what it has opened."""
 
+import asyncio
 import base64
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from api.audit import AuditTrail
 from app.deployment import Deployment
-from app.service import open_services
+from app.service import create_app, open_services
 from backfill.service import BackfillService
 from connectors.pubsub.client import PubSub
 from jobs.notify import Notifier
@@ -68,3 +70,18 @@ def test_each_part_is_closed_before_what_it_uses_whatever_fails(
         with pytest.raises(OSError, match=failing[0].__name__):
             run()
     assert closed == CLOSED
+
+
+def test_an_app_that_has_ended_is_served_again(open_deployment: Callable[..., Deployment]) -> None:
+    # Somebody else's Spark, which nothing here needs.
+    app = create_app(open_deployment(REFEED_CONNECT_URL="sc://127.0.0.1:9", REFEED_MERGE_AT="").settings)
+
+    async def ask() -> set[str]:
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            return set((await client.get("/readyz")).json()["problems"] or ()) - {"spark"}
+
+    assert [asyncio.run(ask()) for _ in range(2)] == [set(), set()]
