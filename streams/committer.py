@@ -18,7 +18,8 @@ from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullErro
 from streams.ack_leases import AckLeases
 from streams.batch import Batch, read_batch
 from streams.compaction import Compactor
-from streams.journal import Entry, EntryState, Journal, concat_ids, ids_of_tables, is_among, tables_of
+from streams.journal import Entry, EntryState, Journal, ids_of_tables, tables_of
+from streams.known import find_new
 from streams.status import StatusFile
 from streams.targets import TargetPart, Targets, Work
 
@@ -68,6 +69,11 @@ class StreamCommitter:
         self._totals_logged_at = time.monotonic()
         for name in names:
             self.take(name)
+
+    @property
+    def name(self) -> str:
+        """The stream's name in the log."""
+        return self._work.name
 
     def take(self, name: str) -> None:
         """Let no older stream commit to the table ``name`` any more."""
@@ -140,7 +146,10 @@ class StreamCommitter:
         self._wait_until(batch.next_at)
 
     def _commit_parts(self, batch: Batch) -> None:
-        parts, held, returned = self._without_known(batch)
+        new = find_new(batch, self._journal, self._targets)
+        parts, held = new.parts, new.done
+        self._drop(new.dropped)
+        self._totals["redelivered"] += new.redelivered
         if parts:
             number = self._next_attempt()
             entry = self._journal.write(number, held)
@@ -155,62 +164,14 @@ class StreamCommitter:
         elif (failed := self._acknowledge(held)).num_rows:
             # They are known by an entry that may be forgotten before they come again.
             self._journal.remember(self._next_attempt(), failed)
-        if returned.num_rows:
-            self._ack_leases.give_back(returned)
-            self._totals["given_back"] += returned.num_rows
+        if new.again.num_rows:
+            self._ack_leases.give_back(new.again)
+            self._totals["given_back"] += new.again.num_rows
         self._totals["messages"] += sum(part.rows for found in parts.values() for part in found)
         self._totals["commits"] += len(parts)
         self._work.count(self._totals, batch.outputs, parts)
         if parts:
             self._compactor.touch(parts)
-
-    def _without_known(self, batch: Batch) -> tuple[dict[str, list[Any]], pa.Table, pa.Table]:
-        """Return the parts to commit, by table, the ids that are done with them, and ids that have to come again.
-
-        Rows whose ids are known were delivered twice and are left out. A warehouse that takes a part whole or
-        not at all takes none of it then: the new rows in it come again without the rest, and so does a part that
-        depends on one that was given up.
-        """
-        written = batch.parts
-        settled = [output.settled for output in batch.outputs]
-        none = settled[0].slice(0, 0)
-        if not written:
-            return {}, concat_ids(settled), none
-        is_known = self._journal.find_known(concat_ids([one.ids for one in written]))
-        flags: list[pa.BooleanArray] = []
-        found: list[Any] = []
-        at = 0
-        for one in written:
-            flags.append(is_known.slice(at, one.ids.num_rows))
-            found.append(one.part)
-            at += one.ids.num_rows
-            if repeated := pc.sum(flags[-1]).as_py():
-                found[-1] = self._targets.without(one.table, one.part, flags[-1])
-                self._totals["redelivered"] += repeated
-        self._drop_dependent(written, found)
-        parts: dict[str, list[Any]] = {}
-        held: list[pa.Table] = [none]
-        returned: list[pa.Table] = [none]
-        for one, known, kept in zip(written, flags, found, strict=True):
-            if kept is not None:
-                held.append(one.ids)
-                parts.setdefault(one.table, []).append(kept)
-            else:
-                returned.append(one.ids.filter(pc.invert(known)))
-                held.append(one.ids.filter(known))
-        done, again = concat_ids(held), concat_ids(returned)
-        # A row may have been left out because of an earlier one that was in a part which is not taken either.
-        is_again = is_among(done, again)
-        again = concat_ids([again, done.filter(is_again)])
-        return parts, concat_ids([done.filter(pc.invert(is_again)), *settled]), again
-
-    def _drop_dependent(self, written: Sequence[TargetPart], found: list[Any]) -> None:
-        """Drop those of ``found`` that can't be committed because of one that was given up, and make them None."""
-        places = [place for place, part in enumerate(found) if part is not None]
-        is_next = self._targets.which_follow([found[place] for place in places])
-        for place in (place for place, follows in zip(places, is_next, strict=True) if not follows):
-            self._drop([written[place]])
-            found[place] = None
 
     def _commit(
         self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
@@ -303,4 +264,4 @@ class StreamCommitter:
         now = time.monotonic()
         if now - self._totals_logged_at >= _LOG_TOTALS_EVERY_SECONDS:
             self._totals_logged_at = now
-            _log.info(f"{self._work.name}_totals", **self._totals)
+            _log.info(f"{self.name}_totals", **self._totals)

@@ -94,7 +94,6 @@ def run_stream(
     """
     spark.dataSource.register(query.source)
     pull = query.pull_options(settings)
-    name = home.name.partition("-")[0]
     status = committer.status
     with (
         CommitWorker(committer) as worker,
@@ -109,18 +108,18 @@ def run_stream(
                 .option("pull", replace(pull, stop_file=str(stop_file)).as_json())
                 .options(**query.options)
                 .load()
-                .writeStream.queryName(f"refeed-{name}")
+                .writeStream.queryName(f"refeed-{home.name}")
                 .foreachBatch(worker.take_batch)
                 .option("checkpointLocation", str(checkpoint))
                 .start()
             )
-            _log.info(f"{name}_started", project=settings.project)
+            _log.info(f"{committer.name}_started", project=settings.project)
             return started
 
         run_until_stopped(
             spark,
             start_query,
-            name=name,
+            name=committer.name,
             sink=worker,
             finish=worker.finish,
             scratch=home / _SCRATCH,
