@@ -13,8 +13,6 @@ from backfill.settings import BackfillSettings
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from jobs.folder import JobFolder
 from jobs.store import Job, StoredPlan
-from local.filters import parse_filter
-from local.status import StatusError
 from model.errors import (
     BackfillOverlapsError,
     NothingSelectedError,
@@ -26,6 +24,7 @@ from model.errors import (
     TargetSubscriptionError,
     TopicNotFoundError,
 )
+from model.filters import FilterError, parse_filter
 from model.message import (
     BACKUP_SUBSCRIPTION_PREFIX,
     REPLAY_TAGS,
@@ -245,7 +244,7 @@ def _check_target(name: str, found: Sequence[SubscriptionInfo], request: Backfil
     tags = dict.fromkeys(REPLAY_TAGS, "x")
     try:
         message_filter = parse_filter(subscription.filter)
-    except StatusError as exc:
+    except FilterError as exc:
         raise TargetSubscriptionError(f"The filter of {name} can't be read: {exc}", subscription=name) from exc
     if not message_filter.matches({**tags, **request.attributes, TARGET_ATTRIBUTE: name}):
         raise TargetSubscriptionError(

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from itertools import islice, product
 from typing import Final
 
-from local.filters import parse_filter
-from local.status import StatusError
+from model.filters import FilterError, parse_filter
 from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE
 
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -31,7 +30,7 @@ def receives_replay(filter_text: str, known: Mapping[str, str]) -> bool:
     """
     try:
         message_filter = parse_filter(filter_text)
-    except StatusError:
+    except FilterError:
         return True
     open_keys = [name for key in message_filter.keys if (name := key.decode()) not in known]
     # The filter compares with its own texts: these, longer ones, another one and none are all it can tell apart.

@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 
 from local.acklog import AckLog
-from local.filters import Filter
 from local.segments import MessageLog
 from local.seqset import Run, Seqs
 from local.wire import read_attributes
+from model.filters import Filter
 
 # How much of the log a filter looks at in one step, and how long one pull may go on looking.
 SCAN_MESSAGES: Final = 1000

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from google.pubsub_v1 import types
 
-from local.filters import parse_filter
 from local.status import StatusError
+from model.filters import FilterError, parse_filter
 
 TopicConfig: Final[Any] = types.Topic.pb()
 SubscriptionConfig: Final[Any] = types.Subscription.pb()
@@ -101,7 +101,10 @@ def complete_subscription(config: Any) -> Any:
     if config.HasField("dead_letter_policy"):
         _complete_dead_letter_policy(config.dead_letter_policy)
     _validate_subscription(config)
-    parse_filter(config.filter)
+    try:
+        parse_filter(config.filter)
+    except FilterError as exc:
+        raise StatusError.invalid(str(exc)) from exc
     return config
 
 

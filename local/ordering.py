@@ -15,10 +15,10 @@ import numpy as np
 from local.acklog import AckLog
 from local.backlog import NOTHING, SCAN_SECONDS, LogReader
 from local.damage import DamagedError
-from local.filters import Filter
 from local.segments import MessageLog
 from local.seqset import Seqs
 from local.wire import read_ordering_key
+from model.filters import Filter
 
 _READ_MESSAGES: Final = 1000
 _TRIM_MESSAGES: Final = 1024

@@ -16,12 +16,12 @@ from local.catalog import CHANGES_NAME, ResourceCatalog, parse_config, render_co
 from local.configs import DELETED_TOPIC
 from local.damage import keep_aside, report_damage
 from local.dead_letters import build_dead_letter
-from local.filters import parse_filter
 from local.segments import MessageLog, store_error
 from local.seqset import SeqSet
 from local.status import StatusError
 from local.subscription import Rules, Subscription
 from model.errors import CheckpointCorruptError
+from model.filters import parse_filter
 
 _SNAPSHOT_SECONDS: Final = 7 * 86400
 _MIN_SNAPSHOT_SECONDS: Final = 3600

@@ -15,13 +15,13 @@ import numpy.typing as npt
 from local.acklog import AckLog
 from local.backlog import NOTHING, WaitingMessages
 from local.damage import DamagedError
-from local.filters import Filter
 from local.leases import LeaseBook
 from local.ordering import OrderedBacklog
 from local.segments import MessageLog
 from local.seqset import Seqs, SeqSet, read_runs
 from local.status import StatusError
 from local.wire import AckIds, add_delivery_attempts, fill_ack_ids
+from model.filters import Filter
 
 # One response holds at most this many messages, whatever was asked for.
 MAX_RESPONSE_MESSAGES: Final = 20_000

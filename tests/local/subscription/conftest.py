@@ -8,10 +8,10 @@ import pytest
 from google.pubsub_v1 import types
 
 from local.acklog import AckLog
-from local.filters import parse_filter
 from local.segments import MessageLog
 from local.subscription import Rules, Subscription
 from local.wire import parse_ack_ids
+from model.filters import parse_filter
 
 PubsubMessage = types.PubsubMessage.pb()
 PullResponse = types.PullResponse.pb()

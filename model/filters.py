@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from local.status import StatusError
-
 MAX_FILTER_BYTES: Final = 256
 
 Attributes = Mapping[str, str]
@@ -34,6 +32,10 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 _KEYWORDS: Final = frozenset({"AND", "OR", "NOT"})
 
 
+class FilterError(ValueError):
+    """A text is no subscription filter; the message is in the words of Pub/Sub."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """A parsed filter.
@@ -52,7 +54,7 @@ def parse_filter(text: str) -> Filter:
     """Return the filter that ``text`` describes; an empty text lets everything through.
 
     Raises:
-        StatusError: INVALID_ARGUMENT, the text is no filter or is longer than 256 bytes.
+        FilterError: the text is no filter, or is longer than 256 bytes.
 
     Example:
         >>> parse_filter('attributes.shop = "se" AND NOT attributes:test').matches({"shop": "se"})
@@ -61,9 +63,7 @@ def parse_filter(text: str) -> Filter:
         True
     """
     if len(text.encode()) > MAX_FILTER_BYTES:
-        raise StatusError.invalid(
-            f"Filter expression is too long; the maximum length is {MAX_FILTER_BYTES} bytes."
-        )
+        raise FilterError(f"Filter expression is too long; the maximum length is {MAX_FILTER_BYTES} bytes.")
     if not text.strip():
         return Filter(text, lambda _attributes: True, (), matches_without_keys=True)
     parser = _Parser(text)
@@ -103,9 +103,7 @@ class _Parser:
     def _fail(self, position: int | None = None) -> NoReturn:
         if position is None:
             position = self._tokens[self._at][2] if self._at < len(self._tokens) else len(self._text)
-        raise StatusError.invalid(
-            f"Invalid filter expression {self._text!r}: syntax error at position {position}."
-        )
+        raise FilterError(f"Invalid filter expression {self._text!r}: syntax error at position {position}.")
 
     def _peek(self) -> tuple[str, str]:
         if self._at < len(self._tokens):
@@ -130,7 +128,7 @@ class _Parser:
         while self._peek() in {("word", "AND"), ("word", "OR")}:
             word = self._peek()[1]
             if operator is not None and word != operator:
-                raise StatusError.invalid(
+                raise FilterError(
                     f"Invalid filter expression {self._text!r}: AND and OR can't be mixed without parentheses."
                 )
             operator = word
@@ -212,9 +210,7 @@ class _Parser:
         def replace(found: re.Match[str]) -> str:
             if found["plain"] is not None:
                 if found["plain"] not in _PLAIN_ESCAPES:
-                    raise StatusError.invalid(
-                        f"Invalid filter expression {self._text!r}: unknown escape {found[0]}."
-                    )
+                    raise FilterError(f"Invalid filter expression {self._text!r}: unknown escape {found[0]}.")
                 return _PLAIN_ESCAPES[found["plain"]]
             number = (
                 int(found["octal"], 8)
@@ -222,9 +218,7 @@ class _Parser:
                 else int(found["hex"] or found["short"] or found["long"], 16)
             )
             if number > _LAST_CHARACTER or number in _SURROGATES:
-                raise StatusError.invalid(
-                    f"Invalid filter expression {self._text!r}: no such character {found[0]}."
-                )
+                raise FilterError(f"Invalid filter expression {self._text!r}: no such character {found[0]}.")
             return chr(number)
 
         return _ESCAPE.sub(replace, quoted[1:-1])
