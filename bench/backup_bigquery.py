@@ -19,7 +19,7 @@ from google.cloud.bigquery_storage_v1 import types
 
 from bench.yard import IN_FLIGHT, LIMIT_COMMIT_BYTES, attach, publish, start_server
 from cli.processes import Child, Children
-from connectors.bigquery.rows import ARCHIVE_SCHEMA, archive_batch
+from connectors.bigquery.writes.batches import ARCHIVE_SCHEMA, archive_batch
 from connectors.pubsub.acks import acknowledge
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.pull import decode_pull_response

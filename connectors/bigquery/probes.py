@@ -13,12 +13,14 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
-from connectors.bigquery.append import PENDING, StreamAppender, finalize_stream
 from connectors.bigquery.client import CALL_SECONDS, ONCE, Clients, Connection
 from connectors.bigquery.errors import our_errors
-from connectors.bigquery.row_schema import to_bigquery
-from connectors.bigquery.row_writer import BigQueryRowWriter
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.queries.job import QueryJob
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.schema import to_bigquery
+from connectors.bigquery.writes.appender import StreamAppender
+from connectors.bigquery.writes.row_writer import BigQueryRowWriter
+from connectors.bigquery.writes.write_streams import PENDING, finalize_stream
 from model.schema import Field, RowSchema
 
 # What a killed process leaves behind goes by itself.
@@ -221,10 +223,7 @@ class BigQueryProbes:
         return self._clients.write().batch_commit_write_streams(request, retry=None, timeout=CALL_SECONDS)
 
     def _query(self, text: str) -> list[Any]:
-        config = bigquery.QueryJobConfig(
-            use_query_cache=False, labels=self._clients.connection.labels_for("doctor")
-        )
-        job = self._clients.rest().query(text, job_config=config, job_retry=None, **ONCE)
+        job = QueryJob(self._clients, text, "doctor").begin()
         return list(job.result(retry=None, timeout=_QUERY_SECONDS))
 
     def _wait(self, is_so: Callable[[], bool]) -> float | None:

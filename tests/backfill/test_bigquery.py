@@ -25,8 +25,8 @@ from backfill.request import BackfillRequest
 from backfill.selection import Selection, read_selection, read_slice
 from backfill.service import BackfillService
 from backfill.settings import BackfillSettings
-from connectors.bigquery.archive import BigQueryArchive
-from connectors.bigquery.selection import SelectionJobs, job_id
+from connectors.bigquery.queries.selections import SelectionJobs, job_id
+from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import Control, JobFolder, Order

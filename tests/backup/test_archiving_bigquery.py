@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from connectors.bigquery.archive import BigQueryArchive
+from connectors.bigquery.writes.archive import BigQueryArchive
 from model.settings import read_settings
 from streams.journal import EntryState
 from streams.status import StatusFile

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.bigquery.archive import BigQueryArchive
+from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.lake.archive import Attempt, LakeArchive
 from model.schema import RowSchema
 from model.settings import read_settings

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.bigquery.tables import TableId, archive_specs, audits_spec
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.specs import archive_specs, audits_spec
 from model.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,7 +28,8 @@ import importlib, pkgutil, pyspark
 assert pyspark.__version__.startswith("3.5."), pyspark.__version__
 names = ["backfill.job", "backfill.publish"]
 names += ["reporting.job"]
-packages = ["connectors.bigquery", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"]
+packages = ["connectors.bigquery", "connectors.bigquery.queries", "connectors.bigquery.tables"]
+packages += ["connectors.bigquery.writes", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"]
 packages += ["warehouse", "warehouse.bigquery", "warehouse.lake"]
 for package in packages:
     found = pkgutil.iter_modules(importlib.import_module(package).__path__, package + ".")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.bigquery.archive import BigQueryArchive
+from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.lake.archive import Attempt
 from connectors.pubsub.client import PubSub
 from inventory.messages import MessageRequest

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from connectors.bigquery.append import finalize_stream
-from connectors.bigquery.outbox import Turn
-from connectors.bigquery.row_writer import RowPart
-from connectors.bigquery.writer import TablePart
+from connectors.bigquery.writes.append_queue import ConnectionTurn
+from connectors.bigquery.writes.part_writer import PendingRows
+from connectors.bigquery.writes.row_writer import BigQueryRowPart
+from connectors.bigquery.writes.write_streams import finalize_stream
 from connectors.columns import arrow_schema
 from model.errors import (
     EvolutionRefusedError,
@@ -192,14 +192,14 @@ def test_a_stream_that_is_given_up_while_a_task_writes_costs_its_part_alone(stre
     rows = [pa.RecordBatch.from_pylist(values, arrow_schema(ROWS_SCHEMA))]
     before = written.write_rows(rows)
     shared_standin.fault("AppendRows", "delay", seconds=1.0, skip=1)
-    confirm = Turn.confirm
+    confirm = ConnectionTurn.confirm
 
     def confirm_and_drop(turn):
         confirm(turn)
-        monkeypatch.setattr(Turn, "confirm", confirm)
+        monkeypatch.setattr(ConnectionTurn, "confirm", confirm)
         stream.committer._targets.drop("staging.orders", before)
 
-    monkeypatch.setattr(Turn, "confirm", confirm_and_drop)
+    monkeypatch.setattr(ConnectionTurn, "confirm", confirm_and_drop)
     part = written.write_rows(rows)
     assert [(piece.first, piece.end) for piece in part.tables] == [(2, 3), (0, 1)]
     assert stream.committer._targets.which_follow([part]) == [False]
@@ -423,7 +423,7 @@ def test_rows_that_are_committed_after_a_column_became_wider_are_not_lost(stream
 
 def test_a_table_that_would_have_more_columns_than_bigquery_takes_stays_as_it_is(stream, monkeypatch):
     table, narrow = narrow_table(stream)
-    monkeypatch.setattr("connectors.bigquery.evolving._MAX_COLUMNS", len(narrow.fields))
+    monkeypatch.setattr("connectors.bigquery.tables.evolution._MAX_COLUMNS", len(narrow.fields))
     with pytest.raises(EvolutionRefusedError, match="would have 4 columns"):
         table.widen(RowSchema((Field("n", "STRING"), *narrow.fields[1:])))
     assert table.schema() == narrow
@@ -438,8 +438,8 @@ def test_columns_that_a_table_does_not_have_are_no_delay(stream):
     assert caught.value.details["storage_code"] == "SCHEMA_MISMATCH_EXTRA_FIELDS"
 
 
-def new_streams(count: int) -> list[RowPart]:
-    return [RowPart(1, "", (TablePart("t", f"stream-{number}", None, 0, 1),)) for number in range(count)]
+def new_streams(count: int) -> list[BigQueryRowPart]:
+    return [BigQueryRowPart(1, "", (PendingRows("t", f"stream-{number}", None, 0, 1),)) for number in range(count)]
 
 
 def test_a_batch_whose_streams_are_too_many_for_the_hour_is_waited_after_unless_the_stream_drains(

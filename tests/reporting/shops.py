@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from google.cloud import bigquery
 
-from connectors.bigquery.row_table import BigQueryRowTable
+from connectors.bigquery.writes.row_table import BigQueryRowTable
 from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.files import WrittenFile

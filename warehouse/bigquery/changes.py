@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
-from connectors.bigquery.merge_jobs import MergeJobs, Run, Step
-from connectors.bigquery.row_schema import has_tags, tagged
-from connectors.bigquery.selection import QueryParameter
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.queries.job import NamedParameter
+from connectors.bigquery.queries.merge_steps import MergeJobs, Run, Step
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
+from connectors.bigquery.tables.schema import has_tags, tagged
 from model import failpoint
 from model.schema import Field, RowSchema
 from sql.merge import MergeQueries
@@ -103,8 +103,8 @@ class ChangeSearch:
     def _step(self, name: str, sql: str, since: datetime, *, is_first: bool = False) -> Step:
         """Return a step that reads staging; the first one's moment holds for all, also when it is taken up."""
         given = {
-            "partitions_from": QueryParameter("TIMESTAMP", since),
-            "until": QueryParameter("TIMESTAMP", self.until),
+            "partitions_from": NamedParameter("TIMESTAMP", since),
+            "until": NamedParameter("TIMESTAMP", self.until),
         }
         return Step(name, sql, given, moving=("until",) if is_first else ())
 

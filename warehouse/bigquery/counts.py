@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients
-from connectors.bigquery.selection import QueryParameter
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.queries.job import NamedParameter, read_answer
+from connectors.bigquery.table_id import TableId
 from model.errors import TableNotFoundError
 from model.window import Window
 from sql.template import fill
@@ -67,11 +66,11 @@ class BigQueryCounts:
         bounds = _bounds(window, "partitions_from", "partitions_to", "low", "high")
         found: Counter[datetime] = Counter()
         name = "minutes" if step == "minute" else "hours"
-        for row in self._ask(name, {**bounds, "topic": QueryParameter("STRING", topic)}):
+        for row in self._ask(name, {**bounds, "topic": NamedParameter("STRING", topic)}):
             found[floor(row["start"], step)] += row["messages"]
         return dict(found)
 
-    def _ask(self, name: str, parameters: Mapping[str, QueryParameter]) -> list[dict[str, Any]]:
+    def _ask(self, name: str, parameters: Mapping[str, NamedParameter]) -> list[dict[str, Any]]:
         try:
             table, _ = read_answer(
                 self._clients,
@@ -87,7 +86,7 @@ class BigQueryCounts:
         return rows
 
 
-def _bounds(window: Window, *names: str) -> dict[str, QueryParameter]:
+def _bounds(window: Window, *names: str) -> dict[str, NamedParameter]:
     first = window.start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     every = {
         "partitions_from": first,
@@ -95,4 +94,4 @@ def _bounds(window: Window, *names: str) -> dict[str, QueryParameter]:
         "low": window.start,
         "high": window.end,
     }
-    return {name: QueryParameter("TIMESTAMP", every[name]) for name in names}
+    return {name: NamedParameter("TIMESTAMP", every[name]) for name in names}

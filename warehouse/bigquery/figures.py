@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.bigquery.selection import SelectedTable
+from connectors.bigquery.queries.selections import SelectedTable
 from sql.validate import ValidatedQuery
 from warehouse.bigquery.runs import QueryRuns
 from warehouse.figures import MAX_GROUPS, MAX_SAMPLES, QueryFigures, QueryNote

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any, Final
 
-from connectors.bigquery.audits import BigQueryAudits
-from connectors.bigquery.cells import read_columns
 from connectors.bigquery.client import Clients
-from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
-from connectors.bigquery.merge_jobs import MergeJobs, Step
-from connectors.bigquery.selection import QueryParameter
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.queries.job import NamedParameter
+from connectors.bigquery.queries.merge_steps import MergeJobs, Step
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.audits import BigQueryAudits
+from connectors.bigquery.tables.cells import read_columns
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
 from model import failpoint
 from model.audit import Audit, check_audits
 from model.entity import DELETED
@@ -151,14 +151,14 @@ class BigQueryMerge:
             "merge",
             found.queries.merge(found.days),
             {
-                "source": QueryParameter("STRING", self._source.name),
-                "merge": QueryParameter("STRING", uuid.uuid4().hex),
-                "until": QueryParameter("TIMESTAMP", found.report.until),
-                "number": QueryParameter("INT64", state.number),
-                "rows_after": QueryParameter("INT64", found.rows_after),
-                "details": QueryParameter("STRING", json.dumps(dict(found.counts))),
+                "source": NamedParameter("STRING", self._source.name),
+                "merge": NamedParameter("STRING", uuid.uuid4().hex),
+                "until": NamedParameter("TIMESTAMP", found.report.until),
+                "number": NamedParameter("INT64", state.number),
+                "rows_after": NamedParameter("INT64", found.rows_after),
+                "details": NamedParameter("STRING", json.dumps(dict(found.counts))),
                 **{
-                    name: QueryParameter("INT64", found.counts[name])
+                    name: NamedParameter("INT64", found.counts[name])
                     for name in ("changed", "newer", "older", "newest_staged_us")
                 },
             },

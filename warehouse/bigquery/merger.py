@@ -9,13 +9,13 @@ from typing import Any
 
 import structlog
 
-from connectors.bigquery.audits import BigQueryAudits
 from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
-from connectors.bigquery.row_schema import to_bigquery
-from connectors.bigquery.row_table import BigQueryRowTable
-from connectors.bigquery.successors import read_schema
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.audits import BigQueryAudits
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
+from connectors.bigquery.tables.schema import to_bigquery
+from connectors.bigquery.tables.successors import read_schema
+from connectors.bigquery.writes.row_table import BigQueryRowTable
 from model.entity import check_rules
 from model.schema import RowSchema
 from model.settings import BigQuerySettings

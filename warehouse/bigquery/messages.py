@@ -2,10 +2,9 @@
 
 from typing import Any, Final
 
-from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients
-from connectors.bigquery.selection import QueryParameter
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.queries.job import NamedParameter, read_answer
+from connectors.bigquery.table_id import TableId
 from model.errors import TableNotFoundError
 from sql.validate import parse_parameters
 from warehouse.queries import ArchiveQuery
@@ -37,7 +36,7 @@ class BigQueryMessages:
             table, _ = read_answer(
                 self._clients,
                 query.sql,
-                {name: QueryParameter(one.type, one.value) for name, one in given.items()},
+                {name: NamedParameter(one.type, one.value) for name, one in given.items()},
                 maximum_bytes_billed=query.max_bytes_billed,
                 max_rows=query.max_rows,
                 seconds=_QUERY_SECONDS,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.selection import SelectedTable
+from connectors.bigquery.queries.selections import SelectedTable
 from connectors.lake.query import QueryLimits, open_rows_query
 from model import failpoint
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError, RefeedError

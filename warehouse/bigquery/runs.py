@@ -6,11 +6,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from connectors.bigquery.answers import read_answer
 from connectors.bigquery.client import Clients
-from connectors.bigquery.reader import open_session, read_session
-from connectors.bigquery.selection import QueryParameter, SelectedTable, SelectionJobs
-from connectors.bigquery.tables import TableId, read_table
+from connectors.bigquery.queries.job import NamedParameter, read_answer
+from connectors.bigquery.queries.reader import open_session, read_session
+from connectors.bigquery.queries.selections import SelectedTable, SelectionJobs
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.catalog import read_table
 from model.errors import (
     JobNotFoundError,
     QueryTooLargeError,
@@ -149,8 +150,8 @@ def cap_of(bytes_scanned: int, max_bytes_billed: int | None) -> int:
     return max_bytes_billed or max(_GROWTH * bytes_scanned, _LEAST_BYTES_BILLED)
 
 
-def _typed(parameters: Mapping[str, Parameter]) -> dict[str, QueryParameter]:
-    return {name: QueryParameter(given.type, given.value) for name, given in parameters.items()}
+def _typed(parameters: Mapping[str, Parameter]) -> dict[str, NamedParameter]:
+    return {name: NamedParameter(given.type, given.value) for name, given in parameters.items()}
 
 
 def _gone(name: str) -> SelectionGoneError:

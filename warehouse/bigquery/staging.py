@@ -1,19 +1,21 @@
 """The rows that one backfill brought into staging tables of BigQuery: counted, and taken out again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
-from connectors.bigquery.query_run import run_query
-from connectors.bigquery.selection import QueryParameter
-from connectors.bigquery.tables import TableId, read_table
+from connectors.bigquery.queries.job import NamedParameter, QueryJob
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.catalog import read_table
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
 from model.errors import AlreadyMergedError
 from model.job import created_at
 from sql.staged import render_landed, render_merged, render_revert
 from warehouse.staging import delete_in_turn
+
+Result = TypeVar("Result")
 
 _ROW: Final = "_backfill_row"
 # What made the backfill has a clock of its own, and partitions are of BigQuery's.
@@ -42,7 +44,8 @@ class BigQueryStaging:
             WarehouseError: BigQuery failed.
         """
         for table, _ in self._existing():
-            for batch in self._query(render_landed(str(table)), _parameters(backfill_id)).to_arrow_iterable():
+            found = self._read(render_landed(str(table)), _parameters(backfill_id), lambda rows: rows)
+            for batch in found.to_arrow_iterable():
                 yield batch.column("landed").to_numpy()
 
     def merged_rows(self, backfill_id: str) -> int:
@@ -62,10 +65,10 @@ class BigQueryStaging:
             return 0, True
         until = min(state.until, state.now)
         remembered = max(until, state.now - _PAST)
-        parameters = {**_parameters(backfill_id), "merged_until": QueryParameter("TIMESTAMP", remembered)}
+        parameters = {**_parameters(backfill_id), "merged_until": NamedParameter("TIMESTAMP", remembered)}
         # A table that was made anew has nothing that was merged, and no past to ask.
         texts = [render_merged(str(table)) for table, created in self._existing() if created <= until]
-        found = [int(row["merged"]) for text in texts for row in self._query(text, parameters)]
+        found = [int(row["merged"]) for text in texts for row in self._read(text, parameters, list)]
         return sum(found), remembered == until
 
     def delete_rows(self, backfill_id: str) -> int:
@@ -90,8 +93,11 @@ class BigQueryStaging:
         return delete_in_turn(backfill_id, deletes, overtake=partial(self._overtake, before), place="BigQuery")
 
     def _delete_from(self, table: TableId, backfill_id: str) -> int:
-        answer = self._query(render_revert(str(table)), _parameters(backfill_id))
-        return int(answer.num_dml_affected_rows or 0)
+        return self._read(
+            render_revert(str(table)),
+            _parameters(backfill_id),
+            lambda answer: int(answer.num_dml_affected_rows or 0),
+        )
 
     def _overtake(self, before: MergeState | None) -> bool:
         """Keep every merge under way from its commit, and return whether one has committed since ``before``."""
@@ -104,9 +110,9 @@ class BigQueryStaging:
         found = [(table, read_table(self._clients, table)) for table in self._tables]
         return [(table, read.created) for table, read in found if _has_backfills(read)]
 
-    def _query(self, sql: str, parameters: Mapping[str, QueryParameter]) -> Any:
-        what = "asking staging about a backfill"
-        return run_query(self._clients, what, sql, parameters, seconds=_QUERY_SECONDS)
+    def _read(self, sql: str, parameters: Mapping[str, NamedParameter], read: Callable[[Any], Result]) -> Result:
+        query = QueryJob(self._clients, sql, "backfill", parameters)
+        return query.read("asking staging about a backfill", read, seconds=_QUERY_SECONDS)
 
 
 def _has_backfills(table: Any) -> bool:
@@ -114,10 +120,10 @@ def _has_backfills(table: Any) -> bool:
     return table is not None and any(field.name == _ROW for field in table.schema)
 
 
-def _parameters(backfill_id: str) -> dict[str, QueryParameter]:
+def _parameters(backfill_id: str) -> dict[str, NamedParameter]:
     first = (created_at(backfill_id) - _SKEW).astimezone(UTC)
     day = datetime(first.year, first.month, first.day, tzinfo=UTC)
     return {
-        "backfill": QueryParameter("STRING", backfill_id),
-        "partitions_from": QueryParameter("TIMESTAMP", day),
+        "backfill": NamedParameter("STRING", backfill_id),
+        "partitions_from": NamedParameter("TIMESTAMP", day),
     }

@@ -6,9 +6,10 @@ from contextlib import closing
 from typing import Any
 
 from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.row_schema import from_bigquery
-from connectors.bigquery.successors import read_schema, successor_paths
-from connectors.bigquery.tables import TableId, read_table
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.catalog import read_table
+from connectors.bigquery.tables.schema import from_bigquery
+from connectors.bigquery.tables.successors import read_schema, successor_paths
 from model.errors import TableMismatchError, TableNotFoundError
 from model.settings import BigQuerySettings
 from model.table import TableSchema

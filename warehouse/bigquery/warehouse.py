@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from connectors.bigquery.archive import BigQueryArchive
 from connectors.bigquery.client import Connection
-from connectors.bigquery.row_tables import BigQueryRowTables
-from connectors.bigquery.row_writer import BigQueryRowWriter
-from connectors.bigquery.tables import TableId
-from connectors.bigquery.writer import BigQueryWriter
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.writes.archive import BigQueryArchive
+from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter
+from connectors.bigquery.writes.row_writer import BigQueryRowWriter
+from connectors.bigquery.writes.stream_tables import BigQueryRowTables
 from model.audit import audits_table
 from model.settings import BigQuerySettings, Settings, read_settings
 from model.table import DEFAULT_DEAD_LETTER_TABLE, Partitioning
@@ -105,9 +105,9 @@ class BigQueryWarehouse:
         """Return the archive."""
         return BigQueryArchive(self.project, self.archive_table, self.settings, self.partitioning)
 
-    def archive_writer(self, fields: Mapping[str, Any]) -> BigQueryWriter:
+    def archive_writer(self, fields: Mapping[str, Any]) -> BigQueryArchiveWriter:
         """Return the archive's writer."""
-        return BigQueryWriter.from_json(fields)
+        return BigQueryArchiveWriter.from_json(fields)
 
     def open_queries(self, space: QuerySpace) -> "BigQueryQueries":
         """Return queries that BigQuery runs and bills."""
@@ -128,7 +128,7 @@ class BigQueryWarehouse:
     def open_staging(self, tables: Sequence[str], reporting: str) -> "BigQueryStaging":
         """Return the staging tables of one source, over clients that the whole process shares."""
         from connectors.bigquery.client import process_clients
-        from connectors.bigquery.entity_table import BigQueryEntityTable
+        from connectors.bigquery.tables.entity_table import BigQueryEntityTable
         from warehouse.bigquery.staging import BigQueryStaging
 
         clients = process_clients(self.connection)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from connectors.bigquery.archive import BigQueryArchive
+from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.settings import read_settings
 from tests.standin.fixture import session_standin, shared_standin, standin

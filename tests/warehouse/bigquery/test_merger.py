@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.bigquery.entity_table import BigQueryEntityTable, MergeState
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
 from model import failpoint
 from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError

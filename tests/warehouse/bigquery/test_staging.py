@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from connectors.bigquery.entity_table import BigQueryEntityTable
-from connectors.bigquery.tables import TableId
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable
 from model import failpoint
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError
 from model.job import new_job_id

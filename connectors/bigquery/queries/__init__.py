@@ -1,0 +1,1 @@
+"""Statements that BigQuery runs, and tables read in parallel."""

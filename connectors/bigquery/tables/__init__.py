@@ -1,0 +1,1 @@
+"""Tables as they should be: created, compared, evolved."""

@@ -1,0 +1,153 @@
+"""How Refeed's tables have to look."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.cloud import bigquery
+
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.schema import to_bigquery
+from model.audit import AUDIT_SCHEMA, AUDITS_TABLE
+from model.settings import BigQuerySettings
+from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
+
+DAY_MS: Final = 86_400_000
+# Long after Pub/Sub itself has forgotten a message nobody asks what became of its attempt.
+ATTEMPTS_DAYS: Final = 30
+DEAD_LETTERS: Final = "dead_letters"
+ATTEMPTS: Final = "attempts"
+_ATTRIBUTES: Final[ColumnType] = "ATTRIBUTES"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table as it should be; ``partitioning`` is by ingestion time, ``expiration_days`` 0 keeps everything."""
+
+    id: TableId
+    description: str
+    schema: tuple[bigquery.SchemaField, ...]
+    partitioning: Partitioning
+    clustering: tuple[str, ...] = ()
+    expiration_days: int = 0
+    require_partition_filter: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+    kms_key: str | None = None
+
+
+def archive_specs(archive: TableId, partitioning: Partitioning, settings: BigQuerySettings) -> list[TableSpec]:
+    """Return the archive, its dead letters and the record of its attempts, in this order."""
+    common = _common(settings)
+    return [
+        TableSpec(
+            archive,
+            "Every raw Pub/Sub message, untouched.",
+            tuple(_archive_fields()),
+            partitioning,
+            clustering=("topic", "message_id"),
+            expiration_days=settings.partition_expiration_days,
+            require_partition_filter=settings.require_partition_filter,
+            **common,
+        ),
+        TableSpec(
+            archive.companion(DEAD_LETTERS),
+            "Messages that BigQuery refused for good, whole, with the reason.",
+            tuple(_fields(_DEAD_LETTER_COLUMNS)),
+            "day",
+            clustering=("topic",),
+            **common,
+        ),
+        attempts_spec(archive, settings),
+    ]
+
+
+def attempts_spec(anchor: TableId, settings: BigQuerySettings) -> TableSpec:
+    """Return the record of the attempts of streams that write to ``anchor`` and what lies beside it."""
+    return TableSpec(
+        anchor.companion(ATTEMPTS),
+        "What each attempt of a stream wrote, noted before its commit.",
+        tuple(_fields(_ATTEMPT_COLUMNS)),
+        "day",
+        clustering=("lease",),
+        expiration_days=ATTEMPTS_DAYS,
+        **_common(settings),
+    )
+
+
+def audits_spec(archive: TableId, settings: BigQuerySettings) -> TableSpec:
+    """Return the table of what merges checked, in the archive's dataset."""
+    table = TableId(archive.project, archive.dataset, AUDITS_TABLE)
+    return rows_spec(table, AUDIT_SCHEMA.description, to_bigquery(AUDIT_SCHEMA), "day", settings)
+
+
+def rows_spec(
+    table: TableId,
+    description: str,
+    columns: Sequence[Any],
+    partitioning: Partitioning,
+    settings: BigQuerySettings,
+) -> TableSpec:
+    """Return a table of rows that the pipeline writes; it is kept for ever and asks for no filter."""
+    return TableSpec(table, description, tuple(columns), partitioning, **_common(settings))
+
+
+def _common(settings: BigQuerySettings) -> dict[str, Any]:
+    labels = {"app": "refeed", **dict(settings.labels)}
+    return {"labels": tuple(sorted(labels.items())), "kms_key": settings.kms_key}
+
+
+_DEAD_LETTER_COLUMNS: Final = (
+    ("topic", "STRING", "The id of the topic it was published to."),
+    ("subscription", "STRING", "The id of the backup subscription it came through."),
+    ("message_id", "STRING", "Pub/Sub's id; unique within its topic only."),
+    ("reason", "STRING", "What BigQuery said against the row."),
+    ("row", "BYTES", "The archive's row as an Arrow IPC stream, bit for bit."),
+    ("failed_at", "TIMESTAMP", "When it was refused."),
+)
+_ATTEMPT_COLUMNS: Final = (
+    ("lease", "STRING", "The lease that the attempt was made under."),
+    ("epoch", "INT64", "How many times that lease had been taken."),
+    ("stream", "STRING", "The stream whose attempt it is."),
+    ("attempt", "INT64", "The attempt's number in its stream."),
+    ("kind", "STRING", "attempt, ids (a piece of its message ids) or abandoned."),
+    ("document", "STRING", "What has to be committed, JSON."),
+    ("ids", "BYTES", "Topic, message_id and publish_time of its messages, an Arrow IPC stream."),
+    ("noted_at", "TIMESTAMP", "When it was noted."),
+)
+
+
+def with_expiration(partitioning: Any, expiration_ms: int | None) -> Any:
+    """Return the partitioning with this expiration; None is sent as an explicit null, which a patch needs."""
+    changed = bigquery.TimePartitioning(type_=partitioning.type_, field=partitioning.field)
+    changed.expiration_ms = expiration_ms
+    return changed
+
+
+def table_resource(spec: TableSpec) -> Any:
+    """Return the table as Google's client creates it."""
+    table = bigquery.Table(str(spec.id), schema=spec.schema)
+    table.description = spec.description
+    table.labels = dict(spec.labels)
+    by_time = bigquery.TimePartitioning(type_=spec.partitioning.upper())
+    table.time_partitioning = with_expiration(by_time, spec.expiration_days * DAY_MS or None)
+    table.require_partition_filter = spec.require_partition_filter
+    table.clustering_fields = list(spec.clustering) or None
+    if spec.kms_key:
+        table.encryption_configuration = bigquery.EncryptionConfiguration(kms_key_name=spec.kms_key)
+    return table
+
+
+def _archive_fields() -> Iterator[Any]:
+    for column in ARCHIVE_COLUMNS:
+        if column.type == _ATTRIBUTES:
+            pair = [bigquery.SchemaField(name, "STRING") for name in ("key", "value")]
+            yield bigquery.SchemaField(
+                column.name, "RECORD", mode="REPEATED", description=column.description, fields=pair
+            )
+        else:
+            yield bigquery.SchemaField(column.name, column.type, description=column.description)
+
+
+def _fields(columns: Sequence[tuple[str, str, str]]) -> Iterator[Any]:
+    for name, kind, description in columns:
+        yield bigquery.SchemaField(name, kind, description=description)

@@ -1,0 +1,1 @@
+"""Rows on their way into tables: appended unseen, noted, committed once."""

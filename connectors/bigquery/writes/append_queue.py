@@ -1,0 +1,195 @@
+"""Rows on their way into one write stream: in order, and kept until BigQuery has answered for them."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from model.errors import WarehouseError
+
+# How often it is asked whether a connection lives on which there is nothing to wait for.
+_ALIVE_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Request:
+    """Rows of one append request, and where in the stream they belong.
+
+    ``is_sent_before`` says that these very rows went to this very offset over a connection that broke.
+    """
+
+    rows: pa.RecordBatch
+    offset: int = -1
+    is_sent: bool = False
+    is_sent_before: bool = False
+
+
+class AppendQueue:
+    """A queue between whoever has rows and the one thread that sends them.
+
+    ``max_bytes`` of rows may wait for their answers; who puts more waits too.
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._changed = threading.Condition()
+        self._max_bytes = max_bytes
+        self._requests: deque[Request] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._failure: BaseException | None = None
+        self._turn: ConnectionTurn | None = None
+
+    def put(self, rows: pa.RecordBatch) -> None:
+        """Add rows, as one request.
+
+        Raises:
+            Exception: what :meth:`fail` was given; nothing is sent any more.
+        """
+        with self._changed:
+            while self._failure is None and self._requests and self._is_too_much(rows.nbytes):
+                self._changed.wait()
+            if self._failure is not None:
+                raise self._failure
+            self._requests.append(Request(rows))
+            self._bytes += rows.nbytes
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Say that nothing more will be put."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def fail(self, failure: BaseException) -> None:
+        """Tell whoever puts that nothing is sent any more."""
+        with self._changed:
+            self._failure = failure
+            self._changed.notify_all()
+
+    def wait(self) -> bool:
+        """Wait for rows to send; False says that all were answered and no more will come."""
+        with self._changed:
+            while not self._requests and not self._is_closed:
+                self._changed.wait()
+            return bool(self._requests)
+
+    def begin_turn(self, offset: int, *, seconds: float) -> "ConnectionTurn":
+        """Begin a connection's turn, ``offset`` being where the oldest rows belong; the one before it is over."""
+        with self._changed:
+            if self._turn is not None:
+                self._turn.is_stopped = True
+            self._turn = ConnectionTurn(self, offset, time.monotonic() + seconds)
+            self._changed.notify_all()
+            return self._turn
+
+    def _is_too_much(self, more_bytes: int) -> bool:
+        return self._max_bytes is not None and self._bytes + more_bytes > self._max_bytes
+
+
+class ConnectionTurn:
+    """What one connection sends of an outbox, and what of it was answered; iterated by gRPC's own thread.
+
+    Answers come in the order of the requests. Once a request's rows are refused nothing behind it fits its
+    offset: the turn sends no more, and what it has sent since stays in the outbox, whatever the answer.
+    """
+
+    def __init__(self, outbox: AppendQueue, offset: int, ends_at: float) -> None:
+        self.is_stopped = False
+        self._outbox = outbox
+        self._offset = offset
+        self._ends_at = ends_at
+        # Of the outbox's oldest requests: how many were sent, and how many of those were answered and stay.
+        self._sent = 0
+        self._kept = 0
+
+    def __iter__(self) -> Iterator[Request]:
+        """Yield requests, placed behind each other, until the turn is stopped, has lasted, or all are sent."""
+        while (request := self._next()) is not None:
+            yield request
+
+    def _next(self) -> Request | None:
+        outbox = self._outbox
+        with outbox._changed:  # noqa: SLF001 the two are one thing with two lifetimes
+            while not self.is_stopped:
+                if self._sent < len(outbox._requests):  # noqa: SLF001
+                    request = self._place(outbox._requests[self._sent])  # noqa: SLF001
+                    outbox._changed.notify_all()  # noqa: SLF001
+                    return request
+                left_seconds = self._ends_at - time.monotonic()
+                if outbox._is_closed or left_seconds <= 0:  # noqa: SLF001
+                    self.is_stopped = True
+                    outbox._changed.notify_all()  # noqa: SLF001
+                else:
+                    outbox._changed.wait(left_seconds)  # noqa: SLF001
+            return None
+
+    def _place(self, request: Request) -> Request:
+        request.is_sent_before = request.is_sent and request.offset == self._offset
+        request.offset = self._offset
+        request.is_sent = True
+        self._offset += request.rows.num_rows
+        self._sent += 1
+        self.is_stopped = time.monotonic() > self._ends_at
+        return request
+
+    def wait(self, is_alive: Callable[[], bool]) -> bool:
+        """Wait until an answer is due, or the connection is dead; False says that the turn is over."""
+        outbox = self._outbox
+        with outbox._changed:  # noqa: SLF001
+            while self._kept == self._sent:
+                if self.is_over():
+                    return False
+                if not is_alive():
+                    return True
+                outbox._changed.wait(_ALIVE_SECONDS)  # noqa: SLF001
+            return True
+
+    def answered(self) -> Request:
+        """Return the request that the next answer is for.
+
+        Raises:
+            WarehouseError: there is none.
+        """
+        with self._outbox._changed:  # noqa: SLF001
+            if self._kept >= self._sent:
+                raise WarehouseError("BigQuery answered a request that was never sent.")
+            return self._outbox._requests[self._kept]  # noqa: SLF001
+
+    def confirm(self) -> None:
+        """Take the answered request out of the outbox: its rows are durable."""
+        outbox = self._outbox
+        with outbox._changed:  # noqa: SLF001
+            outbox._bytes -= outbox._requests.popleft().rows.nbytes  # noqa: SLF001
+            self._sent -= 1
+            outbox._changed.notify_all()  # noqa: SLF001
+
+    def keep(self, fitting: pa.RecordBatch | None = None) -> None:
+        """Keep the answered request for the next turn, with the ``fitting`` of its rows where some are refused."""
+        outbox = self._outbox
+        with outbox._changed:  # noqa: SLF001
+            request = outbox._requests[self._kept]  # noqa: SLF001
+            if fitting is not None:
+                outbox._bytes -= request.rows.nbytes - fitting.nbytes  # noqa: SLF001
+                request.rows, request.is_sent = fitting, False
+            self._kept += 1
+            self.is_stopped = True
+            outbox._changed.notify_all()  # noqa: SLF001
+
+    def is_over(self) -> bool:
+        """Say whether nothing more will be sent and everything that was is answered."""
+        outbox = self._outbox
+        with outbox._changed:  # noqa: SLF001
+            is_all = outbox._is_closed and self._sent == len(outbox._requests)  # noqa: SLF001
+            return (self.is_stopped or is_all) and self._kept == self._sent
+
+    def stop(self) -> None:
+        """End the turn; requests of which no row is left are forgotten."""
+        outbox = self._outbox
+        with outbox._changed:  # noqa: SLF001
+            self.is_stopped = True
+            outbox._requests = deque(r for r in outbox._requests if r.rows.num_rows)  # noqa: SLF001
+            outbox._changed.notify_all()  # noqa: SLF001

@@ -1,0 +1,127 @@
+"""The archive's rows as a task writes them: appended unseen, refused ones among the dead letters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import pyarrow as pa
+import structlog
+
+from connectors.bigquery.client import Connection, process_clients
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.specs import DEAD_LETTERS
+from connectors.bigquery.writes.batches import RefusedRow, archive_batch, dead_letter_batch
+from connectors.bigquery.writes.large_rows import drop_large_rows
+from connectors.bigquery.writes.part_writer import PartWriter, PendingRows
+from model.errors import WarehouseError
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """What one task wrote; small, and JSON-ready. ``dead_letters`` of its ``rows`` wait for the dead letters.
+
+    ``ingest_time`` is the same in all of them, ``failed_at`` of a dead letter.
+    """
+
+    rows: int
+    size_bytes: int
+    dead_letters: int
+    ingest_time: str
+    tables: tuple[PendingRows, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the part that :meth:`as_json` described."""
+        tables = tuple(map(PendingRows.from_json, fields["tables"]))
+        return cls(fields["rows"], fields["size_bytes"], fields["dead_letters"], fields["ingest_time"], tables)
+
+
+@dataclass(frozen=True, slots=True)
+class BigQueryArchiveWriter:
+    """Appends rows to streams that wait for their commit; picklable, so that tasks can carry it."""
+
+    connection: Connection
+    table: str
+    append_bytes: int
+    streams: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return {
+            "connection": self.connection.as_json(),
+            "table": self.table,
+            "append_bytes": self.append_bytes,
+            "streams": self.streams,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the writer that :meth:`as_json` described."""
+        connection = Connection.from_json(fields["connection"])
+        return cls(connection, fields["table"], fields["append_bytes"], fields["streams"])
+
+    @property
+    def is_by_topic(self) -> bool:
+        """False: rows are appended as they come, BigQuery clusters them by itself."""
+        return False
+
+    def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> WrittenPart:
+        """Append the rows of ``parts`` durably while they come, and return what a commit needs of them.
+
+        A part is (topic, subscription, rows with the message columns of the archive, other columns are left
+        out). ``ingest_time`` is the time of the call, the same for every row. Nobody sees the rows before they
+        are committed; BigQuery drops what never is. A row that BigQuery refuses for good waits for the dead
+        letters with its reason, and the others go on.
+
+        Raises:
+            WarehouseUnavailableError, QuotaExceededError: not now; nothing will be visible.
+            WarehouseError: not at all; nothing will be visible.
+        """
+        now = datetime.now(UTC)
+        clients = process_clients(self.connection)
+        archive = TableId.parse(self.table, self.connection.project)
+        part = PartWriter(clients, archive, self.append_bytes, self.streams)
+        part.write(archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts)
+        tables, refusals = part.finish()
+        if refusals:
+            _log_refusals(refusals)
+            dead = dead_letter_batch(refusals, now)
+            letters = PartWriter(clients, archive.companion(DEAD_LETTERS), self.append_bytes)
+            letters.write(dead.slice(row, 1) for row in range(dead.num_rows))
+            dead_tables, still_refused = letters.finish()
+            if still_refused:
+                # There is no third place for a message: nothing is acknowledged, and a person has to look.
+                raise WarehouseError(
+                    f"BigQuery refuses rows of {archive} and their dead letters too: {still_refused[0].reason}"
+                )
+            tables += dead_tables
+        return WrittenPart(
+            rows=part.rows,
+            size_bytes=part.size_bytes,
+            dead_letters=len(refusals),
+            ingest_time=now.isoformat(),
+            tables=tuple(tables),
+        )
+
+    def drop(self, part: WrittenPart) -> None:
+        """Give up a part that will not be committed: streams vanish by themselves, staged rows now."""
+        for table in part.tables:
+            if table.staged is not None:
+                drop_large_rows(process_clients(self.connection), table.staged.table)
+
+
+def _log_refusals(refusals: Sequence[RefusedRow]) -> None:
+    for refusal in refusals:
+        _log.warning(
+            "row_refused",
+            topic=refusal.row.column("topic")[0].as_py(),
+            message_id=refusal.row.column("message_id")[0].as_py(),
+            reason=refusal.reason,
+        )

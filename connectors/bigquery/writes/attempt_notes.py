@@ -1,0 +1,144 @@
+"""The record of attempts: what a stream is about to commit, noted first, and the fence that closes behind it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connectors.bigquery.client import Clients
+from connectors.bigquery.queries.job import NamedParameter, QueryJob
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.writes.appender import StreamAppender
+from connectors.bigquery.writes.batches import encode_rows
+from connectors.bigquery.writes.write_streams import create_fence_stream, finalize_stream
+
+# Ids of a batch are cut into rows of this size, far below an append request's.
+_IDS_BYTES: Final = 4_000_000
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("lease", pa.string()),
+        ("epoch", pa.int64()),
+        ("stream", pa.string()),
+        ("attempt", pa.int64()),
+        ("kind", pa.string()),
+        ("document", pa.string()),
+        ("ids", pa.binary()),
+        ("noted_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+NOTED_IDS_SCHEMA: Final = pa.schema(
+    [("topic", pa.string()), ("message_id", pa.string()), ("publish_time", pa.timestamp("us", tz="UTC"))]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptNote:
+    """One attempt as it was noted; ``document`` says what has to be committed."""
+
+    lease: str
+    epoch: int
+    stream: str
+    attempt: int
+    document: str
+
+
+class AttemptNotes:
+    """The table of attempts; an epoch's notes go through one COMMITTED stream, the fence.
+
+    Whoever takes a lease over finalizes the fence of the epoch before: from then on nothing can be noted under
+    that epoch, and what was not noted is never committed. So the newest note is the only attempt whose outcome
+    can be open, and rows of a COMMITTED stream can be queried as soon as they are appended.
+    """
+
+    def __init__(self, clients: Clients, table: TableId, ids_schema: pa.Schema = NOTED_IDS_SCHEMA) -> None:
+        self._clients = clients
+        self._table = table
+        self.ids_schema = ids_schema
+
+    def open_fence(self) -> str:
+        """Return a new fence's name."""
+        return create_fence_stream(self._clients, self._table)
+
+    def close_fence(self, fence: str) -> None:
+        """Let no note through ``fence`` any more; one that BigQuery has forgotten lets none through either."""
+        finalize_stream(self._clients, fence)
+
+    def add(self, appender: StreamAppender, note: AttemptNote, ids: pa.Table | None) -> None:
+        """Note ``note`` durably, its ids first; a note that is there is whole."""
+        rows: list[dict[str, Any]] = []
+        common = {
+            "lease": note.lease,
+            "epoch": note.epoch,
+            "stream": note.stream,
+            "attempt": note.attempt,
+            "noted_at": datetime.now(UTC),
+        }
+        if ids is not None and ids.num_rows:
+            kept = ids.select(self.ids_schema.names).cast(self.ids_schema).combine_chunks()
+            step = max(1, int(kept.num_rows * _IDS_BYTES / max(kept.nbytes, 1)))
+            rows += [
+                {**common, "kind": "ids", "ids": encode_rows(kept.slice(start, step), compression="zstd")}
+                for start in range(0, kept.num_rows, step)
+            ]
+        rows.append({**common, "kind": "attempt", "document": note.document})
+        # A request each, so that none is too large; they are in order, so that the note itself comes last.
+        appender.append([pa.RecordBatch.from_pylist([row], schema=_SCHEMA) for row in rows])
+
+    def abandon(self, appender: StreamAppender, note: AttemptNote) -> None:
+        """Note that the attempt's rows are gone and will never be committed."""
+        row = {
+            "lease": note.lease,
+            "epoch": note.epoch,
+            "stream": note.stream,
+            "attempt": note.attempt,
+            "kind": "abandoned",
+            "noted_at": datetime.now(UTC),
+        }
+        appender.append([pa.RecordBatch.from_pylist([row], schema=_SCHEMA)])
+
+    def newest(self, lease: str) -> AttemptNote | None:
+        """Return the newest attempt that was noted under ``lease`` and not abandoned, in whichever epoch."""
+        return self._find("lease = @lease", {"lease": lease})
+
+    def find(self, stream: str, attempt: int) -> AttemptNote | None:
+        """Return this attempt's note, None when it was never noted or is abandoned."""
+        return self._find("stream = @stream AND attempt = @attempt", {"stream": stream, "attempt": attempt})
+
+    def last_attempt(self, stream: str) -> int:
+        """Return the highest number that was noted for ``stream``, 0 when there is none."""
+        rows = self._query(
+            "SELECT MAX(attempt) AS attempt FROM {table} WHERE stream = @stream", {"stream": stream}
+        )
+        return int(rows[0]["attempt"] or 0)
+
+    def read_ids(self, note: AttemptNote) -> pa.Table:
+        """Return the ids that were noted with the attempt, in ``ids_schema``."""
+        rows = self._query(
+            "SELECT ids FROM {table} WHERE stream = @stream AND attempt = @attempt AND epoch = @epoch "
+            "AND kind = 'ids'",
+            {"stream": note.stream, "attempt": note.attempt, "epoch": note.epoch},
+        )
+        parts = [pa.ipc.open_stream(pa.BufferReader(row["ids"])).read_all() for row in rows]
+        return pa.concat_tables(parts) if parts else self.ids_schema.empty_table()
+
+    def _find(self, condition: str, parameters: dict[str, Any]) -> AttemptNote | None:
+        rows = self._query(
+            "SELECT lease, epoch, stream, attempt, kind, document FROM {table} "  # noqa: S608  our own conditions
+            f"WHERE {condition} AND kind IN ('attempt', 'abandoned') "
+            "ORDER BY epoch DESC, noted_at DESC LIMIT 20",
+            parameters,
+        )
+        gone = {(row["stream"], row["attempt"]) for row in rows if row["kind"] == "abandoned"}
+        for row in rows:
+            if row["kind"] == "attempt" and (row["stream"], row["attempt"]) not in gone:
+                return AttemptNote(row["lease"], row["epoch"], row["stream"], row["attempt"], row["document"])
+        return None
+
+    def _query(self, sql: str, parameters: dict[str, Any]) -> list[Any]:
+        kinds = {str: "STRING", int: "INT64"}
+        typed = {name: NamedParameter(kinds[type(value)], value) for name, value in parameters.items()}
+        query = QueryJob(self._clients, sql.format(table=f"`{self._table}`"), "attempts", typed)
+        return query.rows(f"reading {self._table}")

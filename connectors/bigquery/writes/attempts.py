@@ -1,0 +1,165 @@
+"""Attempts: noted through a fence before their commit, driven to their end by whoever comes across them."""
+
+from typing import Final, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+import structlog
+
+from connectors.bigquery.client import Clients
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.writes.appender import StreamAppender
+from connectors.bigquery.writes.attempt_notes import AttemptNote, AttemptNotes
+from connectors.bigquery.writes.leases import BigQueryLeases, LeaseState
+from connectors.bigquery.writes.write_streams import may_be_gone
+from model import failpoint
+from model.archive import Attempt
+from model.errors import (
+    CommitOutcomeUnknownError,
+    LeaseLostError,
+    WarehouseError,
+    WarehouseUnavailableError,
+)
+
+_log = structlog.get_logger(__name__)
+
+# How long a commit is driven before the stream ends; the next start goes on with it.
+COMMIT_SECONDS: Final = 300.0
+
+Outcome = TypeVar("Outcome")
+DrivenOutcome_co = TypeVar("DrivenOutcome_co", covariant=True)
+
+
+class Driver(Protocol[DrivenOutcome_co]):
+    """Commits what a note says, again and again if need be."""
+
+    def drive(self, note: AttemptNote, *, seconds: float) -> DrivenOutcome_co:
+        """Return what of it is committed for good; something false when nothing is and nothing ever will be."""
+
+
+class Attempts(Generic[Outcome]):
+    """The attempts of streams that write to ``anchor`` and tables beside it; one object per thread.
+
+    A commit is two steps: a note through the lease's fence, then the commit itself. From the note on the
+    attempt is driven to its end by whoever comes across it, so that no crash leaves an outcome open; before it
+    nothing can be committed, and a stream whose lease was taken over can't note anything any more.
+    docs/decisions/0010-bigquery-append.md says why.
+    """
+
+    def __init__(self, clients: Clients, anchor: TableId, notes: AttemptNotes, driver: Driver[Outcome]) -> None:
+        self.leases = BigQueryLeases(clients, anchor, notes)
+        self._clients = clients
+        self._notes = notes
+        self._driver = driver
+        self._fences: dict[str, tuple[LeaseState, StreamAppender]] = {}
+        self._found: AttemptNote | None = None
+
+    def take_lease(self, lease: str) -> int:
+        """Take the lease and return its new epoch: from now on nothing is committed under an older one.
+
+        What the stream before it had noted is driven to its end first.
+
+        Raises:
+            LeaseLostError: another one took it at the same moment.
+            CommitOutcomeUnknownError: the attempt before can't be settled now.
+        """
+        state = self.leases.take_lease(lease)
+        self._fences[lease] = (state, StreamAppender(self._clients, state.fence))
+        self._found = self._notes.newest(lease)
+        if self._found is not None and not self._settle(self._found):
+            self._found = None
+        return state.epoch
+
+    def last_noted(self, stream: str) -> int:
+        """Return the number of the stream's newest attempt that was noted, 0 when there is none."""
+        return self._notes.last_attempt(stream)
+
+    def settle(self, attempt: Attempt) -> Outcome | None:
+        """Decide an attempt that a crash left open: return what of it is committed, for good; None is nothing.
+
+        One that was noted is committed now if it was not; one that was not noted never will be.
+        """
+        note = self._notes.find(attempt.stream, attempt.number)
+        return None if note is None else self._settle(note) or None
+
+    def inherited_ids(self, stream: str) -> pa.Table:
+        """Return the ids of the attempt that another home's stream left when its lease was taken over.
+
+        Their rows are committed, but that stream may not have acknowledged them.
+        """
+        if self._found is None or self._found.stream == stream:
+            return self._notes.ids_schema.empty_table()
+        return self._notes.read_ids(self._found)
+
+    def commit(self, document: str, attempt: Attempt, ids: pa.Table | None) -> Outcome:
+        """Note what ``document`` names and commit it, however long it takes to find out.
+
+        ``ids`` (topic, message_id, publish_time) are what another home is told that has to take over. An
+        outcome that is false says that BigQuery dropped the rows before they were committed.
+
+        Raises:
+            LeaseLostError: another stream holds the lease; nothing was added and nothing ever will be.
+            WarehouseError: nothing was added.
+            CommitOutcomeUnknownError: it was noted and not yet seen to its end; :meth:`settle` goes on with it.
+        """
+        state, _ = self._fences.get(attempt.lease, (LeaseState(), None))
+        if state.epoch != attempt.lease_epoch:
+            raise LeaseLostError(lease=attempt.lease)
+        failpoint.hit("commit.before")
+        note = AttemptNote(attempt.lease, attempt.lease_epoch, attempt.stream, attempt.number, document)
+        self._add_note(note, ids)
+        failpoint.hit("bigquery.noted")
+        try:
+            outcome = self._driver.drive(note, seconds=COMMIT_SECONDS)
+        except CommitOutcomeUnknownError:
+            raise
+        except WarehouseError as exc:
+            # It is noted, so that it may still be committed: nobody may take it for undone.
+            raise CommitOutcomeUnknownError(f"Noted, but not committed: {exc.message}") from exc
+        if not outcome:
+            self._abandon(note)
+        else:
+            failpoint.hit("commit.after")
+        return outcome
+
+    def _add_note(self, note: AttemptNote, ids: pa.Table | None) -> None:
+        """Note the attempt; an error that may hide a note is an unknown outcome."""
+        _, appender = self._fences[note.lease]
+        before = appender.offset
+        try:
+            try:
+                self._append_note(note, ids)
+            except WarehouseError as exc:
+                if appender.offset != before or not may_be_gone(exc):
+                    raise
+                # The epoch is still ours (_append_note has looked), so that no successor has closed the fence:
+                # BigQuery has forgotten or finalized it, as it does with idle streams.
+                state = self.leases.replace_fence(note.lease)
+                self._fences[note.lease] = (state, StreamAppender(self._clients, state.fence))
+                self._append_note(note, ids)
+        except WarehouseUnavailableError as exc:
+            raise CommitOutcomeUnknownError(f"Whether the attempt was noted is not known: {exc.message}") from exc
+
+    def _append_note(self, note: AttemptNote, ids: pa.Table | None) -> None:
+        state, appender = self._fences[note.lease]
+        try:
+            self._notes.add(appender, note, ids)
+        except WarehouseUnavailableError:
+            raise
+        except WarehouseError as exc:
+            if self.leases.epoch(note.lease) == state.epoch:
+                raise
+            # Whoever took over has closed the fence; a try before the refused one may have got through it.
+            if self._notes.find(note.stream, note.attempt) is not None:
+                raise CommitOutcomeUnknownError("The attempt was noted, then the lease was taken over.") from exc
+            raise LeaseLostError(lease=note.lease) from exc
+
+    def _settle(self, note: AttemptNote) -> Outcome:
+        outcome = self._driver.drive(note, seconds=COMMIT_SECONDS)
+        if not outcome:
+            self._abandon(note)
+        _log.info("attempt_settled", attempt=note.attempt, stream=note.stream, is_in=bool(outcome))
+        return outcome
+
+    def _abandon(self, note: AttemptNote) -> None:
+        _, appender = self._fences[note.lease]
+        self._notes.abandon(appender, note)

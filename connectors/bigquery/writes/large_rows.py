@@ -1,0 +1,208 @@
+"""Rows too large for an append request: loaded beside the table, inserted when their attempt is committed."""
+
+import io
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+from google.api_core import exceptions as api
+from google.cloud import bigquery
+
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.queries.job import QueryJob, find_job, wait_until_done
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.catalog import read_table
+from connectors.bigquery.writes.batches import RefusedRow
+from connectors.bigquery.writes.json_lines import encode_lines
+from model.errors import (
+    CommitOutcomeUnknownError,
+    TableNotFoundError,
+    WarehouseError,
+    WarehouseUnavailableError,
+)
+
+# Longer than an attempt can wait for its commit: BigQuery itself drops pending streams after a day.
+_KEEP: Final = timedelta(days=2)
+_LOAD_SECONDS: Final = 120.0
+_MOST_TRIES: Final = 20
+# "Error messages" of Google's documentation: what a job may be sent again for, under another id.
+_PASSING_REASONS: Final = frozenset(
+    {
+        "backendError",
+        "internalError",
+        "jobBackendError",
+        "jobInternalError",
+        "jobRateLimitExceeded",
+        "quotaExceeded",
+        "rateLimitExceeded",
+        "resourcesExceeded",
+        "tableUnavailable",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeRows:
+    """Rows in a table of their own that nobody reads; it expires by itself."""
+
+    table: str
+    rows: int
+
+
+def load_large_rows(
+    clients: Clients, target: TableId, rows: Sequence[pa.RecordBatch]
+) -> tuple[LargeRows | None, list[RefusedRow]]:
+    """Load ``rows`` into a new table beside ``target``; return it, and the rows that BigQuery refuses.
+
+    Raises:
+        WarehouseUnavailableError, WarehouseError: it can't be done now, or not at all; nothing is visible.
+    """
+    staged = target.companion(f"large_{uuid.uuid4().hex}")
+    fields = _create(clients, staged, target)
+    refusals = _load(clients, staged, list(rows), fields)
+    count = len(rows) - len(refusals)
+    if not count:
+        drop_large_rows(clients, str(staged))
+        return None, refusals
+    return LargeRows(str(staged), count), refusals
+
+
+def insert_large_rows(clients: Clients, target: TableId, staged: LargeRows, *, job: str, seconds: float) -> None:
+    """Insert staged rows into ``target`` once, however often and by whomever this is called.
+
+    The job's id is derived from the attempt: BigQuery runs an id once, and whoever asks for it again waits for
+    the same job. A job that failed has inserted nothing; the next id is tried then.
+
+    Raises:
+        CommitOutcomeUnknownError: BigQuery did not say within the time; call it again.
+        WarehouseError: the rows can't be inserted.
+    """
+    ends_at = time.monotonic() + seconds
+    for number in range(1, _MOST_TRIES + 1):
+        failed = _run_insert(clients, target, staged, f"{job}-{number}", ends_at)
+        if failed is None:
+            drop_large_rows(clients, staged.table)
+            return
+        if failed.details.get("reason") not in _PASSING_REASONS:
+            raise failed
+        time.sleep(min(0.1 * 2**number, 10.0))
+    raise CommitOutcomeUnknownError(f"Inserting {staged.table} failed {_MOST_TRIES} times.")
+
+
+def drop_large_rows(clients: Clients, table: str) -> None:
+    """Delete a table of staged rows; where that fails it expires."""
+    try:
+        clients.rest().delete_table(table, not_found_ok=True, **ONCE)
+    except SDK_ERRORS:
+        return
+
+
+def _create(clients: Clients, staged: TableId, target: TableId) -> Sequence[Any]:
+    """Create the table with the columns of ``target``, and return them."""
+    found = read_table(clients, target)
+    if found is None:
+        raise TableNotFoundError(f"There is no table {target}.")
+    table = bigquery.Table(str(staged), schema=found.schema)
+    table.description = "Rows too large for one append request, on their way; expires by itself."
+    table.expires = datetime.now(UTC) + _KEEP
+    table.labels = clients.connection.labels_for("large_rows")
+    table.encryption_configuration = found.encryption_configuration
+
+    def call() -> None:
+        with our_errors(f"creating table {staged}"):
+            clients.rest().create_table(table, exists_ok=True, **ONCE)
+
+    retry_passing(call, seconds=_LOAD_SECONDS)
+    return tuple(found.schema)
+
+
+def _load(
+    clients: Clients, staged: TableId, rows: list[pa.RecordBatch], fields: Sequence[Any]
+) -> list[RefusedRow]:
+    """Load ``rows`` in one job; when it is refused find out by loading them one by one which of them it is."""
+    error = _run_load(clients, staged, rows, fields)
+    if error is None:
+        return []
+    if len(rows) == 1:
+        return [RefusedRow(rows[0], error.message)]
+    return [refusal for row in rows for refusal in _load(clients, staged, [row], fields)]
+
+
+def _run_load(
+    clients: Clients, staged: TableId, rows: Sequence[pa.RecordBatch], fields: Sequence[Any]
+) -> WarehouseError | None:
+    """Return None when the rows are in, the error when BigQuery refuses them; what passes is tried again."""
+    # Parquet can't fill a JSON column ("Work with JSON data in GoogleSQL", Limitations); a row of JSON may have
+    # 100 MB ("Quotas and limits", Load jobs).
+    file = io.BytesIO(encode_lines(rows, fields))
+    config = bigquery.LoadJobConfig(
+        source_format="NEWLINE_DELIMITED_JSON",
+        write_disposition="WRITE_APPEND",
+        create_disposition="CREATE_NEVER",
+        labels=clients.connection.labels_for("large_rows"),
+    )
+    job_id = f"refeed-load-{uuid.uuid4().hex}"
+    tries = iter(range(1, _MOST_TRIES + 1))
+
+    def call() -> WarehouseError | None:
+        number = next(tries)
+        file.seek(0)
+        what = f"loading {len(rows)} large rows into {staged}"
+        with our_errors(what, JOB_ROLE):
+            # An id for each try: one whose answer was lost is looked up before another is begun.
+            found = find_job(clients, f"{job_id}-{number - 1}") if number > 1 else None
+            if found is not None and found.error_result is None:
+                found.result(retry=None, timeout=_LOAD_SECONDS)
+                return None
+            try:
+                job = clients.rest().load_table_from_file(
+                    file, str(staged), job_id=f"{job_id}-{number}", job_config=config, timeout=_LOAD_SECONDS
+                )
+                job.result(retry=None, timeout=_LOAD_SECONDS)
+            except api.BadRequest as exc:
+                # "BigQuery error messages": invalid is what the data itself is refused with.
+                error = error_from(exc, what, JOB_ROLE)
+                if isinstance(error, WarehouseUnavailableError):
+                    raise
+                return error
+        return None
+
+    return retry_passing(call, seconds=_LOAD_SECONDS)
+
+
+def _run_insert(
+    clients: Clients, target: TableId, staged: LargeRows, job_id: str, ends_at: float
+) -> WarehouseError | None:
+    """Run or join the job ``job_id``; return None when it inserted, its error when it failed for sure."""
+    what = f"inserting {staged.rows} large rows into {target}"
+
+    def call() -> WarehouseError | None:
+        with our_errors(what, JOB_ROLE):
+            job = find_job(clients, job_id)
+            if job is None:
+                columns = ", ".join(f"`{field.name}`" for field in _fields(clients, staged.table))
+                # Table ids are checked names, column names are the table's own.
+                sql = f"INSERT INTO `{target}` ({columns}) SELECT {columns} FROM `{staged.table}`"  # noqa: S608
+                job = QueryJob(clients, sql, "large_rows", id=job_id).begin()
+            wait_until_done(job, what, ends_at=ends_at)
+        if job.error_result is None:
+            return None
+        reason, message = job.error_result.get("reason"), job.error_result.get("message")
+        return WarehouseError(f"{what}: {message}", reason=reason)
+
+    try:
+        return retry_passing(call, seconds=max(0.0, ends_at - time.monotonic()))
+    except WarehouseUnavailableError as exc:
+        raise CommitOutcomeUnknownError(exc.message) from exc
+
+
+def _fields(clients: Clients, staged: str) -> Sequence[Any]:
+    found = read_table(clients, TableId.parse(staged, ""))
+    if found is None:
+        raise WarehouseError(f"The large rows in {staged} are gone, and no job has inserted them.")
+    return tuple(found.schema)

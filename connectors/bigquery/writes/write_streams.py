@@ -1,0 +1,105 @@
+"""Write streams: created, flushed, finalized."""
+
+from typing import Any, Final
+
+from google.api_core import exceptions as api
+from google.cloud.bigquery_storage_v1 import types
+
+from connectors.bigquery.client import CALL_SECONDS, Clients
+from connectors.bigquery.errors import our_errors, retry_passing
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.writes.readiness import not_ready
+from model.errors import TableNotFoundError, WarehouseError
+
+PENDING: Final = types.WriteStream.Type.PENDING
+COMMITTED: Final = types.WriteStream.Type.COMMITTED
+BUFFERED: Final = types.WriteStream.Type.BUFFERED
+# How long a task tries before its batch is given up; its messages come again then.
+APPEND_SECONDS: Final = 30.0
+# How long a start waits for a table that was created just before, which takes a minute as a rule.
+NEW_TABLE_SECONDS: Final = 300.0
+
+
+def create_stream(clients: Clients, table: TableId, kind: Any, *, seconds: float = APPEND_SECONDS) -> str:
+    """Create a write stream of ``kind`` and return its name.
+
+    Raises:
+        QuotaExceededError: too many were created within the hour.
+        TableNotFoundError, WarehousePermissionError, WarehouseUnavailableError, WarehouseError: as they say.
+    """
+
+    def call() -> str:
+        with our_errors(f"creating a write stream of {table}"):
+            stream = clients.write().create_write_stream(
+                parent=table.path, write_stream=types.WriteStream(type_=kind), retry=None, timeout=CALL_SECONDS
+            )
+            return str(stream.name)
+
+    return retry_passing(call, seconds=seconds)
+
+
+def create_fence_stream(clients: Clients, table: TableId) -> str:
+    """Create a COMMITTED stream of a table that may have been created a moment ago, and return its name.
+
+    Raises:
+        QuotaExceededError, TableNotFoundError, WarehousePermissionError, WarehouseUnavailableError,
+        WarehouseError: as they say.
+    """
+
+    def call() -> str:
+        try:
+            return create_stream(clients, table, COMMITTED)
+        except TableNotFoundError as exc:
+            raise not_ready(clients, table, None, exc) or exc from exc
+
+    return retry_passing(call, seconds=NEW_TABLE_SECONDS)
+
+
+def finalize_stream(clients: Clients, stream: str, *, seconds: float = APPEND_SECONDS) -> int | None:
+    """Let nothing more into ``stream`` and return how many rows it holds; None when there is no such stream.
+
+    Doing it twice is doing it once.
+    """
+
+    def call() -> int | None:
+        with our_errors(f"finalizing {stream}"):
+            try:
+                answer = clients.write().finalize_write_stream(name=stream, retry=None, timeout=CALL_SECONDS)
+            except api.NotFound:
+                return None
+            return int(answer.row_count)
+
+    return retry_passing(call, seconds=seconds)
+
+
+def may_be_gone(refusal: WarehouseError) -> bool:
+    """Whether an append may have been refused because its stream is gone, or takes nothing more.
+
+    "A committed stream has a TTL of four days if there is no traffic" (Storage Write API). Which code tells so is
+    not documented: Beam takes NOT_FOUND, INVALID_ARGUMENT and FAILED_PRECONDITION for it
+    (https://github.com/apache/beam/pull/16906). A refusal for another reason is refused again.
+    """
+    return isinstance(refusal, TableNotFoundError) or bool(refusal.details.get("is_bad_request"))
+
+
+def flush_stream(clients: Clients, stream: str, end: int) -> bool:
+    """Make the rows of the BUFFERED ``stream`` before ``end`` visible, and return True; again is fine.
+
+    False says that they can't be made visible any more, if they were not before: the stream is finalized,
+    forgotten, or shorter. A stream's rows become visible in their order: none before ``end`` can be left out.
+
+    Raises:
+        WarehouseUnavailableError: not now; whether it was done is not known.
+        WarehouseError: BigQuery refuses it.
+    """
+    with our_errors(f"flushing {stream}"):
+        try:
+            clients.write().flush_rows(
+                types.FlushRowsRequest(write_stream=stream, offset=end - 1), retry=None, timeout=CALL_SECONDS
+            )
+        except api.AlreadyExists:
+            return True
+        except (api.InvalidArgument, api.NotFound, api.OutOfRange, api.FailedPrecondition):
+            # Apache Beam takes them so, "the stream was finalized or truncated" (StorageApiFlushAndFinalizeDoFn).
+            return False
+    return True
