@@ -20,6 +20,7 @@ from api.watching import (
     answer_changes,
     answer_log,
 )
+from jobs.kinds import JobKind
 from jobs.listing import ListRequest
 from jobs.log import DEFAULT_TAIL_BYTES
 from jobs.service import JobService
@@ -29,14 +30,13 @@ INVALID: Final = "A parameter is not valid; `errors` has every violation."
 
 @dataclass(frozen=True, slots=True)
 class JobResource:
-    """A kind of job in the API: ``/merges`` for a ``merge``, its shapes, and the dependencies of its routes.
+    """A kind of job in the API: its shapes, and the dependencies of its routes.
 
     ``service`` returns the service of the kind, ``listing`` what a list is asked for. ``cancel`` is the
     description of what a cancel does.
     """
 
-    noun: str
-    prefix: str
+    kind: JobKind
     service: Callable[..., Any]
     listing: Callable[..., ListRequest]
     cancel: str
@@ -45,9 +45,14 @@ class JobResource:
     events_shape: type[Any]
 
     @property
+    def noun(self) -> str:
+        """One of its jobs, in operations and texts."""
+        return self.kind.name
+
+    @property
     def collection(self) -> str:
-        """Its name in paths and in a page."""
-        return f"{self.noun}s"
+        """Its jobs, in paths and in a page."""
+        return self.kind.collection
 
     @property
     def path(self) -> str:
@@ -69,7 +74,10 @@ class JobResource:
 
     def checked_id(self) -> Callable[..., str]:
         """Return the dependency that takes the id out of a request's path."""
-        description, example = f'"{self.prefix}_" and a ULID.', f"{self.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ"
+        description, example = (
+            f'"{self.kind.prefix}_" and a ULID.',
+            f"{self.kind.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+        )
 
         def checked_id(
             job_id: Annotated[str, Path(alias=f"{self.noun}_id", description=description, examples=[example])],

@@ -31,6 +31,7 @@ from api.schemas_backfills import (
     BackfillPage,
     PlanOut,
 )
+from backfill.kind import BACKFILL
 from backfill.request import BackfillRequest
 
 router: Final = APIRouter(tags=["backfills"])
@@ -39,8 +40,7 @@ _FULL: Final = "The disk is full."
 
 
 BACKFILLS: Final = JobResource(
-    "backfill",
-    "bf",
+    BACKFILL,
     service=backfill_service,
     listing=backfill_listing,
     cancel="Stop a backfill: no new request starts; `in_flight_at_most` says what still goes out.",

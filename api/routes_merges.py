@@ -8,13 +8,13 @@ from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, Merges, created
 from api.job_routes import JobResource, add_job_routes, add_retry_route
 from api.listing import merge_listing
 from api.schemas_merges import MergeEvents, MergeOut, MergePage
+from reporting.kind import MERGE
 from reporting.request import MergeCreate
 
 router: Final = APIRouter(tags=["merges"])
 _INVALID: Final = "The request is not valid; `errors` has every violation."
 MERGES: Final = JobResource(
-    "merge",
-    "mg",
+    MERGE,
     service=merge_service,
     listing=merge_listing,
     cancel="Stop a merge: what is merged stays merged, the source in hand is merged whole or not at all.",

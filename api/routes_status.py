@@ -28,7 +28,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
     with slow:
         condition = inventory.check_streams(principal=caller)
         inbox = _list_inbox(services, caller)
-        active = {f"{service.kind.name}s": service.list_active(principal=caller) for service in services}
+        active = {service.kind.collection: service.list_active(principal=caller) for service in services}
         wrong = [
             *(
                 StatusProblem("not_ready", name, said)

@@ -55,6 +55,7 @@ def _waits_for(job: Job) -> str:
 
 BACKFILL: Final = JobKind(
     name="backfill",
+    collection="backfills",
     prefix="bf",
     folder="backfills",
     module="backfill.job",

@@ -23,7 +23,7 @@ def _resume(_: Job) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """One kind of job; its ids begin with ``prefix``, its jobs lie in ``folder``.
+    """One kind of job; many are its ``collection``, its ids begin with ``prefix``, its jobs lie in ``folder``.
 
     ``module`` is its driver's, which takes {"folder", "epoch"} as its one JSON argument. ``figures`` makes what
     writes a job's figures from its folder to the store. ``describe`` returns what a webhook says of a job beside
@@ -33,6 +33,7 @@ class JobKind:
     """
 
     name: str
+    collection: str
     prefix: str
     folder: str
     module: str

@@ -61,6 +61,7 @@ def _figures(source: Mapping[str, Any]) -> str:
 
 MERGE: Final = JobKind(
     name="merge",
+    collection="merges",
     prefix="mg",
     folder="merge-jobs",
     module="reporting.job",

@@ -63,6 +63,7 @@ def run_sum(folder: JobFolder, epoch: int) -> Outcome:
 
 SUM = JobKind(
     name="sum",
+    collection="sums",
     prefix="sm",
     folder="sums",
     module="tests.jobs.test_service",

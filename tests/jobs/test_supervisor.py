@@ -60,7 +60,9 @@ class QuickDrivers(Drivers):
 
 
 def kind_of(write_figures: Callable[[str], None]) -> JobKind:
-    return JobKind(KIND, "bf", "backfills", "module", lambda _: lambda _store, job_id: write_figures(job_id))
+    return JobKind(
+        KIND, "backfills", "bf", "backfills", "module", lambda _: lambda _store, job_id: write_figures(job_id)
+    )
 
 
 @pytest.fixture
