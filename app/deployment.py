@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
+    from streams.report import StreamReporter
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
 
@@ -88,6 +89,16 @@ class Deployment:
         pubsub = PubSub(self.settings.project, self.settings.pubsub_address)
         self.closers.add(Step.PUBSUB, pubsub.close)
         return pubsub
+
+    @cached_property
+    def reporter(self) -> "StreamReporter | None":
+        """What keeps a stream's reports in the job store; None where that is the home's own file.
+
+        Its first report opens the store, so that a stream starts while the store is away.
+        """
+        from jobs.reporter import open_reporter
+
+        return open_reporter(self.settings)
 
     @cached_property
     def launcher(self) -> "Launcher":

@@ -19,13 +19,13 @@ from streams.report import StreamReporter
 from streams.status import StatusFile
 from streams.stream import StreamQuery, run_stream, start_spark
 from warehouse.archive import Archive
-from warehouse.open import open_warehouse
+from warehouse.port import Warehouse
 
 # While nothing comes, a batch is begun every few seconds only.
 _IDLE_SECONDS: Final = 5.0
 
 
-def run_backup(settings: Settings, reporter: StreamReporter | None = None) -> int:
+def run_backup(settings: Settings, warehouse: Warehouse, reporter: StreamReporter | None = None) -> int:
     """Run the backup stream of ``settings`` until SIGTERM or SIGINT drains it; return the exit code.
 
     ``reporter`` keeps its reports where an API without this home finds them.
@@ -40,7 +40,7 @@ def run_backup(settings: Settings, reporter: StreamReporter | None = None) -> in
     """
     home = settings.home / "streams" / "backup"
     lease = f"backup-{settings.project}"
-    with lock_home(home) as stream, closing(open_warehouse(settings).open_archive()) as archive:
+    with lock_home(home) as stream, closing(warehouse.open_archive()) as archive:
         archive.check()
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds)
         leases = archive.leases()
@@ -63,7 +63,7 @@ def run_backup(settings: Settings, reporter: StreamReporter | None = None) -> in
                 run_stream(
                     spark,
                     committer,
-                    _query_of(settings, archive),
+                    _query_of(settings, warehouse, archive),
                     settings,
                     home=home,
                     instance=stream,
@@ -73,8 +73,8 @@ def run_backup(settings: Settings, reporter: StreamReporter | None = None) -> in
     return 0
 
 
-def _query_of(settings: Settings, archive: Archive) -> StreamQuery:
-    task = {"warehouse": open_warehouse(settings).to_json(), "writer": archive.writer().as_json()}
+def _query_of(settings: Settings, warehouse: Warehouse, archive: Archive) -> StreamQuery:
+    task = {"warehouse": warehouse.to_json(), "writer": archive.writer().as_json()}
     return StreamQuery(
         BackupSource,
         slots=settings.backup_slots,

@@ -31,7 +31,7 @@ from warehouse.open import open_warehouse
 MESSAGES = 600_000
 ROUNDS = 3
 _RUN_BACKUP = (
-    "import os, sys; from backup.job import run_backup; from model.settings import read_settings; "
+    "import os, sys; from app.streams import run_backup; from model.settings import read_settings; "
     "sys.exit(run_backup(read_settings(os.environ)))"
 )
 

@@ -26,7 +26,7 @@ LIMIT_COMMIT_BYTES = 128 * 1024 * 1024
 IN_FLIGHT = 4
 PROGRAMS = Path(__file__).parent / "programs"
 _BACKUP = (
-    "import os, sys; from backup.job import run_backup; from model.settings import read_settings; "
+    "import os, sys; from app.streams import run_backup; from model.settings import read_settings; "
     "sys.exit(run_backup(read_settings(os.environ)))"
 )
 # A line of an order has this many bytes at least.

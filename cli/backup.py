@@ -37,12 +37,11 @@ def backup(context: typer.Context) -> None:
     """Run the backup stream until Ctrl-C or SIGTERM, which drains it; or do what the command says."""
     if context.invoked_subcommand is not None:
         return
-    from backup.job import run_backup
-    from jobs.reporter import open_reporter
+    from app.streams import run_backup
 
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_backup(settings, open_reporter(settings)))
+    raise typer.Exit(run_backup(settings))
 
 
 @app.command("snapshot")

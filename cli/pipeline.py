@@ -20,9 +20,8 @@ def run(
 
     The registry is followed meanwhile: a new source or a new schema needs no restart.
     """
-    from jobs.reporter import open_reporter
-    from pipeline.job import run_pipeline
+    from app.streams import run_pipeline
 
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_pipeline(settings, group, open_reporter(settings)))
+    raise typer.Exit(run_pipeline(settings, group))

@@ -22,17 +22,26 @@ from streams.lease import hold_lease, lock_home
 from streams.report import StreamReporter
 from streams.status import StatusFile
 from streams.stream import StreamQuery, run_stream, start_spark
-from warehouse.open import open_warehouse
+from warehouse.port import Warehouse
 
 # While nothing comes, a batch is begun every few seconds only: so long may a plan be out of date.
 _IDLE_SECONDS: Final = 2.0
 _PLAN: Final = "plan.json"
 
 
-def run_pipeline(settings: Settings, group: str, reporter: StreamReporter | None = None) -> int:
+def run_pipeline(
+    settings: Settings,
+    group: str,
+    *,
+    warehouse: Warehouse,
+    open_pubsub: Callable[[], PubSub],
+    reporter: StreamReporter | None = None,
+) -> int:
     """Run the stream of one group of sources until SIGTERM or SIGINT drains it; return the exit code.
 
-    ``reporter`` keeps its reports where an API without this home finds them.
+    ``reporter`` keeps its reports where an API without this home finds them. ``open_pubsub`` is called after Spark
+    has started, and what it returns is closed with the stream: PySpark forks, and a fork beside the threads of an
+    open channel may end in SIGABRT.
 
     Every message of its sources is a row of its staging table once, or a dead letter once, and is acknowledged
     only then. The registry is followed while it runs: a new source, or a new schema, needs no restart.
@@ -48,9 +57,8 @@ def run_pipeline(settings: Settings, group: str, reporter: StreamReporter | None
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds, schema=TABLE_IDS_SCHEMA)
         spark = start_spark(settings, home)
         status = StatusFile(home / "status.json", instance=stream)
-        warehouse = open_warehouse(settings)
         tables = warehouse.open_row_tables(stream=stream, lease=lease)
-        with closing(tables), PubSub(settings.project, settings.pubsub_address) as pubsub:
+        with closing(tables), open_pubsub() as pubsub:
             sources = Group(
                 group,
                 registry=Registry(settings.registry),

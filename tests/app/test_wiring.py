@@ -49,9 +49,6 @@ def test_nothing_but_the_wiring_makes_them() -> None:
         ("jobs/store/store.py", "JobStore"): 1,
         # Of what the folder of an older merge says, and not of this process's settings.
         ("reporting/specification.py", "open_warehouse"): 1,
-        ("backup/job.py", "open_warehouse"): 1,
-        ("pipeline/job.py", "open_warehouse"): 1,
-        ("pipeline/job.py", "PubSub"): 1,
     }
     found = Counter(
         (str(path.relative_to(ROOT)), name)
