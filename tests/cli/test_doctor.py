@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from cli import doctor
+from connectors.pubsub.client import PubSub
 from connectors.spark import java
 from local.server import PubSubServer
-from model.errors import JavaNotFoundError
+from model.errors import JavaNotFoundError, PubSubError
 from streams.status import StatusFile
 from tests.standin.fixture import StandIn, session_standin, shared_standin
 from tests.standin.gcs_server import pointing_at, running_gcs
@@ -161,3 +162,18 @@ def test_a_jobs_folder_that_can_not_be_reached_is_named(
         missing = jobs("gs://other-jobs/refeed")
     assert missing["state"] == "missing"
     assert "Create the bucket" in missing["found"]
+
+
+def test_every_question_goes_to_the_endpoint_that_is_set(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFEED_PUBSUB_ENDPOINT", "europe-west1-pubsub.googleapis.com:443")
+    asked: list[str | None] = []
+
+    def refuse(_: PubSub, __: str, address: str | None) -> None:
+        asked.append(address)
+        raise PubSubError("not from here")
+
+    monkeypatch.setattr(PubSub, "__init__", refuse)
+    assert refeed("doctor").code == 1
+    assert asked == ["https://europe-west1-pubsub.googleapis.com:443"] * 2
