@@ -68,13 +68,13 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
             reached = read_reached(folder)
             if (fault := folder.read_fault(epoch)) is not None:
                 return Outcome(epoch, JobState.FAILED, fault)
-            check_budget(epoch, selection, reached, options.max_failed)
+            check_budget(epoch, selection, reached, options)
             left = [piece for piece in work if piece.number not in reached or not reached[piece.number].done]
             if not left:
                 break
             pacer.begin({piece.number: piece.rows for piece in left})
             chains = tuple(link_pieces(left, selection, by_key=options.by_key))
-            publish(spark, folder, epoch, target, chains, options.max_failed)
+            publish(spark, folder, epoch, target, chains=chains, options=options)
     check_end(selection, reached)
     return Outcome(epoch, JobState.SUCCEEDED)
 
@@ -139,17 +139,23 @@ def hold(folder: JobFolder, epoch: int, rows: int) -> bool:
     return True
 
 
-def publish(  # noqa: PLR0917
+def publish(
     spark: Callable[[], Any],
     folder: JobFolder,
     epoch: int,
     target: Target,
+    *,
     chains: tuple[Chain, ...],
-    max_failed: int,
+    options: RunOptions,
 ) -> None:
     """Publish the chains as tasks of one Spark job; tasks that are told to stop leave the rest of theirs."""
     work = partial(
-        publish_chains, folder=folder.location, epoch=epoch, target=target, chains=chains, max_failed=max_failed
+        publish_chains,
+        folder=folder.location,
+        epoch=epoch,
+        target=target,
+        chains=chains,
+        max_failed=options.max_failed,
     )
     ends = spark().range(0, len(chains), 1, len(chains)).mapInArrow(work, CHECKPOINT_DDL).collect()
     _LOG.info("published", pieces=sum(end.done for end in ends), messages=sum(end.published for end in ends))
@@ -163,14 +169,14 @@ def read_reached(folder: JobFolder) -> dict[int, SliceCheckpoint]:
 
 
 def check_budget(
-    epoch: int, selection: Selection, reached: Mapping[int, SliceCheckpoint], max_failed: int
+    epoch: int, selection: Selection, reached: Mapping[int, SliceCheckpoint], options: RunOptions
 ) -> None:
     """Raise when more messages failed for the first time in this attempt than may.
 
     The error says what became of the other rows: messages on their way when it stopped may have arrived.
     """
     newly_failed = sum(checkpoint.newly_failed for checkpoint in reached.values() if checkpoint.epoch == epoch)
-    if newly_failed > max_failed:
+    if newly_failed > options.max_failed:
         answered = sum(checkpoint.published + checkpoint.failed for checkpoint in reached.values())
         left = selection.rows - answered
         unknown = min(left, sum(checkpoint.repeated_at_most for checkpoint in reached.values()))
@@ -180,7 +186,7 @@ def check_budget(
             else f"the other {left} were not sent"
         )
         raise MessagesFailedError(
-            f"{newly_failed} messages could not be published, max_failed allows {max_failed}; {rest}. "
+            f"{newly_failed} messages could not be published, max_failed allows {options.max_failed}; {rest}. "
             "See dead letters."
         )
 

@@ -1,8 +1,9 @@
 """What a task does: publish pieces of a selection, tagged, with a checkpoint after each confirmed request."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -56,10 +57,11 @@ def publish_chains(
     freeze_loaded()
     job_folder = JobFolder(folder)
     publisher = Publisher(process_channel(target.emulator_host), target.topic_path)
+    publish = partial(publish_piece, publisher, job_folder, epoch, target, max_failed=max_failed)
     for batch in batches:
         for place in batch.column("id").to_pylist():
             try:
-                ends = list(_publish_chain(publisher, job_folder, epoch, target, chains[place], max_failed))
+                ends = list(_publish_chain(publish, chains[place]))
             except FolderUnavailableError:
                 # Another try of the task may find it well again.
                 raise
@@ -70,11 +72,9 @@ def publish_chains(
             yield pa.RecordBatch.from_pylist(rows, schema=CHECKPOINT_SCHEMA)
 
 
-def _publish_chain(  # noqa: PLR0917
-    publisher: Publisher, folder: JobFolder, epoch: int, target: Target, chain: Chain, max_failed: int
-) -> Iterator[SliceCheckpoint]:
+def _publish_chain(publish: Callable[[Piece], SliceCheckpoint], chain: Chain) -> Iterator[SliceCheckpoint]:
     for piece in chain:
-        end = publish_piece(publisher, folder, epoch, target, piece, max_failed=max_failed)
+        end = publish(piece)
         yield end
         if not end.done:
             return

@@ -15,6 +15,7 @@ import pytest
 
 from backfill.dead_letters import list_dead_letters
 from backfill.job import check_budget, run_backfill
+from backfill.options import RunOptions
 from backfill.progress import CheckpointFolder, SliceCheckpoint
 from backfill.selection import write_selection
 from connectors.lake.archive import Attempt, LakeArchive
@@ -403,7 +404,7 @@ def test_too_many_failures_say_what_became_of_the_other_rows(
     }
 
     with pytest.raises(MessagesFailedError) as stopped:
-        check_budget(1, selection, reached, 1)
+        check_budget(1, selection, reached, RunOptions(max_failed=1))
 
     assert stopped.value.message.startswith("2 messages could not be published, max_failed allows 1; ")
     assert said in stopped.value.message
