@@ -19,6 +19,7 @@ BENCHMARKS = (
     "scale",
     "service",
     "sql_gate",
+    "collector",
     "latency",
 )
 RESULTS = Path(__file__).parent / "results" / "latest.json"

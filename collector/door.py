@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ class Door:
         # By digest: how long a look-up takes says nothing about a secret.
         self._keys = {_digest(key.secret): key for key in settings.keys}
         self._proxies = settings.proxies
+        self._has_address_limit = settings.rate_limits.address_per_minute > 0
         self._by_key = TokenBuckets(settings.rate_limits.key_per_minute)
         self._by_address = TokenBuckets(settings.rate_limits.address_per_minute)
 
@@ -41,7 +43,8 @@ class Door:
                 page or a proxy.
             RateLimitedError: the key or the address calls too often.
         """
-        _take(self._by_address, _network(request.client_address(self._proxies)))
+        if self._has_address_limit:
+            _take(self._by_address, _network(request.client_address(self._proxies)))
         origin = request.header(b"origin")
         if section.cors and origin and not allows(section, origin):
             raise ForbiddenError("Web pages of this origin may not send events to this topic.")
@@ -141,7 +144,7 @@ def _refuse_stranger(request: CollectorRequest, *, is_known: bool) -> None:
     if not _is_loopback(request.peer):
         raise ForbiddenError("The collector has no keys, so it answers to its own machine alone.")
     host = request.header(b"host")
-    if not is_loopback_name(_name_of(host)):
+    if not _is_own_name(host):
         raise ForbiddenError("The collector has no keys, so it answers to localhost and 127.0.0.1 alone.")
     if is_known:
         return
@@ -154,11 +157,17 @@ def _find_proxy(request: CollectorRequest) -> str | None:
     return next((name.decode() for name in _PROXY_HEADERS if request.count(name)), None)
 
 
+@lru_cache(maxsize=256)
 def _is_loopback(address: str) -> bool:
     try:
         return ip_address(address).is_loopback
     except ValueError:
         return False
+
+
+@lru_cache(maxsize=256)
+def _is_own_name(host: str) -> bool:
+    return is_loopback_name(_name_of(host))
 
 
 def _name_of(host: str) -> str:
