@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from enum import Enum, auto
 
 
-class Step(Enum):
+class ClosingStep(Enum):
     """A step of a shutdown; the first member is closed first."""
 
     # They read the store, and what the next steps do to jobs is told by the next service.
@@ -26,14 +26,14 @@ class Step(Enum):
 
 
 class Closers:
-    """Closers of one process; :meth:`close` runs them in the order of :class:`Step`, however they were added.
+    """Closers of one process; :meth:`close` runs them in the order of :class:`ClosingStep`, however they came.
 
     A closer that raises keeps no other one from running; :meth:`close` raises its error after the last one.
 
     Example:
         >>> closers = Closers()
-        >>> closers.add(Step.PUBSUB, lambda: print("the channel"))
-        >>> closers.add(Step.BACKFILLS, lambda: print("the supervisor"))
+        >>> closers.add(ClosingStep.PUBSUB, lambda: print("the channel"))
+        >>> closers.add(ClosingStep.BACKFILLS, lambda: print("the supervisor"))
         >>> closers.close()
         the supervisor
         the channel
@@ -41,9 +41,9 @@ class Closers:
     """
 
     def __init__(self) -> None:
-        self._by_step: defaultdict[Step, list[Callable[[], object]]] = defaultdict(list)
+        self._by_step: defaultdict[ClosingStep, list[Callable[[], object]]] = defaultdict(list)
 
-    def add(self, step: Step, close: Callable[[], object]) -> None:
+    def add(self, step: ClosingStep, close: Callable[[], object]) -> None:
         """Have ``close`` called in ``step``; within a step the first one that was added runs first."""
         self._by_step[step].append(close)
 
@@ -53,6 +53,6 @@ class Closers:
         self._by_step = defaultdict(list)
         with ExitStack() as stack:
             # An exit stack runs its last callback first, and the rest also after an error.
-            for step in reversed(Step):
+            for step in reversed(ClosingStep):
                 for close in reversed(by_step[step]):
                     stack.callback(close)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from app.closing import Closers, Step
+from app.closing import Closers, ClosingStep
 from model.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Deployment:
     """What one process has of a deployment; each object is opened when it is first asked for, and once.
 
     A process imports and opens only what it asks for. :meth:`close` closes what was opened, in the order of
-    :class:`app.closing.Step`. The trap: two threads that ask for the same object at once may open two, so a
+    :class:`app.closing.ClosingStep`. The trap: two threads that ask for the same object at once may open two, so a
     process asks for what it shares before it starts threads.
 
     With ``interrupt_at_exit`` the end of this process ends the jobs that it follows. ``launcher`` replaces the one
@@ -62,7 +62,7 @@ class Deployment:
         from jobs.store import open_store
 
         store = open_store(self.settings.job_store)
-        self.closers.add(Step.STORE, store.close)
+        self.closers.add(ClosingStep.STORE, store.close)
         return store
 
     @cached_property
@@ -87,7 +87,7 @@ class Deployment:
         from connectors.pubsub.client import PubSub
 
         pubsub = PubSub(self.settings.project, self.settings.pubsub_address)
-        self.closers.add(Step.PUBSUB, pubsub.close)
+        self.closers.add(ClosingStep.PUBSUB, pubsub.close)
         return pubsub
 
     @cached_property
@@ -133,7 +133,7 @@ class Deployment:
         from app.backfills import open_queries
 
         queries = open_queries(self.backfill_settings)
-        self.closers.add(Step.QUERIES, queries.close)
+        self.closers.add(ClosingStep.QUERIES, queries.close)
         return queries
 
     @cached_property
@@ -157,8 +157,8 @@ class Deployment:
             staging_of=self.staged,
             places=self.staged.place,
         )
-        self.closers.add(Step.BACKFILLS, lambda: service.stop(interrupt=self._interrupts))
-        self.closers.add(Step.LAUNCHES, service.join)
+        self.closers.add(ClosingStep.BACKFILLS, lambda: service.stop(interrupt=self._interrupts))
+        self.closers.add(ClosingStep.LAUNCHES, service.join)
         return service
 
     @cached_property
@@ -173,8 +173,8 @@ class Deployment:
             launcher=self.launcher,
             sources=self._read_sources,
         )
-        self.closers.add(Step.MERGES, lambda: service.stop(interrupt=self._interrupts))
-        self.closers.add(Step.LAUNCHES, service.join)
+        self.closers.add(ClosingStep.MERGES, lambda: service.stop(interrupt=self._interrupts))
+        self.closers.add(ClosingStep.LAUNCHES, service.join)
         return service
 
     @property
@@ -213,7 +213,7 @@ class Deployment:
             StoreUnavailableError: the store does not answer.
         """
         self.open()
-        self.closers.add(Step.LAUNCHER, self._close_launcher)
+        self.closers.add(ClosingStep.LAUNCHER, self._close_launcher)
         self._start_webhooks()
         for service in self.job_services:
             service.start()
@@ -238,7 +238,7 @@ class Deployment:
         for service in self.job_services:
             notifier = Notifier(self.store, service.kind, url, secret)
             notifier.start()
-            self.closers.add(Step.WEBHOOKS, notifier.stop)
+            self.closers.add(ClosingStep.WEBHOOKS, notifier.stop)
 
     def _read_sources(self) -> "Sequence[Source]":
         """Return the sources of the registry as it is now that have no fault; of one that nobody has filled, none.

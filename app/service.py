@@ -11,7 +11,7 @@ from api.app import make_app
 from api.audit import AuditTrail
 from api.auth import ClaimReader, Gatekeeper
 from api.state import Services
-from app.closing import Step
+from app.closing import ClosingStep
 from app.deployment import Deployment
 from connectors.oidc.jwks import SigningKeys
 from connectors.oidc.tokens import TokenVerifier
@@ -51,7 +51,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
         if gatekeeper.is_open():
             _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
         audit = AuditTrail(deployment.store)
-        deployment.closers.add(Step.AUDIT, audit.close)
+        deployment.closers.add(ClosingStep.AUDIT, audit.close)
         services = Services(
             backfills=deployment.backfills,
             merges=deployment.merges,
