@@ -22,7 +22,7 @@ import structlog
 from bench.comparison import Goal
 from connectors.columns import arrow_schema
 from connectors.lake.merging import MergeLimits
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.schema import Field, RowSchema
@@ -125,7 +125,7 @@ def merge(lake: Path, moment: datetime) -> MergeReport:
 
 def stage(lake: Path, numbers: Sequence[int], moment: datetime, days: int) -> None:
     """Stage a version of each of ``numbers``; an order's day is its number modulo the table's days."""
-    table = RowTable(str(lake), SOURCE.staging)
+    table = LakeRowTable(str(lake), SOURCE.staging)
     table.evolve(SCHEMA)
     epoch = table.take_lease("bench")
     count = len(numbers)

@@ -27,7 +27,7 @@ from bench.comparison import Goal
 from connectors.columns import arrow_schema
 from connectors.lake.merge_statements import FILE, ROW, MergeStatements, quote_text
 from connectors.lake.merging import MergeLimits, open_duckdb
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.entity import PARTITION_DATE
 from warehouse.merges import reporting_schema
 
@@ -145,7 +145,7 @@ def merge_by_delta(lake: Path, taken: list[str]) -> None:
 
 
 def staged(lake: Path) -> list[str]:
-    return [file.path for file in RowTable(str(lake), merge.SOURCE.staging).data_files()]
+    return [file.path for file in LakeRowTable(str(lake), merge.SOURCE.staging).data_files()]
 
 
 def main(engine: str, lake: Path) -> None:

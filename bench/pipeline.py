@@ -22,7 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from cli.processes import Child, Children, free_port, is_listening
 from connectors.columns import arrow_schema
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA
@@ -139,10 +139,10 @@ def measure_stream(bodies: list[bytes]) -> float:
             for at in range(0, len(bodies), 50_000):
                 publisher.publish([Message(data=body) for body in bodies[at : at + 50_000]])
         pipeline = children.start(_child("pipeline", ["cli.main", "pipeline", "run"], home, environment))
-        return _watch_commits(RowTable(settings.lake, "staging.orders"), len(bodies), pipeline)
+        return _watch_commits(LakeRowTable(settings.lake, "staging.orders"), len(bodies), pipeline)
 
 
-def _watch_commits(table: RowTable, messages: int, pipeline: Child) -> float:
+def _watch_commits(table: LakeRowTable, messages: int, pipeline: Child) -> float:
     """Return the rows after the first commit, divided by the seconds between the first and the last."""
     deadline = time.monotonic() + 600
     while not table.exists() or not table.data_files():
@@ -157,7 +157,7 @@ def _watch_commits(table: RowTable, messages: int, pipeline: Child) -> float:
     return (messages - first_rows) / (time.perf_counter() - started)
 
 
-def _rows(table: RowTable) -> int:
+def _rows(table: LakeRowTable) -> int:
     return sum(file.rows for file in table.data_files())
 
 

@@ -31,7 +31,7 @@ from bench.yard import (
 )
 from cli.processes import Children
 from connectors.lake.archive import Attempt, LakeArchive
-from connectors.lake.files import ArchiveWriter, WrittenFile, partition_value
+from connectors.lake.files import LakeArchiveWriter, WrittenFile, partition_value
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
@@ -186,7 +186,7 @@ class Archive:
         self.rows = 0
         self._archive = LakeArchive(settings.lake, settings.archive_table)
         self._archive.create()
-        self._writer: ArchiveWriter = self._archive.writer()
+        self._writer: LakeArchiveWriter = self._archive.writer()
         self._epoch = self._archive.take_lease("bench")
         self._attempt = 0
         self._batch = _small_batch()

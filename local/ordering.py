@@ -161,7 +161,7 @@ class OrderedBacklog:
         try:
             return int(self._log.read_lengths(np.array([seq]))[0])
         except DamagedError:
-            # Whoever reads the taken messages meets it again.
+            # The next read of the taken messages finds it again.
             return 0
 
     def _has_less_than(self, messages: int) -> bool:

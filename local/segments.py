@@ -66,7 +66,7 @@ class MessageLog:
         self._owner = owner
         self._segment_bytes = segment_bytes
         self._fsync = fsync
-        # Held once, never nested, by whoever waits for a flush.
+        # Held once, never nested, by a thread that waits for a flush.
         self._lock = threading.RLock()
         self._reported: set[int] = set()
         folder.mkdir(parents=True, exist_ok=True)

@@ -274,7 +274,7 @@ def serve(
     _keep_freed_memory()
     if not is_loopback(host):
         logging.getLogger(__name__).warning(
-            "The Pub/Sub server has no authentication: whoever reaches %s can read, publish and delete.", host
+            "The Pub/Sub server has no authentication: everyone who reaches %s can read, publish and delete.", host
         )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

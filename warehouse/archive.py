@@ -47,7 +47,7 @@ class ArchiveWriter(Protocol):
 
 
 class Archive(Protocol):
-    """Where messages are kept: parts are committed once, all or none, by whoever holds the lease.
+    """Where messages are kept: parts are committed once, all or none, by the holder of the lease.
 
     One object per thread. An attempt is its stream, its number and its lease's epoch; ``commit`` of one raises
     before anything is added, or CommitOutcomeUnknownError, and then :meth:`settle` alone may say what is true.

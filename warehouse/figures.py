@@ -35,7 +35,7 @@ class QueryFigures:
     ``rows_by_hour`` counts by publish_time; ``is_cut`` says that there are more topics or hours than
     :data:`MAX_GROUPS`. ``without_room``, ``without_text`` and ``refused`` count messages that Pub/Sub would
     refuse: those without room for the tags, with an attribute that has no key or no value, or with one that
-    breaks its limits. ``is_kept`` says that the rows are kept for whoever quotes the plan.
+    breaks its limits. ``is_kept`` says that the rows are kept for a create that quotes the plan.
     """
 
     bytes_scanned: int

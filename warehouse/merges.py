@@ -37,9 +37,10 @@ class MergeReport:
     """What a merge did, or with ``is_dry_run`` would do; times are aware UTC.
 
     It took what staging committed after the merge of ``since`` (None: ever) and before this one looked, which was
-    at ``until``: times by the clock of whoever looked, to be shown. ``changed`` counts the keys of that, ``newer``
-    those of them that changed reporting. ``partitions`` are the days that changed, None being that of entities
-    without a day; rows are counted in these. A dry run, and a merge of what was never staged, has no ``audits``.
+    at ``until``: times by the clock of the process that looked, to be shown. ``changed`` counts the keys of
+    that, ``newer`` those of them that changed reporting. ``partitions`` are the days that changed, None being
+    that of entities without a day; rows are counted in these. A dry run, and a merge of what was never staged,
+    has no ``audits``.
     """
 
     source: str

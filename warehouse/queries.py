@@ -35,8 +35,8 @@ class ReplayQuery:
     """A query that is to be replayed, and what it may cost.
 
     ``parameters`` are the request's, in JSON. ``attributes`` are added to every message, beside the tags.
-    ``check_bill`` raises when so many bytes may not be read or billed; ``is_allowed`` is whether a selection may
-    have so many rows and bytes.
+    ``check_bill`` raises when this number of bytes may not be read or billed; ``is_allowed`` is whether a
+    selection may have this number of rows and bytes.
     """
 
     query: ValidatedQuery
@@ -72,7 +72,7 @@ class SelectionRun:
     """Who selects: under ``name`` a query runs once, whichever attempt asks.
 
     ``should_stop`` is whether the attempt is to end, ``is_superseded`` whether another one goes on with the same
-    query, which then is not cancelled. ``check_size`` raises when so many rows and bytes are too many; it is
+    query, which then is not cancelled. ``check_size`` raises when the rows or bytes are too many; it is
     called as soon as they are known, before a row is read.
     """
 

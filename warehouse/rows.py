@@ -53,7 +53,7 @@ class RowTable(Protocol):
         """Return the schema of the table, None when there is no table yet."""
 
     def plan(self, wanted: RowSchema) -> Evolution:
-        """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
+        """Return the changes that let the table hold rows of ``wanted``; nothing is touched."""
 
     def evolve(self, wanted: RowSchema) -> Evolution:
         """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
@@ -83,7 +83,7 @@ class RowTable(Protocol):
 
 
 class RowTables(Protocol):
-    """The tables that one stream writes under one lease; whoever lost the lease can't commit to any of them."""
+    """The tables that one stream writes under one lease; a stream without it can't commit to any of them."""
 
     def create(self) -> None:
         """Create what the tables need beside themselves; again is fine."""
@@ -108,7 +108,7 @@ class RowTables(Protocol):
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add each table's ``parts`` once; return the tables that have theirs, and what kept another.
 
-        ``ids`` are those of the messages; a warehouse may keep them for whoever has to take over. An outcome that
+        ``ids`` are those of the messages; a warehouse may keep them for a stream that takes over. An outcome that
         nobody knows is raised or returned as a CommitOutcomeUnknownError.
         """
 

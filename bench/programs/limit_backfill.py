@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from bench.yard import IN_FLIGHT
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.encoding import MESSAGE_SCHEMA
-from connectors.pubsub.requests import encode_requests
+from connectors.pubsub.requests import RequestCutter
 
 
 def main() -> None:
@@ -31,7 +31,10 @@ def main() -> None:
                     (rows,) = file.read_row_group(group).combine_chunks().to_batches()
                     columns = [rows.column("data"), rows.column("attributes"), pa.repeat("", rows.num_rows)]
                     batch = pa.RecordBatch.from_arrays(columns, schema=MESSAGE_SCHEMA)
-                    for request in encode_requests(batch, topic):
+                    cutter, start = RequestCutter(batch, topic), 0
+                    while start < batch.num_rows:
+                        request = cutter.cut(start)
+                        start += request.rows
                         if len(flying) == IN_FLIGHT:
                             flying.popleft().result()
                         flying.append(publish.future(request.body))

@@ -111,7 +111,7 @@ class Patience:
         self._pause = _FIRST_PAUSE_SECONDS
 
     def renew(self) -> None:
-        """Begin anew with the next failure: there was progress."""
+        """Restart the time and the pauses with the next failure: there was progress."""
         self._ends_at = None
         self._pause = _FIRST_PAUSE_SECONDS
 

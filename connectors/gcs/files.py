@@ -1,6 +1,6 @@
 """A folder in a Cloud Storage bucket, for drivers and tasks that share no disk with the service.
 
-Cloud Storage gives what a folder needs: "Cloud Storage consistency" promises that whoever reads or lists after a
+Cloud Storage gives what a folder needs: "Cloud Storage consistency" promises that a read or a listing after a
 write sees it, and "Request preconditions" that of two writers one is told. It has no append, and takes about one
 write a second of one name ("Cloud Storage quotas & limits"): so each piece of a log is an object of its own.
 """
@@ -23,9 +23,9 @@ SIGHT_SECONDS: Final = 1.0
 _CALL_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 60.0
 _TRIES: Final = 20
-# A resumable upload is sent in pieces of so many bytes, whole multiples of 256 KiB.
+# The size of the pieces of a resumable upload, a whole multiple of 256 KiB.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
-# Of a log of which the last line counts, so many pieces are left before the older ones are removed.
+# How many pieces a log of which the last line counts may have before the older ones are removed.
 _PRUNE_EVERY: Final = 8
 # A piece of a log: the log's name and its number.
 _PIECE: Final = re.compile(r"(?P<log>.+)\.(?P<number>\d{10})\Z")
@@ -221,7 +221,7 @@ class BucketFiles:
         return _Ranges(blob, self._where(name), self._again)  # type: ignore[return-value]
 
     def append(self, name: str, lines: bytes) -> None:
-        """Add a piece to a log, behind all that are there; numbers are taken one by one, whoever writes."""
+        """Add a piece to a log, after all that are there; many writers take their numbers one by one."""
         self._add(name, lines)
 
     def read_log(self, name: str) -> bytes:

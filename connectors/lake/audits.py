@@ -1,4 +1,4 @@
-"""The audits of merges in a lake: a table of rows, written by whoever merges."""
+"""The audits of merges in a lake: a table of rows, to which each merge appends."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connectors.columns import arrow_schema
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import our_errors
 from model.archive import Attempt
 from model.audit import AUDIT_SCHEMA, Audit
@@ -26,7 +26,7 @@ class LakeAudits:
     """The table ``table`` (``dataset.table``) of the lake at ``root``; one object per thread."""
 
     def __init__(self, root: str, table: str) -> None:
-        self._table = RowTable(root, table)
+        self._table = LakeRowTable(root, table)
 
     def append(self, source: str, until: datetime, audits: Sequence[Audit]) -> None:
         """Add a row a check, durably, all in one commit; the table is created when it is not there.

@@ -72,7 +72,7 @@ class EntitySnapshot:
 
     ``watermark_us`` is when its last merge looked at staging, microseconds since 1970 by the clock of the machine
     that merged: to be shown, nothing else relies on it. ``taken_number`` is the list of the files that it took
-    (:mod:`connectors.lake.taken_files`), 0 where there was no merge, or one of a Refeed that kept no lists.
+    (:mod:`connectors.lake.merged_files`), 0 where there was no merge, or one of a Refeed that kept no lists.
     """
 
     version: int

@@ -86,7 +86,7 @@ def partition_value(moment: datetime, partitioning: Partitioning) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveWriter:
+class LakeArchiveWriter:
     """Writes files of the archive into the folder of its table; picklable, so that tasks can carry it."""
 
     table_uri: str

@@ -109,7 +109,7 @@ class KeyIndex:
         return self._publish([*kept, self._write(held)])
 
     def rebuild(self, pairs: KeyDays) -> "KeyIndex":
-        """Return a new state that has ``pairs`` and nothing else: what a lost index is made anew of."""
+        """Return a new state that has ``pairs`` and nothing else: a lost index is built from it."""
         return self._publish([self._write(pairs.sorted())])
 
     def forget(self, successor: "KeyIndex") -> None:

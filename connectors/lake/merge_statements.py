@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from connectors.lake.taken_files import StagedRows
+from connectors.lake.merged_files import StagedRows
 from model.entity import DELETED, OPERATION, PARTITION_DATE, REMOVE, REPLAY_COLUMNS, EntityRules
 from model.schema import Field, FieldType, RowSchema
 

@@ -17,7 +17,7 @@ from connectors.lake.buckets import Batches, BucketWriter
 from connectors.lake.entities import EntityFile
 from connectors.lake.key_index import NO_DAY, Hashes, KeyDays
 from connectors.lake.merge_statements import FILE, HASH, ROW, MergeStatements, quote_text
-from connectors.lake.taken_files import StagedRows
+from connectors.lake.merged_files import StagedRows
 from model.entity import PARTITION_DATE
 from model.errors import QueryTooLargeError, WarehouseError
 
@@ -52,7 +52,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """Which batches of the file ``winners`` come to lie in a partition, and which rows of a file go, ascending."""
+    """Which batches of the file ``winners`` belong to a partition, and which rows of a file go, ascending."""
 
     winners: Path
     batches: Mapping[date | None, Batches]
@@ -68,7 +68,7 @@ class Counted:
     newest_us: int
 
 
-class Changes:
+class MergeChanges:
     """The newest version of each key of some staged rows, kept by DuckDB while a merge runs.
 
     Only the columns that tell versions apart are kept; whole rows are read once, for those that win.
@@ -224,10 +224,10 @@ class Changes:
 
 
 @contextmanager
-def open_changes(statements: MergeStatements, limits: MergeLimits) -> Iterator[Changes]:
+def open_changes(statements: MergeStatements, limits: MergeLimits) -> Iterator[MergeChanges]:
     """Give the changes of one merge, and let go of them after it."""
     with open_duckdb(limits) as connection:
-        yield Changes(statements, connection)
+        yield MergeChanges(statements, connection)
 
 
 def read_union(

@@ -69,7 +69,7 @@ class ArchiveSnapshot:
 
     @property
     def size_bytes(self) -> int:
-        """What reading every column of every file comes to."""
+        """How many bytes every column of every file has together."""
         return sum(file.size_bytes for file in self.files) + sum(table.size_bytes for table in self.tables)
 
     @property
@@ -136,15 +136,6 @@ def open_rows_query(
     ):
         connection.register(ROWS_VIEW, rows)
         yield (batch for batch in connection.sql(sql).to_arrow_reader(_BATCH_ROWS) if batch.num_rows)
-
-
-def run_query(snapshot: ArchiveSnapshot, sql: str, parameters: Mapping[str, Any], limits: QueryLimits) -> pa.Table:
-    """Return the whole result of ``sql``; errors and limits are those of :func:`open_query`.
-
-    The limits hold for DuckDB, not for the table that is returned: ask for few rows.
-    """
-    with open_connection(snapshot, limits) as run:
-        return run(sql, parameters).read_all()
 
 
 @contextmanager

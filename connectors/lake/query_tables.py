@@ -78,7 +78,7 @@ class TableSnapshot:
 
     @property
     def size_bytes(self) -> int:
-        """What reading every column of every file comes to."""
+        """How many bytes every column of every file has together."""
         return sum(file.size_bytes for file in self.files)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from connectors.lake.files import WrittenFile
 from connectors.lake.leases import LakeLeases
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, RefeedError
 from model.table import Partitioning
@@ -39,14 +39,14 @@ class LakeRowTables:
         self._partitioning = partitioning
         self._stream = stream
         self._lease = lease
-        self._taken: dict[str, tuple[RowTable, int]] = {}
+        self._taken: dict[str, tuple[LakeRowTable, int]] = {}
 
     def create(self) -> None:
         """Do nothing: a lake needs nothing beside its tables."""
 
-    def open(self, name: str) -> RowTable:
+    def open(self, name: str) -> LakeRowTable:
         """Return the table ``name``, which need not exist yet."""
-        return RowTable(self._root, name, self._partitioning)
+        return LakeRowTable(self._root, name, self._partitioning)
 
     def leases(self) -> LakeLeases:
         """Return where it stands who holds the lease."""

@@ -14,9 +14,9 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 
 from connectors.columns import arrow_schema
-from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
+from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
+from connectors.lake.merged_files import MergedFiles, StagedRows
 from connectors.lake.tables import CONFIGURATION, DataFile, LakeTable, our_errors
-from connectors.lake.taken_files import StagedRows, TakenFiles
 from model.errors import WarehouseError
 from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 from model.table import Partitioning
@@ -29,7 +29,7 @@ _REWRITE_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class RowWriter(ArchiveWriter):
+class LakeRowWriter(LakeArchiveWriter):
     """Writes files of rows into the folder of their table; picklable, so that tasks can carry it."""
 
     dictionary_columns: ClassVar[bool | list[str]] = True
@@ -65,7 +65,7 @@ class RowWriter(ArchiveWriter):
         return file.schema_arrow.remove_metadata()
 
 
-class RowTable(LakeTable):
+class LakeRowTable(LakeTable):
     """A table of rows, partitioned by when they came in; ``ingest_time`` is one of its columns."""
 
     def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
@@ -74,13 +74,13 @@ class RowTable(LakeTable):
         self._folder = f"{root.rstrip('/')}/"
         self.name = table
 
-    def another(self) -> "RowTable":
+    def another(self) -> "LakeRowTable":
         """Return another object for the same table, for another thread."""
-        return RowTable(self._root, self.name, self.partitioning)
+        return LakeRowTable(self._root, self.name, self.partitioning)
 
-    def writer(self, schema: RowSchema | None = None) -> RowWriter:  # noqa: ARG002  files say it themselves
+    def writer(self, schema: RowSchema | None = None) -> LakeRowWriter:  # noqa: ARG002  files say it themselves
         """Return what writes the files that :meth:`commit` takes; every schema's files are written alike."""
-        return RowWriter(self.writer_uri(), self.partitioning)
+        return LakeRowWriter(self.writer_uri(), self.partitioning)
 
     def schema(self) -> RowSchema | None:
         """Return the schema that the table was given, None when there is no table yet.
@@ -102,12 +102,12 @@ class RowTable(LakeTable):
             rows: list[dict[str, Any]] = self._table().to_pyarrow_table(columns=columns).to_pylist()
         return rows
 
-    def as_taken(self, files: Sequence[DataFile]) -> TakenFiles:
+    def as_taken(self, files: Sequence[DataFile]) -> MergedFiles:
         """Return files of this table as the list of a merge has them."""
         return {file.path.removeprefix(self._folder): file.partition for file in files}
 
     def staged_rows(
-        self, files: Sequence[DataFile], taken: TakenFiles, since: datetime | None = None
+        self, files: Sequence[DataFile], taken: MergedFiles, since: datetime | None = None
     ) -> StagedRows:
         """Return what of ``files``, a snapshot of this table, is not ``taken``, and what came in behind ``since``.
 
@@ -126,7 +126,7 @@ class RowTable(LakeTable):
         return StagedRows(new_paths, again_paths, since, later_paths, every)
 
     def plan(self, wanted: RowSchema) -> Evolution:
-        """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
+        """Return the changes that let the table hold rows of ``wanted``; nothing is touched."""
         current = self.schema()
         return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
 
@@ -151,7 +151,7 @@ class RowTable(LakeTable):
     def widen(self, wanted: RowSchema) -> None:
         """Make the table what is wanted even where types become wider: every row is written again, in one commit.
 
-        Whoever calls this holds the lease and commits nothing meanwhile. A crash is mended by the next call: the
+        The caller holds the lease and commits nothing meanwhile. A crash is mended by the next call: the
         commit says whether it was made, whatever the schema that was noted.
 
         Raises:

@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.lake.delta_log import DeltaLog
-from connectors.lake.files import PARTITION_COLUMNS, ArchiveWriter, WrittenFile, partition_value
+from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
 from model import failpoint
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError, WarehouseError
@@ -73,9 +73,9 @@ class LakeTable:
             self._delta = self._log.find()
         return self._delta is not None
 
-    def writer(self) -> ArchiveWriter:
+    def writer(self) -> LakeArchiveWriter:
         """Return what writes the files that :meth:`commit` takes."""
-        return ArchiveWriter(self.writer_uri(), self.partitioning)
+        return LakeArchiveWriter(self.writer_uri(), self.partitioning)
 
     def writer_uri(self) -> str:
         """Return the table's folder as tasks open it."""
@@ -166,8 +166,8 @@ class LakeTable:
             CommitOutcomeUnknownError: nobody can say; ask :meth:`committed_attempt` before doing anything else.
         """
         _refuse_old(files)
-        # The epoch is checked on the very snapshot that the commit is made from: whoever takes the lease after
-        # it wrote the same transaction, and Delta refuses the second writer of one.
+        # The epoch is checked on the very snapshot that the commit is made from: a stream that takes the lease
+        # after it wrote the same transaction, and Delta refuses the second writer of one.
         table = self._table()
         if table.transaction_version(f"lease:{attempt.lease}") != attempt.lease_epoch:
             raise LeaseLostError(lease=attempt.lease)

@@ -35,7 +35,7 @@ class SigningKeys:
         self._issuer = issuer
         self._jwks_url = jwks_url
         self._clock = clock
-        # Held while the issuer is asked; whoever has a key that still counts does not wait for it.
+        # Held while the issuer is asked; a caller with a key that still counts does not wait for it.
         self._asking = threading.Lock()
         self._keys: dict[str | None, Mapping[str, Any]] = {}
         self._fetched_at: float | None = None

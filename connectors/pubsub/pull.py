@@ -136,7 +136,7 @@ class Puller:
     """
 
     def __init__(self, connect: Callable[[], grpc.Channel]) -> None:
-        """Open connections with ``connect``: one for leases, and one for so many subscriptions' Pulls."""
+        """Open connections with ``connect``: one for leases, and one for each group of subscriptions' Pulls."""
         self.leases = connect()
         self._connect = connect
         self._calls: list[Any] = []
@@ -244,7 +244,7 @@ class BatchPull:
         self.received_bytes = 0
         self._puller = puller
         self._lanes = frozenset(lanes)
-        # Not always the same first: a process that does not live for long would never come to the last ones.
+        # Not always the same first: a process that does not live for long would never reach the last ones.
         self._waiting = deque(random.sample(lanes, len(lanes)))
         self._ack_ids: dict[PullTarget, list[pa.Array]] = defaultdict(list)
         self._shortest_seconds = 0
@@ -350,7 +350,7 @@ def decode_pull_response(response: bytes) -> pa.RecordBatch:
 
 
 def _fullness(messages: int, size_bytes: int) -> float:
-    """Return how near a Pull came to what one may bring: 1 for as much, so that more is likely to wait."""
+    """Return the share of a Pull's limits that it brought: 1 for all, so that more is likely to wait."""
     return min(1.0, max(messages / MAX_PULL_MESSAGES, size_bytes / _FULL_RESPONSE_BYTES))
 
 

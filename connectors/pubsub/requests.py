@@ -1,6 +1,6 @@
 """Cuts Arrow messages into Publish requests within Pub/Sub's limits."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,16 +70,6 @@ class RequestCutter:
         """Return rows [start, end) as one PublishRequest."""
         body = b"".join((self._head, self._content[self._ends[start] : self._ends[end]]))
         return EncodedRequest(start, end - start, body, self.key(start))
-
-
-def encode_requests(batch: pa.RecordBatch, topic_path: str) -> Iterator[EncodedRequest]:
-    """Yield ``batch`` as PublishRequests within Pub/Sub's limits, in row order."""
-    cutter = RequestCutter(batch, topic_path)
-    start = 0
-    while start < batch.num_rows:
-        request = cutter.cut(start)
-        yield request
-        start += request.rows
 
 
 def key_ends(keys: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:

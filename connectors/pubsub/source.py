@@ -181,7 +181,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         yield partition.slot, result, error, faults
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: acknowledging is the work of whoever made the results durable."""
+        """Do nothing: the stream acknowledges after its results are durable."""
 
     def stop(self) -> None:
         """Close the driver's connection."""

@@ -1,4 +1,4 @@
-"""A warm Spark Connect server on loopback: started once, found again by whoever comes next."""
+"""A warm Spark Connect server on loopback: started once, found again by later commands."""
 
 import fcntl
 import json
@@ -96,7 +96,7 @@ class ConnectServer:
         return f"sc://127.0.0.1:{port}" if process.is_alive and _answers(port, _HEALTH_SECONDS) else None
 
     def stop(self) -> None:
-        """End the server, whoever started it; its jobs fail. None running is no error.
+        """End the server, also one that another process started; its jobs fail. None running is no error.
 
         A :meth:`start` under way in another thread gives up at once.
         """

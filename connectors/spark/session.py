@@ -114,22 +114,6 @@ def open_session(
     return SparkSession(SparkContext(gateway=gateway, conf=spark_conf))
 
 
-def close_session(spark: Any) -> None:
-    """Stop a session of :func:`open_session` and end its JVM, so that this process may open another one.
-
-    A process that ends needs it not: its JVM goes with it.
-    """
-    from pyspark import SparkContext
-
-    gateway = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no call that ends its JVM
-    spark.stop()
-    gateway.shutdown()
-    # The JVM ends when its standard input does.
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - else the next session asks the dead one
-
-
 @contextmanager
 def starting_spark(name: str) -> Iterator[Callable[[], Any]]:
     """Start the Spark of a launched driver while it does something else; what is given waits and returns it.

@@ -15,7 +15,7 @@ _LOOK_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 # A server that is too busy, or stands still, still has its port open; nobody at all refuses each time.
 _REFUSALS: Final = 3
-# EX_UNAVAILABLE of sysexits.h: whoever launched the driver replaces it.
+# EX_UNAVAILABLE of sysexits.h: the supervisor replaces the driver.
 GONE_EXIT_CODE: Final = 69
 
 

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cli.processes import Child
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.publish import Publisher
 from model.message import REPLAY_ATTRIBUTE, Message, replay_token
 from pipeline.job import group_home
@@ -87,7 +87,7 @@ class Plant(Backyard):
         self.send("staging.members", *[json.dumps({"tags": ["a"] * n}).encode() for n in range(count // 2)])
 
     def rows(self, table: str) -> list[dict]:
-        return DeltaTable(RowTable(self.settings.lake, table).uri).to_pyarrow_table().to_pylist()
+        return DeltaTable(LakeRowTable(self.settings.lake, table).uri).to_pyarrow_table().to_pylist()
 
     def check(self) -> None:
         """Nothing lost, nothing twice, everything where it belongs."""

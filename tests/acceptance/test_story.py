@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from cli.processes import Children
 from connectors.lake import files
 from connectors.lake.archive import Attempt, LakeArchive
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.message import replay_token
 from pipeline.registry import Registry
@@ -168,7 +168,7 @@ class StoryHouse(StagedHouse):
         return found
 
     def staged(self) -> list[dict[str, Any]]:
-        table = RowTable(self.settings.lake, "staging.orders")
+        table = LakeRowTable(self.settings.lake, "staging.orders")
         return DeltaTable(table.uri).to_pyarrow_table().to_pylist() if table.exists() else []
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.columns import arrow_schema
 from connectors.lake.archive import Attempt, LakeArchive
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.schema import Field, RowSchema
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
@@ -66,7 +66,7 @@ def test_expire_asks_first_and_then_takes_whole_days(
 
 
 def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., Any], home: Path) -> None:
-    table = RowTable(str(home / "lake"), "staging.orders")
+    table = LakeRowTable(str(home / "lake"), "staging.orders")
     schema = RowSchema((Field("id", "INT64"), Field("ingest_time", "TIMESTAMP")))
     table.evolve(schema)
     epoch = table.take_lease("lease")

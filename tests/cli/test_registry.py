@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.settings import read_settings
 from pipeline.registry import Registry
 from tests.pipeline.conftest import compile_protos
@@ -53,7 +53,7 @@ def test_every_fault_is_printed_with_its_place(refeed, files):
 def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
     assert refeed("registry", "publish", *files()).code == 0
     source = Registry(settings.registry).read().sources[0]
-    RowTable(settings.lake, "staging.orders").evolve(source.row_schema)
+    LakeRowTable(settings.lake, "staging.orders").evolve(source.row_schema)
     added = refeed("registry", "diff", *files("int64 id = 1; string name = 2; bool late = 3;"))
     assert added.code == 0
     assert "late is new: BOOL NULLABLE" in added.out
@@ -66,7 +66,7 @@ def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
 def test_what_a_table_can_t_become_is_not_published(refeed, files, settings):
     refeed("registry", "publish", *files())
     registry = Registry(settings.registry)
-    RowTable(settings.lake, "staging.orders").evolve(registry.read().sources[0].row_schema)
+    LakeRowTable(settings.lake, "staging.orders").evolve(registry.read().sources[0].row_schema)
     before = registry.read().version
     result = refeed("registry", "publish", *files("int64 id = 1;"))
     assert result.code == 1

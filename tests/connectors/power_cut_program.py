@@ -17,7 +17,7 @@ from connectors.columns import arrow_schema
 from connectors.lake import entities, tables
 from connectors.lake.archive import LakeArchive
 from connectors.lake.entities import EntityTable, write_partition
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
 from model.schema import Field, RowSchema
@@ -87,7 +87,7 @@ class Archive:
 
 class Rows:
     def __init__(self):
-        self.table = RowTable(str(ROOT / "lake"), "staging.orders")
+        self.table = LakeRowTable(str(ROOT / "lake"), "staging.orders")
         self.table.evolve(_ROWS)
         self.epoch = self.table.take_lease("l")
         self.number = 0

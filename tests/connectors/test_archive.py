@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from connectors.lake.archive import Attempt, LakeArchive
-from connectors.lake.files import ArchiveWriter, WrittenFile
+from connectors.lake.files import LakeArchiveWriter, WrittenFile
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
 from model.window import Window
@@ -269,12 +269,12 @@ def test_a_compaction_that_took_longer_than_vacuum_waits_commits_nothing(archive
     epoch = archive.take_lease("l")
     for number in range(2):
         archive.commit([write(archive, b"%d" % number)], Attempt("s", number + 1, "l", epoch))
-    write_batches = ArchiveWriter.write_batches
+    write_batches = LakeArchiveWriter.write_batches
 
     def write_slowly(self, *arguments):
         return replace(write_batches(self, *arguments), modified_at_ms=int(time.time() * 1000) - 2 * 3_600_000)
 
-    monkeypatch.setattr(ArchiveWriter, "write_batches", write_slowly)
+    monkeypatch.setattr(LakeArchiveWriter, "write_batches", write_slowly)
     with pytest.raises(WarehouseError, match="waited"):
         archive.compact()
     assert len(archive.data_files()) == 2

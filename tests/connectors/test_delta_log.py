@@ -13,7 +13,7 @@ from connectors.lake.archive import LakeArchive
 from connectors.lake.delta_log import DeltaLog
 from connectors.lake.entities import EntityTable
 from connectors.lake.files import FILE_SCHEMA
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import LakeTable
 from model.archive import Attempt
 from model.errors import RefeedError, WarehouseError
@@ -58,7 +58,7 @@ def found_archive(root: Path) -> list[str]:
 
 
 def found_rows(root: Path) -> list[str]:
-    table = RowTable(str(root / "lake"), "staging.orders")
+    table = LakeRowTable(str(root / "lake"), "staging.orders")
     found = read_ids(table, "id")
     if is_cut(table):
         table.evolve(table.schema() or ROWS)

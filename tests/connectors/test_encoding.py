@@ -1,5 +1,6 @@
 """Encoded messages, compared with what Google's own classes read from them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.pubsub.encoding import ATTRIBUTES_TYPE, MESSAGE_SCHEMA, encode_attributes, encode_messages
-from connectors.pubsub.requests import encode_requests
+from connectors.pubsub.requests import EncodedRequest, RequestCutter
 from model.message import MAX_PUBLISH_REQUEST_BYTES
 
 TOPIC = "projects/shop/topics/orders"
@@ -65,6 +66,15 @@ def test_payloads_of_very_different_sizes_stand_beside_each_other() -> None:
     read = decode(encode_messages(batch_of(rows)).to_pylist())
 
     assert [message.data for message in read] == [data for data, _, _, _ in rows]
+
+
+def encode_requests(batch: pa.RecordBatch, topic_path: str) -> Iterator[EncodedRequest]:
+    cutter = RequestCutter(batch, topic_path)
+    start = 0
+    while start < batch.num_rows:
+        request = cutter.cut(start)
+        yield request
+        start += request.rows
 
 
 def test_an_empty_batch_has_no_requests() -> None:

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import Attempt, LakeArchive
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query, run_query
+from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 from model.table import Partitioning
+from tests.connectors.conftest import run_query
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 

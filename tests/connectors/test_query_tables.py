@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot, run_query
+from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot
 from connectors.lake.query_tables import LakeTables
 from model.errors import QueryError, WarehouseError
 from model.table import TableRead, TableSchema
 from model.window import Window
+from tests.connectors.conftest import run_query
 
 MOMENT = datetime(2024, 3, 1, 10, 30, tzinfo=UTC)
 

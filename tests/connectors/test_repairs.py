@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.lake.query import ArchiveSnapshot, QueryLimits, run_query
+from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.repairs import json_array, json_float, json_keys, json_set, literal_text
 from model.errors import QueryError
+from tests.connectors.conftest import run_query
 
 EMPTY = ArchiveSnapshot((), "day")
 

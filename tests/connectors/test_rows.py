@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from connectors.columns import arrow_schema
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseError
 from model.schema import Field, RowSchema
@@ -31,8 +31,8 @@ WIDER = RowSchema(
 
 
 @pytest.fixture
-def table(tmp_path) -> RowTable:
-    return RowTable(str(tmp_path / "lake"), "staging.orders")
+def table(tmp_path) -> LakeRowTable:
+    return LakeRowTable(str(tmp_path / "lake"), "staging.orders")
 
 
 def batch(schema: RowSchema, *rows: dict) -> pa.RecordBatch:
@@ -40,7 +40,7 @@ def batch(schema: RowSchema, *rows: dict) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"ingest_time": now, **row} for row in rows], schema=arrow_schema(schema))
 
 
-def write(table: RowTable, schema: RowSchema, *rows: dict, number: int = 1) -> None:
+def write(table: LakeRowTable, schema: RowSchema, *rows: dict, number: int = 1) -> None:
     epoch = table.lease_epoch("l") or table.take_lease("l")
     file = table.writer().write_rows([batch(schema, *rows)])
     table.commit([file], Attempt("s", number, "l", epoch))
@@ -99,7 +99,7 @@ def test_a_crash_between_the_columns_and_the_note_is_mended_by_the_next_change(t
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "_note", crash)
+        patched.setattr(LakeRowTable, "_note", crash)
         with pytest.raises(KeyboardInterrupt):
             table.evolve(WIDER)
     again = table.another()
@@ -157,14 +157,14 @@ def test_deleting_rows_leaves_the_others_of_a_file_and_what_is_committed_meanwhi
     table.evolve(tagged)
     write(table, tagged, {"id": 1, "tag": "gone"}, {"id": 2, "tag": None}, {"id": 3, "tag": "kept"})
     write(table, tagged, {"id": 4, "tag": "gone"}, number=2)
-    commit, other, numbers = RowTable._commit, table.another(), iter((5, 6))
+    commit, other, numbers = LakeRowTable._commit, table.another(), iter((5, 6))
 
     def append_first(self, *arguments, **options):
         if self is table and (number := next(numbers, None)) is not None:
             write(other, tagged, {"id": number, "tag": "kept"}, number=number)
         commit(self, *arguments, **options)
 
-    monkeypatch.setattr(RowTable, "_commit", append_first)
+    monkeypatch.setattr(LakeRowTable, "_commit", append_first)
     yesterday = datetime.now(UTC) - timedelta(days=1)
     assert table.delete_where("tag", "gone", since=yesterday) == 2
     assert table.delete_where("tag", "gone", since=yesterday) == 0
@@ -176,14 +176,14 @@ def test_deleting_rows_of_files_that_a_compaction_took_meanwhile_deletes_nothing
     table.evolve(FIRST)
     for number in (1, 2):
         write(table, FIRST, {"id": number}, number=number)
-    commit, other = RowTable._commit, table.another()
+    commit, other = LakeRowTable._commit, table.another()
 
     def compact_first(self, *arguments, **options):
         if self is table:
             other.compact()
         commit(self, *arguments, **options)
 
-    monkeypatch.setattr(RowTable, "_commit", compact_first)
+    monkeypatch.setattr(LakeRowTable, "_commit", compact_first)
     with pytest.raises(WarehouseError, match="another process"):
         table.delete_where("id", "1", since=datetime.now(UTC) - timedelta(days=1))
     assert sorted(DeltaTable(table.uri).to_pyarrow_table().column("id").to_pylist()) == [1, 2]
@@ -238,7 +238,7 @@ def test_a_crash_in_the_middle_of_a_rewrite_converts_nothing_twice(table, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "_note", crash)
+        patched.setattr(LakeRowTable, "_note", crash)
         with pytest.raises(KeyboardInterrupt):
             table.widen(WIDE)
     again = table.another()
@@ -255,7 +255,7 @@ def test_a_rewrite_drops_no_column(table):
 
 def test_upkeep_that_comes_between_a_change_is_waited_out_three_times_at_most(table, monkeypatch):
     table.evolve(FIRST)
-    note, tries = RowTable._note, []
+    note, tries = LakeRowTable._note, []
 
     def fail(times):
         def refuse(self, delta, schema):
@@ -267,11 +267,11 @@ def test_upkeep_that_comes_between_a_change_is_waited_out_three_times_at_most(ta
         return refuse
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "_note", fail(2))
+        patched.setattr(LakeRowTable, "_note", fail(2))
         table.evolve(WIDER)
     assert table.schema() == WIDER
     tries.clear()
-    monkeypatch.setattr(RowTable, "_note", fail(9))
+    monkeypatch.setattr(LakeRowTable, "_note", fail(9))
     with pytest.raises(WarehouseError, match="changed by others"):
         table.evolve(RowSchema((*WIDER.fields, Field("last", "BOOL")), "x"))
     assert len(tries) == 3

@@ -3,7 +3,7 @@ from threading import Lock
 
 import pytest
 
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 from model.errors import CheckpointCorruptError
@@ -38,7 +38,7 @@ class Deployment:
             str(folder / "lake"), "backup.messages", "backup.dead_letters", "day", "1GB"
         )
         self.plan_file = PlanFile(folder / "plan.json", self.warehouse)
-        self.open_table = partial(RowTable, str(folder / "lake"))
+        self.open_table = partial(LakeRowTable, str(folder / "lake"))
         self.committer = Committer()
 
     def publish(self, fields: str, sources: str = SOURCES) -> None:

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from connectors.lake.row_tables import LakeRowTables
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.pull import PULLED_SCHEMA, PulledBatch, PullTarget
 from local.server import PubSubServer
@@ -65,7 +65,7 @@ class Stream:
     def __init__(self, folder, pubsub) -> None:
         self.folder = folder
         self.pubsub = pubsub
-        self.open = partial(RowTable, str(folder / "lake"))
+        self.open = partial(LakeRowTable, str(folder / "lake"))
         self.registry = Registry(str(folder / "registry"))
         self.registry.publish({"sources.yaml": SOURCES})
         self.warehouse = self.find_warehouse()
@@ -437,7 +437,7 @@ def test_a_crash_after_the_repository_and_before_the_table_is_mended_at_the_next
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "widen", crash)
+        patched.setattr(LakeRowTable, "widen", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch()
     assert stream.types("staging.hooks_a") == {"id": "INT64"}
@@ -455,7 +455,7 @@ def test_a_type_whose_table_can_t_be_widened_yet_goes_on_as_it_was_and_is_noted_
         raise EvolutionRefusedError("Rows are in the write buffer.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "widen", refuse)
+        patched.setattr(LakeRowTable, "widen", refuse)
         stream.send("a", {"id": "text"})
         stream.batch()
         noted = len(stream.rows("backup.schemas"))

@@ -15,7 +15,7 @@ import pytest
 from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.merging import MergeLimits
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
@@ -63,7 +63,7 @@ def stage(settings: Settings, tmp_path: Path) -> Callable[..., None]:
     registry.publish({"shop.desc": compile_protos(tmp_path, "shop.proto"), "sources.yaml": SOURCES.encode()})
     schema = next(source.schema for source in registry.read().sources if source.name == "orders")
     assert schema is not None
-    table = RowTable(settings.lake, "staging.orders")
+    table = LakeRowTable(settings.lake, "staging.orders")
     table.evolve(schema)
     epoch = table.take_lease("l")
 
@@ -165,7 +165,7 @@ def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(
     stage(merged, 0, 1)
     merge_with(settings, tmp_path, LocalTasks())
     stage(later, 2)
-    table = RowTable(settings.lake, "staging.orders")
+    table = LakeRowTable(settings.lake, "staging.orders")
     assert table.compact() == 1
     assert (staged(settings).merged_rows(merged), staged(settings).merged_rows(later)) == (2, 0)
     with pytest.raises(AlreadyMergedError, match="are in the reporting table"):
@@ -181,7 +181,7 @@ def test_what_nobody_knows_to_be_merged_is_not_counted_and_not_taken_out(
     stage(mine, 0, 1)
     stage(mine, 2)
     merge_with(settings, tmp_path, LocalTasks())
-    table = RowTable(settings.lake, "staging.orders")
+    table = LakeRowTable(settings.lake, "staging.orders")
     table.compact()
     (left,) = (file.path for file in table.data_files())
     for path in Path(table.uri).rglob("*.parquet"):
@@ -265,13 +265,13 @@ def test_what_a_merge_takes_while_it_is_taken_out_is_said(
     stage(None, 7)
     merge_with(settings, tmp_path, LocalTasks())
     stage(mine, 0)
-    delete = RowTable.delete_where
+    delete = LakeRowTable.delete_where
 
-    def merged_before(table: RowTable, *where: Any, **since: Any) -> int:
+    def merged_before(table: LakeRowTable, *where: Any, **since: Any) -> int:
         merge_with(settings, tmp_path, LocalTasks())
         return delete(table, *where, **since)
 
-    monkeypatch.setattr(RowTable, "delete_where", merged_before)
+    monkeypatch.setattr(LakeRowTable, "delete_where", merged_before)
 
     with pytest.raises(AlreadyMergedError, match="A merge ran while 1 rows"):
         staged(settings).delete_rows(mine)
@@ -303,16 +303,16 @@ def test_a_table_that_can_t_be_written_leaves_the_rest_of_a_revert_to_another_tr
     copied = Path(settings.lake) / "staging"
     shutil.copytree(copied / "orders", copied / "returns")
     both = LakeStaging(settings.lake, ["staging.orders", "staging.returns"], "reporting.orders")
-    delete, failing = RowTable.delete_where, {"staging/returns": 10}
+    delete, failing = LakeRowTable.delete_where, {"staging/returns": 10}
 
-    def fail(table: RowTable, *where: Any, **since: Any) -> int:
+    def fail(table: LakeRowTable, *where: Any, **since: Any) -> int:
         for name, times in failing.items():
             if table.uri.endswith(name) and times:
                 failing[name] -= 1
                 raise WarehouseError("The disk is full.")
         return delete(table, *where, **since)
 
-    monkeypatch.setattr(RowTable, "delete_where", fail)
+    monkeypatch.setattr(LakeRowTable, "delete_where", fail)
     with pytest.raises(
         RevertIncompleteError, match=r"2 rows .* staging.returns may have more.*disk is full"
     ) as said:
@@ -370,7 +370,7 @@ BOTH = SOURCES + "  orders_too: {topic: orders, message: shop.Order, key: id, su
 def stage_rows(settings: Settings, name: str, backfill_id: str, *rows: int) -> None:
     """Write rows of a backfill to any staging table."""
     schema = RowSchema((Field("id", "INT64"), *row_columns((), "plain")))
-    table = RowTable(settings.lake, name)
+    table = LakeRowTable(settings.lake, name)
     table.evolve(schema)
     epoch = table.take_lease("l")
     batch = pa.RecordBatch.from_pylist(
@@ -417,17 +417,17 @@ def test_a_revert_takes_the_rows_of_every_source_out_or_none(
 def test_a_revert_of_several_sources_says_what_is_left(
     both: Settings, stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine, delete = new_job_id("bf"), RowTable.delete_where
+    mine, delete = new_job_id("bf"), LakeRowTable.delete_where
     stage(mine, 0, 1)
     stage_rows(both, "staging.orders_too", mine, 0)
 
-    def fail(table: RowTable, *where: Any, **since: Any) -> int:
+    def fail(table: LakeRowTable, *where: Any, **since: Any) -> int:
         if table.uri.endswith("orders_too"):
             raise WarehouseError("The disk is full.")
         return delete(table, *where, **since)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "delete_where", fail)
+        patched.setattr(LakeRowTable, "delete_where", fail)
         with pytest.raises(RevertIncompleteError, match=r"2 rows .* not those of every source: .*disk is full"):
             staged(both).delete_rows(mine)
     assert staged(both).delete_rows(mine) == 1

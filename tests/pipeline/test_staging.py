@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.pull import PulledBatch, PullTarget
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError
 from model.message import replay_token
@@ -86,8 +86,8 @@ class Stream:
     def open_tables(self):
         return self.open_warehouse().open_row_tables(stream="s", lease="l")
 
-    def open(self, name: str) -> RowTable:
-        return RowTable(self.lake, name)
+    def open(self, name: str) -> LakeRowTable:
+        return LakeRowTable(self.lake, name)
 
     def start(self) -> None:
         self.hold.is_crashing = False
@@ -186,13 +186,13 @@ def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream
 
 def test_the_next_batch_can_be_pulled_while_one_is_committed(stream, monkeypatch):
     may_commit = threading.Event()
-    commit = RowTable.commit
+    commit = LakeRowTable.commit
 
     def commit_slowly(*given):
         assert may_commit.wait(30), "the batch is only committed after Spark has gone on"
         commit(*given)
 
-    monkeypatch.setattr(RowTable, "commit", commit_slowly)
+    monkeypatch.setattr(LakeRowTable, "commit", commit_slowly)
     task = StagingTask("secret").with_plan(stream.plan)
     with CommitWorker(stream.committer) as worker:
         worker.take_batch(frame([task(iter([pulled("orders", b"{}")]))]), 0)
@@ -213,7 +213,7 @@ def test_a_crash_between_commits_and_acks_acknowledges_at_the_next_start(stream)
 
 
 def test_a_crash_after_some_commits_keeps_what_those_tables_have_and_forgets_the_rest(stream, monkeypatch):
-    commit = RowTable.commit
+    commit = LakeRowTable.commit
 
     def crash_on_orders(self, files, attempt, ids=None):
         if self.name == "staging.orders":
@@ -221,7 +221,7 @@ def test_a_crash_after_some_commits_keeps_what_those_tables_have_and_forgets_the
         commit(self, files, attempt, ids)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "commit", crash_on_orders)
+        patched.setattr(LakeRowTable, "commit", crash_on_orders)
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     stream.start()
@@ -231,7 +231,7 @@ def test_a_crash_after_some_commits_keeps_what_those_tables_have_and_forgets_the
 
 
 def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(stream, monkeypatch):
-    commit = RowTable.commit
+    commit = LakeRowTable.commit
 
     def refuse_orders(self, files, attempt, ids=None):
         if self.name == "staging.orders":
@@ -239,7 +239,7 @@ def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(str
         commit(self, files, attempt, ids)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "commit", refuse_orders)
+        patched.setattr(LakeRowTable, "commit", refuse_orders)
         with pytest.raises(StorageFullError):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.hold.acked == ["members-1"]
@@ -251,7 +251,7 @@ def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(str
 
 def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_known_one(stream, monkeypatch):
     """The disk has room for nothing: neither for the table's commit nor for the journal's shorter entry."""
-    commit = RowTable.commit
+    commit = LakeRowTable.commit
 
     def full(*_):
         raise StorageFullError
@@ -262,7 +262,7 @@ def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_kn
         commit(self, files, attempt, ids)
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "commit", refuse_orders)
+        patched.setattr(LakeRowTable, "commit", refuse_orders)
         patched.setattr(Journal, "keep_only", full)
         with pytest.raises(StorageFullError):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
@@ -274,7 +274,7 @@ def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_kn
 def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(tmp_path, monkeypatch, is_partial):
     monkeypatch.setattr(Stream, "keep_seconds", 0)
     stream = Stream(tmp_path)
-    commit = RowTable.commit
+    commit = LakeRowTable.commit
 
     def refuse_members(self, files, attempt, ids=None):
         if self.name == "staging.members":
@@ -284,7 +284,7 @@ def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(tmp_p
     stream.hold.is_down = True
     if is_partial:
         with monkeypatch.context() as patched:
-            patched.setattr(RowTable, "commit", refuse_members)
+            patched.setattr(LakeRowTable, "commit", refuse_members)
             with pytest.raises(StorageFullError):
                 stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     else:
@@ -298,14 +298,14 @@ def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(tmp_p
 
 
 def test_a_commit_whose_outcome_is_unknown_is_looked_up_at_the_next_start(stream, monkeypatch):
-    commit = RowTable.commit
+    commit = LakeRowTable.commit
 
     def commit_then_lose_the_answer(self, files, attempt, ids=None):
         commit(self, files, attempt, ids)
         raise CommitOutcomeUnknownError
 
     with monkeypatch.context() as patched:
-        patched.setattr(RowTable, "commit", commit_then_lose_the_answer)
+        patched.setattr(LakeRowTable, "commit", commit_then_lose_the_answer)
         with pytest.raises(CommitOutcomeUnknownError):
             stream.batch([pulled("orders", b"{}")])
     assert stream.hold.acked == []

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from pipeline.registry import Registry
 from tests.pipeline.conftest import compile_protos
@@ -63,7 +63,7 @@ class Orders:
         """Write versions (id, seconds), the later ones newer, to a source's staging table in one commit."""
         (found,) = [each for each in self._registry.read().sources if each.name == source]
         schema = arrow_schema(found.row_schema)
-        table = RowTable(str(self._home / "lake"), found.staging)
+        table = LakeRowTable(str(self._home / "lake"), found.staging)
         table.evolve(found.row_schema)
         rows = [
             {

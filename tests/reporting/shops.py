@@ -17,7 +17,7 @@ from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable
 from connectors.lake.files import WrittenFile
 from connectors.lake.merging import MergeLimits
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.schema import Field, RowSchema
@@ -234,8 +234,8 @@ class LakeShop(Shop):
     def table(self) -> EntityTable:
         return EntityTable(str(self.lake), self.source.reporting)
 
-    def staging(self) -> RowTable:
-        return RowTable(str(self.lake), self.source.staging)
+    def staging(self) -> LakeRowTable:
+        return LakeRowTable(str(self.lake), self.source.staging)
 
 
 @dataclass

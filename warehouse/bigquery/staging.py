@@ -66,7 +66,7 @@ class BigQueryStaging:
         until = min(state.until, state.now)
         remembered = max(until, state.now - _PAST)
         parameters = {**_parameters(backfill_id), "merged_until": NamedParameter("TIMESTAMP", remembered)}
-        # A table that was made anew has nothing that was merged, and no past to ask.
+        # A table that was created again has nothing that was merged, and no past to ask.
         texts = [render_merged(str(table)) for table, created in self._existing() if created <= until]
         found = [int(row["merged"]) for text in texts for row in self._read(text, parameters, list)]
         return sum(found), remembered == until

@@ -16,11 +16,11 @@ from connectors.lake.audits import LakeAudits
 from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.key_index import KeyDays, KeyIndex
 from connectors.lake.merge_statements import MergeStatements
-from connectors.lake.merging import Changes, Compared, MergeLimits, day_of, microseconds, open_changes
+from connectors.lake.merged_files import MergedFileLists, StagedRows
+from connectors.lake.merging import Compared, MergeChanges, MergeLimits, day_of, microseconds, open_changes
 from connectors.lake.rewriting import Rewritten
-from connectors.lake.rows import RowTable
+from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import DataFile
-from connectors.lake.taken_files import StagedRows, TakenLists
 from model import failpoint
 from model.audit import MergeCounts, check_audits
 from model.entity import check_rules
@@ -50,7 +50,7 @@ class LakeMerger:
         self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
         """Merge one source; see :class:`warehouse.merges.Merger`."""
-        staging = RowTable(self._lake, source.staging)
+        staging = LakeRowTable(self._lake, source.staging)
         schema = staging.schema()
         if schema is None:
             return MergeReport(source.name, since, now, is_dry_run=is_dry_run)
@@ -96,10 +96,10 @@ class _Merge:
     def __init__(
         self,
         source: MergeSource,
-        staging: RowTable,
+        staging: LakeRowTable,
         reporting: EntityTable,
         snapshot: EntitySnapshot,
-        changes: Changes,
+        changes: MergeChanges,
     ) -> None:
         self._source = source
         self._staging = staging
@@ -160,7 +160,7 @@ class _Merge:
     def commit(self, rewritten: Sequence[Rewritten], until: datetime) -> None:
         """Put the written partitions in place and say what of staging is in them, or change nothing."""
         following = self._index.add(self._changes.winning_key_days()) if self._compared.newer else self._index
-        lists = TakenLists(self._reporting.uri)
+        lists = MergedFileLists(self._reporting.uri)
         taken_number = lists.write(self._staging.as_taken(self._staged))
         failpoint.hit("merge.indexed")
         self._reporting.replace(
@@ -184,7 +184,7 @@ def merged_at(snapshot: EntitySnapshot) -> datetime | None:
 
 
 def select_staged(
-    staging: RowTable,
+    staging: LakeRowTable,
     files: Sequence[DataFile],
     reporting: EntityTable,
     snapshot: EntitySnapshot,
@@ -201,9 +201,9 @@ def select_staged(
         # Merged by a Refeed that kept no lists.
         unlisted = min(merged, now) - _UNLISTED_OVERLAP
         return staging.staged_rows(files, staging.as_taken(files), earlier(since or unlisted, unlisted))
-    taken = TakenLists(reporting.uri).read(snapshot.taken_number) if snapshot.taken_number else {}
+    taken = MergedFileLists(reporting.uri).read(snapshot.taken_number) if snapshot.taken_number else {}
     if taken is None:
-        _log.warning("taken_files_lost", table=reporting.name)
+        _log.warning("merged_files_lost", table=reporting.name)
     return staging.staged_rows(files, taken or {}, since)
 
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connectors.lake.entities import EntitySnapshot, EntityTable
-from connectors.lake.rows import RowTable
+from connectors.lake.merged_files import MergedFileLists, MergedFiles
+from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import our_errors
-from connectors.lake.taken_files import TakenFiles, TakenLists
 from model.errors import AlreadyMergedError, WarehouseError
 from model.job import created_at
 from model.window import Window
@@ -32,7 +32,7 @@ class LakeStaging:
     """What of a backfill is in the staging tables ``tables`` of one source, and in its reporting table.
 
     A backfill's rows are younger than the backfill, so only those partitions are read. A row is merged when a
-    merge took the file that it was in, which compaction may have written anew since: no clock says so.
+    merge took the file that it was in, which compaction may have rewritten since: no clock says so.
     """
 
     def __init__(self, root: str, tables: Sequence[str], reporting: str) -> None:
@@ -83,7 +83,7 @@ class LakeStaging:
         )
 
     def _delete_from(self, name: str, backfill_id: str) -> int:
-        table = RowTable(self._root, name)
+        table = LakeRowTable(self._root, name)
         if not table.exists():
             return 0
         for _ in range(_DELETE_TRIES - 1):
@@ -103,7 +103,7 @@ class LakeStaging:
             # Merged by a Refeed that kept no lists: the times of rows are all that there is.
             found = [_read(path, backfill_id) for path in present]
             return _count(rows[times <= snapshot.watermark_us] for rows, times in found), False
-        taken = TakenLists(reporting.uri).read(snapshot.taken_number)
+        taken = MergedFileLists(reporting.uri).read(snapshot.taken_number)
         if taken is None:
             return 0, any(len(_read(path, backfill_id)[0]) for path in present)
         wanted = self._taken_paths(backfill_id, taken)
@@ -114,14 +114,14 @@ class LakeStaging:
     def _present(self, backfill_id: str) -> frozenset[str]:
         """Return the files that staging has now and that may have rows of the backfill."""
         window = Window(created_at(backfill_id) - _SKEW, datetime.max.replace(tzinfo=UTC))
-        tables = [table for name in self._tables if (table := RowTable(self._root, name)).exists()]
+        tables = [table for name in self._tables if (table := LakeRowTable(self._root, name)).exists()]
         return frozenset(file.path for table in tables for file in table.data_files(window))
 
-    def _taken_paths(self, backfill_id: str, taken: TakenFiles) -> list[str]:
+    def _taken_paths(self, backfill_id: str, taken: MergedFiles) -> list[str]:
         """Return the files that the last merge took, as they were then."""
         first = created_at(backfill_id) - _SKEW
         root = self._root.rstrip("/")
-        folders = tuple(f"{RowTable(self._root, name).uri}/" for name in self._tables)
+        folders = tuple(f"{LakeRowTable(self._root, name).uri}/" for name in self._tables)
         paths = [f"{root}/{name}" for name, partition in taken.items() if first < partition + timedelta(days=1)]
         return [path for path in paths if path.startswith(folders)]
 
@@ -142,7 +142,7 @@ def _read(path: str, backfill_id: str) -> tuple[Any, Any]:
 
 
 def _select(path: str, backfill_id: str) -> tuple[Any, Any]:
-    # Files that a revert has written anew say of their texts that they are of a type that can't be compared.
+    # Files that a revert has rewritten say of their texts that they are of a type that can't be compared.
     found = pq.read_table(path, columns=_SCHEMA.names[1:], schema=_SCHEMA, filters=pc.field(_ID) == backfill_id)
     found = found.filter(found.column(_ROW).is_valid())
     return found.column(_ROW).to_numpy(), found.column("ingest_time").cast(pa.int64()).to_numpy()

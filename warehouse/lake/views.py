@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.merge_statements import MergeStatements
+from connectors.lake.merged_files import StagedRows
 from connectors.lake.merging import MergeLimits, find_replayed, read_union
 from connectors.lake.query_tables import TableFile, TableSnapshot, describe_columns
-from connectors.lake.rows import RowTable
-from connectors.lake.taken_files import StagedRows
+from connectors.lake.rows import LakeRowTable
 from model.errors import EvolutionRefusedError, MergeOvertakenError, WarehouseError
 from model.table import TableRead, TableSchema
 from warehouse.lake.merger import select_staged
@@ -43,7 +43,7 @@ def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> Un
     its commit on, whether merges run or not. Where staging became wider, reporting does too: rows of two types
     can't be united.
     """
-    staging = RowTable(lake, source.staging)
+    staging = LakeRowTable(lake, source.staging)
     schema = staging.schema()
     if schema is None:
         return None
@@ -98,7 +98,7 @@ class LakeViews:
             raise WarehouseError(f"The lake has no view {read.table}.", table=read.table)
         every = view.staging.every if view.staging.replays else ()
         paths = (*view.reporting, *view.staging.paths, *every)
-        # Only its paths are asked for: nobody is told what reading a view comes to.
+        # Only its paths are asked for: nobody is told what reading a view costs.
         files = tuple(TableFile(path, 0) for path in dict.fromkeys(paths))
         select = view.statements.union_sql(view.reporting, view.staging)
         return TableSnapshot(read.view, describe_columns(view.statements.schema), (), files, None, select)

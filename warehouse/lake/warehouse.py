@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.lake.archive import LakeArchive
-from connectors.lake.files import ArchiveWriter
+from connectors.lake.files import LakeArchiveWriter
 from connectors.lake.row_tables import LakeRowTables
-from connectors.lake.rows import RowTable, RowWriter
+from connectors.lake.rows import LakeRowTable, LakeRowWriter
 from connectors.lake.tables import LakeTable
 from model.audit import audits_table
 from model.errors import TableNotFoundError
@@ -77,9 +77,9 @@ class LakeWarehouse:
         """Return the archive."""
         return LakeArchive(self.lake, self.archive_table, self.partitioning)
 
-    def archive_writer(self, fields: Mapping[str, Any]) -> ArchiveWriter:
+    def archive_writer(self, fields: Mapping[str, Any]) -> LakeArchiveWriter:
         """Return the archive's writer."""
-        return ArchiveWriter.from_json(fields)
+        return LakeArchiveWriter.from_json(fields)
 
     def open_queries(self, space: QuerySpace) -> "LakeQueries":
         """Return queries by the lake's own engine, on this machine."""
@@ -91,9 +91,9 @@ class LakeWarehouse:
         """Return the tables of rows; their leases lie beside the dead letters."""
         return LakeRowTables(self.lake, self.dead_letter_table, self.partitioning, stream=stream, lease=lease)
 
-    def row_writer(self, fields: Mapping[str, Any]) -> RowWriter:
+    def row_writer(self, fields: Mapping[str, Any]) -> LakeRowWriter:
         """Return the writer of a table of rows."""
-        return RowWriter.from_json(fields)
+        return LakeRowWriter.from_json(fields)
 
     def open_staging(self, tables: Sequence[str], reporting: str) -> "LakeStaging":
         """Return the staging tables of one source."""
@@ -134,7 +134,7 @@ class LakeWarehouse:
         """
         if table is None:
             return self.open_archive()
-        found = RowTable(self.lake, table, self.partitioning)
+        found = LakeRowTable(self.lake, table, self.partitioning)
         if not re.fullmatch(r"\w+\.\w+", table) or not found.exists():
             raise TableNotFoundError(f"There is no table {table} in {self.lake}.")
         return found

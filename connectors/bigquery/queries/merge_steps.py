@@ -1,4 +1,4 @@
-"""The query jobs of a merge: each step has an id of its own, so that whoever comes again finds the same job."""
+"""The query jobs of a merge: each step has an id of its own, so that a second merge finds the same job."""
 
 import json
 import re

@@ -117,7 +117,7 @@ def read_stream(
 def read_session(clients: Clients, session: ReadSession) -> Iterator[pa.RecordBatch]:
     """Yield the rows of every stream, all of them read at once, in the order in which their batches come.
 
-    Each stream is read by a thread of its own, a few batches ahead of whoever takes them.
+    Each stream is read by a thread of its own, a few batches ahead of the consumer.
 
     Raises:
         WarehouseUnavailableError, WarehouseError: what :func:`read_stream` says, of any stream.

@@ -34,7 +34,7 @@ _USE: Final = "backfill"
 
 @dataclass(frozen=True, slots=True)
 class DryRunAnswer:
-    """What a query would do: ``job`` is the API's own JSON, for whoever compares it with the gate's judgement."""
+    """What a query would do: ``job`` is the API's own JSON, to be compared with the gate's judgement."""
 
     bytes_scanned: int
     job: Mapping[str, Any]
@@ -116,7 +116,7 @@ class SelectionJobs:
         return retry_passing(call, seconds=_RETRY_SECONDS)
 
     def wait(self, backfill: str, is_stopping: Callable[[], bool] = lambda: False) -> SelectedTable:
-        """Return the selection once its query is done; whoever asks again gets the same.
+        """Return the selection once its query is done; every call returns the same.
 
         Raises:
             JobNotFoundError: it was never started, or so long ago that BigQuery has forgotten it.

@@ -90,7 +90,7 @@ class BigQueryEntityTable:
             made.description = f"Up to when staging has been merged into {self.id.table}."
             self._create(made)
             table = read_table(self._clients, self.watermark)
-        # A table that is made anew counts from 1 again.
+        # A table that is created again counts from 1.
         text = f"{self.id} {table.created.isoformat()}"
         state = self._read(text)
         if state is None:

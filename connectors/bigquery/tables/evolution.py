@@ -1,4 +1,4 @@
-"""How a table comes to hold rows of a wanted schema: made, or changed as the very version that was read."""
+"""Creates a table or widens it for rows of a schema, guarded by its ETag."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -29,7 +29,7 @@ class Request:
 
 
 class AppendQueue:
-    """A queue between whoever has rows and the one thread that sends them.
+    """A queue between the threads that have rows and the one thread that sends them.
 
     ``max_bytes`` of rows may wait for their answers; who puts more waits too.
     """
@@ -65,7 +65,7 @@ class AppendQueue:
             self._changed.notify_all()
 
     def fail(self, failure: BaseException) -> None:
-        """Tell whoever puts that nothing is sent any more."""
+        """Make every ``put`` raise: nothing is sent any more."""
         with self._changed:
             self._failure = failure
             self._changed.notify_all()

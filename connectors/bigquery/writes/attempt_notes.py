@@ -48,9 +48,9 @@ class AttemptNote:
 class AttemptNotes:
     """The table of attempts; an epoch's notes go through one COMMITTED stream, the fence.
 
-    Whoever takes a lease over finalizes the fence of the epoch before: from then on nothing can be noted under
-    that epoch, and what was not noted is never committed. So the newest note is the only attempt whose outcome
-    can be open, and rows of a COMMITTED stream can be queried as soon as they are appended.
+    A stream that takes the lease over finalizes the fence of the epoch before: from then on nothing can be
+    noted under that epoch, and what was not noted is never committed. So the newest note is the only attempt
+    whose outcome can be open, and rows of a COMMITTED stream can be queried as soon as they are appended.
     """
 
     def __init__(self, clients: Clients, table: TableId, ids_schema: pa.Schema = NOTED_IDS_SCHEMA) -> None:

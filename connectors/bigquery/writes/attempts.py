@@ -1,4 +1,4 @@
-"""Attempts: noted through a fence before their commit, driven to their end by whoever comes across them."""
+"""Attempts: noted through a fence before their commit, completed by every start that finds them noted."""
 
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -30,18 +30,18 @@ DrivenOutcome_co = TypeVar("DrivenOutcome_co", covariant=True)
 
 
 class Driver(Protocol[DrivenOutcome_co]):
-    """Commits what a note says, again and again if need be."""
+    """Commits the streams and rows that a note names; a repetition changes nothing."""
 
     def drive(self, note: AttemptNote, *, seconds: float) -> DrivenOutcome_co:
-        """Return what of it is committed for good; something false when nothing is and nothing ever will be."""
+        """Return which of the rows are committed for good; a false value when none are and none ever will be."""
 
 
 class Attempts(Generic[Outcome]):
     """The attempts of streams that write to ``anchor`` and tables beside it; one object per thread.
 
     A commit is two steps: a note through the lease's fence, then the commit itself. From the note on the
-    attempt is driven to its end by whoever comes across it, so that no crash leaves an outcome open; before it
-    nothing can be committed, and a stream whose lease was taken over can't note anything any more.
+    attempt is completed by every start that finds it, so that no crash leaves an outcome open. Before the note
+    nothing can be committed, and a stream that has lost its lease can't note anything.
     docs/decisions/0010-bigquery-append.md says why.
     """
 
@@ -74,7 +74,7 @@ class Attempts(Generic[Outcome]):
         return self._notes.last_attempt(stream)
 
     def settle(self, attempt: Attempt) -> Outcome | None:
-        """Decide an attempt that a crash left open: return what of it is committed, for good; None is nothing.
+        """Settle an attempt that a crash left open, and return which of its rows are committed; None for none.
 
         One that was noted is committed now if it was not; one that was not noted never will be.
         """
@@ -91,10 +91,10 @@ class Attempts(Generic[Outcome]):
         return self._notes.read_ids(self._found)
 
     def commit(self, document: str, attempt: Attempt, ids: pa.Table | None) -> Outcome:
-        """Note what ``document`` names and commit it, however long it takes to find out.
+        """Note ``document``, then commit the rows that it names, for as long as it takes to learn the outcome.
 
-        ``ids`` (topic, message_id, publish_time) are what another home is told that has to take over. An
-        outcome that is false says that BigQuery dropped the rows before they were committed.
+        ``ids`` (topic, message_id, publish_time) are kept for another home that takes the lease over. A false
+        outcome means that BigQuery dropped the rows before they were committed.
 
         Raises:
             LeaseLostError: another stream holds the lease; nothing was added and nothing ever will be.
@@ -113,7 +113,7 @@ class Attempts(Generic[Outcome]):
         except CommitOutcomeUnknownError:
             raise
         except WarehouseError as exc:
-            # It is noted, so that it may still be committed: nobody may take it for undone.
+            # It is noted and may still be committed: it must not be treated as undone.
             raise CommitOutcomeUnknownError(f"Noted, but not committed: {exc.message}") from exc
         if not outcome:
             self._abandon(note)
@@ -148,7 +148,7 @@ class Attempts(Generic[Outcome]):
         except WarehouseError as exc:
             if self.leases.epoch(note.lease) == state.epoch:
                 raise
-            # Whoever took over has closed the fence; a try before the refused one may have got through it.
+            # The stream that took over has closed the fence; an earlier try may have passed it.
             if self._notes.find(note.stream, note.attempt) is not None:
                 raise CommitOutcomeUnknownError("The attempt was noted, then the lease was taken over.") from exc
             raise LeaseLostError(lease=note.lease) from exc

@@ -73,10 +73,10 @@ def load_large_rows(
 
 
 def insert_large_rows(clients: Clients, target: TableId, staged: LargeRows, *, job: str, seconds: float) -> None:
-    """Insert staged rows into ``target`` once, however often and by whomever this is called.
+    """Insert staged rows into ``target`` once, however many processes call this.
 
-    The job's id is derived from the attempt: BigQuery runs an id once, and whoever asks for it again waits for
-    the same job. A job that failed has inserted nothing; the next id is tried then.
+    The job's id is derived from the attempt: BigQuery runs an id once, and a second caller waits for the
+    same job. A job that failed has inserted nothing; the next id is tried then.
 
     Raises:
         CommitOutcomeUnknownError: BigQuery did not say within the time; call it again.

@@ -75,7 +75,7 @@ class BigQueryRowTable:
         )
 
     def plan(self, wanted: RowSchema) -> Evolution:
-        """Return how the table comes to hold rows of ``wanted``; nothing is touched."""
+        """Return the changes that let the table hold rows of ``wanted``; nothing is touched."""
         return plan_table(read_table(self._clients, self.id), wanted)
 
     def evolve(self, wanted: RowSchema) -> Evolution:

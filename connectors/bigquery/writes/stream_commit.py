@@ -1,4 +1,4 @@
-"""Commits of attempts: driven to their end by whoever comes across them, as often as it takes."""
+"""Commits of noted attempts: streams committed, kept ones flushed, large rows inserted; each step repeatable."""
 
 import json
 import time
@@ -37,7 +37,7 @@ _LOOK_UP: Final = (api.AlreadyExists, api.FailedPrecondition, api.InvalidArgumen
 
 
 def document_of(parts: Sequence[WrittenPart]) -> str:
-    """Return what has to be committed of ``parts``, as a note keeps it."""
+    """Return the streams and large rows of ``parts`` as the JSON that a note keeps."""
     tables: dict[str, dict[str, Any]] = {}
     for part in parts:
         for table in part.tables:
@@ -54,9 +54,9 @@ def document_of(parts: Sequence[WrittenPart]) -> str:
 class StreamCommitter:
     """Drives a noted attempt to its end: every stream committed and every staged row inserted, or none ever.
 
-    Each step can be done again without doing more: BigQuery commits a stream once, and runs a job id once. So
-    an attempt that was noted is never given up because an answer was lost, it is committed again. Only when
-    BigQuery has dropped its streams uncommitted, a day after they were written, is it abandoned.
+    Each step can be repeated without effect: BigQuery commits a stream once, and runs a job id once. So a lost
+    answer never ends an attempt that was noted; the commit is repeated. It is abandoned only when BigQuery has
+    dropped its streams uncommitted, a day after they were written.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -201,7 +201,7 @@ class StreamCommitter:
             raise WarehouseUnavailableError(f"Rows in the write buffer of {table} can't be deleted yet.")
 
     def _look_up(self, streams: Sequence[str]) -> bool | None:
-        """Say whether the streams are committed; False when one is gone, None when they wait, uncommitted."""
+        """Whether the streams are committed; False when one is gone, None when they are not committed yet."""
         for stream in streams:
             with our_errors(f"looking up {stream}"):
                 try:

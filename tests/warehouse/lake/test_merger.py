@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from connectors.lake import entities, merging, rewriting, taken_files
+from connectors.lake import entities, merged_files, merging, rewriting
 from connectors.lake.key_index import FOLDER
-from connectors.lake.merging import Changes, microseconds
+from connectors.lake.merging import MergeChanges, microseconds
 from model.errors import AuditFailedError, MergeOvertakenError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import SCHEMA, START, LakeShop, order
@@ -36,13 +36,13 @@ def test_only_partitions_that_change_are_read_and_written(shop: LakeShop, monkey
     shop.merge(START + 3 * HOUR)
     before = files(shop)
     read: list[date | None] = []
-    compare = Changes.compare
+    compare = MergeChanges.compare
 
-    def watched(changes: Changes, reporting: Any) -> Any:
+    def watched(changes: MergeChanges, reporting: Any) -> Any:
         read.extend(file.partition for file in reporting)
         return compare(changes, reporting)
 
-    monkeypatch.setattr(Changes, "compare", watched)
+    monkeypatch.setattr(MergeChanges, "compare", watched)
     shop.stage([order(3, day=4, minute=1), order(1000, day=7)], START + 8 * HOUR)
     report = shop.merge(START + 9 * HOUR)
     assert read == [date(2026, 3, 4)]
@@ -139,7 +139,7 @@ def test_everything_is_taken_again_where_nobody_knows_what_was_taken(shop: LakeS
     shop.stage([order(1)], START)
     shop.merge(START + DAY)
     shop.stage([order(2)], START - 9 * DAY)
-    shutil.rmtree(f"{shop.table().uri}/{taken_files.FOLDER}")
+    shutil.rmtree(f"{shop.table().uri}/{merged_files.FOLDER}")
     assert shop.view(START + DAY) == shop.visible()
     assert shop.merge(START + 2 * DAY).changed == 2
     assert shop.reporting() == shop.oracle()
@@ -150,7 +150,7 @@ def test_lists_of_what_was_taken_are_kept_for_a_day(shop: LakeShop) -> None:
     shop.stage([order(1)], START)
     for hour in range(3):
         shop.merge(START + hour * HOUR)
-    folder = Path(shop.table().uri, taken_files.FOLDER)
+    folder = Path(shop.table().uri, merged_files.FOLDER)
     assert len(list(folder.iterdir())) == 3
     for path in folder.iterdir():
         os.utime(path, (0, 0))

@@ -4,12 +4,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 
-from connectors.spark.session import close_session, open_session
+from connectors.spark.session import open_session
 from tests.reporting.shops import START, LakeShop, order
 from warehouse.lake.tasks import SparkTasks
 
 pytestmark = pytest.mark.java
+
+
+def close_session(spark: Any) -> None:
+    """End the session's JVM, so that this process may open another one."""
+    gateway = spark.sparkContext._gateway  # PySpark has no call that ends its JVM
+    spark.stop()
+    gateway.shutdown()
+    # The JVM ends when its standard input does.
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None  # else the next session asks the dead one
 
 
 @pytest.fixture(scope="module")

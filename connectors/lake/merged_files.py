@@ -1,4 +1,4 @@
-"""Which files of staging are in a reporting table: a list beside it, which each merge's commit names anew."""
+"""The list of staging files that are in a reporting table; each merge's commit names a new list."""
 
 import uuid
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from connectors.lake.tables import our_errors
 
 FOLDER: Final = "_refeed_taken"
 _SCHEMA: Final = pa.schema([("name", pa.string()), ("partition", pa.timestamp("us", "UTC"))])
-# Readers may still have the list of the merge before; it and those of merges that died go after so long.
+# Readers may still have the list of the merge before; it and those of dead merges are deleted after this time.
 _KEEP_SECONDS: Final = 86_400.0
 
 # Paths of files within the lake, each with the start of its partition. A file's name has a UUID: it is never that
 # of another one, whatever becomes of the table.
-TakenFiles = Mapping[str, datetime]
+MergedFiles = Mapping[str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class StagedRows:
         return (*self.new, *self.again)
 
 
-class TakenLists:
+class MergedFileLists:
     """The lists beside the reporting table at ``table_uri``; the number of the one that counts is in its log.
 
     A list is never changed. A merge writes its own and names it in its commit, so that one that is overtaken or
@@ -57,7 +57,7 @@ class TakenLists:
         self._files, root = pafs.FileSystem.from_uri(uri)
         self._folder = f"{root}/{FOLDER}"
 
-    def read(self, number: int) -> TakenFiles | None:
+    def read(self, number: int) -> MergedFiles | None:
         """Return a list, None when it is lost; then nobody can say which files were taken."""
         path = self._path(number)
         with our_errors("reading which files of staging are merged"):
@@ -70,7 +70,7 @@ class TakenLists:
         starts = (moment.astimezone(UTC) for moment in found.column("partition").to_pylist())
         return dict(zip(found.column("name").to_pylist(), starts, strict=True))
 
-    def write(self, files: TakenFiles) -> int:
+    def write(self, files: MergedFiles) -> int:
         """Write a list, durably, and return the number that no other list has."""
         number = uuid.uuid4().int >> 66
         columns = [pa.array(files.keys(), _SCHEMA.types[0]), pa.array(files.values(), _SCHEMA.types[1])]
