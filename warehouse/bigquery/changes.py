@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from connectors.bigquery.queries.job import NamedParameter
-from connectors.bigquery.queries.merge_steps import MergeJobs, Run, Step
+from connectors.bigquery.queries.merge_steps import MergeJobs, MergeStep, Run
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
 from connectors.bigquery.tables.schema import has_tags, tagged
@@ -90,28 +90,28 @@ class ChangeSearch:
 
     def _displace(self) -> None:
         """Find the rows of reporting that replays repair, and what is newest of their keys without them."""
-        displaced, count = self._keep(Step("displaced", self.queries.displaced(), {}))
+        displaced, count = self._keep(MergeStep("displaced", self.queries.displaced(), {}))
         failpoint.hit("bigquery.merge.displaced")
         if not count:
             return
         self._use(displaced=str(displaced))
-        orphans = Step("orphans", self.queries.orphans(), {})
+        orphans = MergeStep("orphans", self.queries.orphans(), {})
         if self.jobs.read(orphans, self.jobs.run(orphans))[0]["orphans"]:
             table, self.changes = self._keep(self._step("heirs", self.queries.heirs(), _EPOCH))
             self._use(changes=str(table))
 
-    def _step(self, name: str, sql: str, since: datetime, *, is_first: bool = False) -> Step:
+    def _step(self, name: str, sql: str, since: datetime, *, is_first: bool = False) -> MergeStep:
         """Return a step that reads staging; the first one's moment holds for all, also when it is taken up."""
         given = {
             "partitions_from": NamedParameter("TIMESTAMP", since),
             "until": NamedParameter("TIMESTAMP", self.until),
         }
-        return Step(name, sql, given, moving=("until",) if is_first else ())
+        return MergeStep(name, sql, given, moving=("until",) if is_first else ())
 
     def _use(self, **tables: str) -> None:
         self.queries = replace(self.queries, tables=replace(self.queries.tables, **tables))
 
-    def _keep(self, step: Step) -> tuple[TableId, int]:
+    def _keep(self, step: MergeStep) -> tuple[TableId, int]:
         """Run a step, keep its rows in a table, and return that with their number."""
 
         def table_of(number: str) -> TableId:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from connectors.bigquery.client import Clients
 from connectors.bigquery.queries.job import NamedParameter
-from connectors.bigquery.queries.merge_steps import MergeJobs, Step
+from connectors.bigquery.queries.merge_steps import MergeJobs, MergeStep
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.audits import BigQueryAudits
 from connectors.bigquery.tables.cells import read_columns
@@ -145,9 +145,9 @@ class BigQueryMerge:
         """Replace the union view, which is over all of staging since the last merge."""
         self._reporting.define_view(self._queries.view(None if merged is None else merged - OVERLAP))
 
-    def _script(self, found: MergeFindings, state: MergeState) -> Step:
+    def _script(self, found: MergeFindings, state: MergeState) -> MergeStep:
         """Return the step that makes the changes ``found``, as long as no other merge was first."""
-        return Step(
+        return MergeStep(
             "merge",
             found.queries.merge(found.days),
             {
@@ -172,9 +172,9 @@ class BigQueryMerge:
         jobs, queries = search.jobs, search.queries
         days: tuple[date | None, ...] = (None,)
         if queries.partition_type is not None:
-            look = Step("days", queries.days(), {})
+            look = MergeStep("days", queries.days(), {})
             days = tuple(sorted((row["day"] for row in jobs.read(look, jobs.run(look))), key=_day_order))
-        compare = Step("compare", queries.compare(days), {})
+        compare = MergeStep("compare", queries.compare(days), {})
         (row,) = jobs.read(compare, jobs.run(compare))
         listed = (row["new_days"], row["old_days"], row["left_days"])
         names = {name for days in listed for name in (days or "").split(",") if name}

@@ -32,7 +32,7 @@ _AUDITS: Final = re.compile(r"refeed_audits (\[.*\])", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MergeStep:
     """One query of a merge; ``moving`` are the parameters in which a run that is taken up may differ."""
 
     name: str
@@ -61,7 +61,7 @@ class MergeJobs:
 
     def run(
         self,
-        step: Step,
+        step: MergeStep,
         *,
         is_usable: Callable[[Run], bool] = lambda _: True,
         prepare: Callable[[str], TableId] | None = None,
@@ -85,7 +85,7 @@ class MergeJobs:
                 return found
         return self._start(step, uuid.uuid4().hex, prepare, is_shaped=is_shaped)
 
-    def columns_of(self, step: Step) -> list[Any]:
+    def columns_of(self, step: MergeStep) -> list[Any]:
         """Return the columns that a step's query gives, by a dry run, as Google's client has them.
 
         Raises:
@@ -95,7 +95,9 @@ class MergeJobs:
         query = QueryJob(self._clients, step.sql, _USE, step.parameters)
         return list(query.dry_run(f"trying to merge {self._source} ({step.name})").schema)
 
-    def _start(self, step: Step, number: str, prepare: Callable[[str], TableId] | None, *, is_shaped: bool) -> Run:
+    def _start(
+        self, step: MergeStep, number: str, prepare: Callable[[str], TableId] | None, *, is_shaped: bool
+    ) -> Run:
         options: dict[str, Any] = {"maximum_bytes_billed": self._maximum_bytes_billed}
         if prepare is not None:
             # WRITE_TRUNCATE takes the table's policy tags away, WRITE_APPEND keeps them:
@@ -123,7 +125,7 @@ class MergeJobs:
             raise MergeOvertakenError(f"Another merge of {self._source} began at this moment.")
         return _run(job, number)
 
-    def wait(self, step: Step, run: Run) -> Any:
+    def wait(self, step: MergeStep, run: Run) -> Any:
         """Return the job of a run once it has succeeded.
 
         Raises:
@@ -141,7 +143,7 @@ class MergeJobs:
             raise self._error(job, step)
         return job
 
-    def read(self, step: Step, run: Run) -> list[Any]:
+    def read(self, step: MergeStep, run: Run) -> list[Any]:
         """Return the rows of a run once it has succeeded; it raises what :meth:`wait` does."""
         job = self.wait(step, run)
 
@@ -151,7 +153,7 @@ class MergeJobs:
 
         return retry_passing(call, seconds=_RETRY_SECONDS)
 
-    def _error(self, job: Any, step: Step) -> RefeedError:
+    def _error(self, job: Any, step: MergeStep) -> RefeedError:
         message = str(job.error_result.get("message"))
         if failed := _AUDITS.search(message):
             # Whatever BigQuery writes behind it, such as the place in the script.
@@ -168,7 +170,7 @@ class MergeJobs:
 
         return retry_passing(call, seconds=_RETRY_SECONDS)
 
-    def _job_id(self, step: Step, number: str) -> str:
+    def _job_id(self, step: MergeStep, number: str) -> str:
         return f"refeed-merge-{self._state}-{step.name}-{number}"
 
 
@@ -176,5 +178,5 @@ def _run(job: Any, number: str) -> Run:
     return Run(str(job.job_id), number, {given.name: given.value for given in job.query_parameters})
 
 
-def _mark(step: Step) -> str:
+def _mark(step: MergeStep) -> str:
     return fingerprint(step.sql, {name: p for name, p in step.parameters.items() if name not in step.moving})

@@ -14,7 +14,7 @@ from connectors.bigquery.tables.specs import ATTEMPTS, TableSpec, archive_specs,
 from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter, WrittenPart
 from connectors.bigquery.writes.attempt_notes import AttemptNotes
 from connectors.bigquery.writes.attempts import Attempts
-from connectors.bigquery.writes.stream_commit import StreamCommitter, document_of
+from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
 from model.archive import Attempt, Change
 from model.errors import WarehouseUnavailableError
 from model.settings import BigQuerySettings
@@ -40,7 +40,7 @@ class BigQueryArchive:
         self._settings = settings
         self._clients = Clients(Connection.of(project, settings))
         notes = AttemptNotes(self._clients, self.table.companion(ATTEMPTS))
-        self._attempts = Attempts(self._clients, self.table, notes, StreamCommitter(self._clients))
+        self._attempts = Attempts(self._clients, self.table, notes, WriteStreamCommitter(self._clients))
 
     def another(self) -> "BigQueryArchive":
         """Return another object for the same table, for another thread."""

@@ -51,7 +51,7 @@ def document_of(parts: Sequence[WrittenPart]) -> str:
     return json.dumps({name: tables[name] for name in dead_first})
 
 
-class StreamCommitter:
+class WriteStreamCommitter:
     """Drives a noted attempt to its end: every stream committed and every staged row inserted, or none ever.
 
     Each step can be repeated without effect: BigQuery commits a stream once, and runs a job id once. So a lost

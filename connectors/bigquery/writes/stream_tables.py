@@ -19,7 +19,7 @@ from connectors.bigquery.writes.attempts import Attempts
 from connectors.bigquery.writes.large_rows import drop_large_rows
 from connectors.bigquery.writes.row_table import BigQueryRowTable
 from connectors.bigquery.writes.row_writer import BigQueryRowPart
-from connectors.bigquery.writes.stream_commit import StreamCommitter
+from connectors.bigquery.writes.stream_commit import WriteStreamCommitter
 from connectors.bigquery.writes.stream_ends import StreamBudget, StreamEnds, created_streams, flushes_of
 from connectors.bigquery.writes.write_streams import finalize_stream
 from model import failpoint
@@ -47,7 +47,7 @@ class RowCommitter:
     """
 
     def __init__(self, clients: Clients) -> None:
-        self._committer = StreamCommitter(clients)
+        self._committer = WriteStreamCommitter(clients)
 
     def drive(self, note: AttemptNote, *, seconds: float) -> frozenset[str]:
         """Commit what ``note`` says and return the full names of the tables that have their rows.
