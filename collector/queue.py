@@ -211,6 +211,9 @@ class _TopicQueue:
             except StatusError as exc:
                 error = QueueFullError(f"{exc.text} Nothing of this request was taken.")
                 _LOG.error("the queue can't be written", topic=self.topic, reason=exc.text)
+            except Exception:  # noqa: BLE001  a task that ends would leave every later request without an answer
+                error = QueueFullError("The queue can't be written. Nothing of this request was taken.")
+                _LOG.exception("the queue can't be written", topic=self.topic)
             for _, future in taken:
                 if not future.done():
                     future.set_result(error)
@@ -230,6 +233,9 @@ class _TopicQueue:
                 except (OSError, StatusError, PubSubError) as exc:
                     # Nothing is lost, and the next look may find the disk well.
                     _LOG.error("events can't be taken out of the queue", topic=self.topic, reason=str(exc))
+                    await asyncio.sleep(_FAULT_SECONDS)
+                except Exception:  # noqa: BLE001  the same
+                    _LOG.exception("events can't be taken out of the queue", topic=self.topic)
                     await asyncio.sleep(_FAULT_SECONDS)
 
     async def _publish_batch(self) -> None:

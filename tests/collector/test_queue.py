@@ -188,6 +188,29 @@ def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(
     assert numbers(yard.pull(2)) == [1, 3]
 
 
+def test_a_fault_that_nobody_foresaw_leaves_no_request_without_an_answer(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Segment.append
+
+    async def work(queue: QueueDelivery) -> None:
+        await queue.deliver(yard.topic, [message(1)])
+
+        def fail(*_: Any) -> None:
+            raise ValueError("nobody foresaw this")
+
+        monkeypatch.setattr(Segment, "append", fail)
+        async with asyncio.timeout(5):
+            [refused] = await queue.deliver(yard.topic, [message(2)])
+        assert isinstance(refused, QueueFullError)
+        monkeypatch.setattr(Segment, "append", real)
+        async with asyncio.timeout(5):
+            assert await queue.deliver(yard.topic, [message(3)]) == [None]
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(2)) == [1, 3]
+
+
 def test_what_pubsub_refuses_is_set_aside_and_blocks_nobody(yard: Yard, tmp_path: Path) -> None:
     bad = encode_message(b"\xffbad", encode_attributes([("goog", "not allowed")]))
 
