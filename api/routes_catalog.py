@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AwareDatetime
 
 from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
+from api.schemas import Rfc3339Time
 from api.schemas_catalog import HistogramOut, LettersOut, MessagesOut, StreamsOut, TopicsOut
 from inventory.messages import (
     DEFAULT_MAX_BYTES_BILLED,
@@ -50,12 +50,12 @@ def get_topic_histogram(
     slow: SlowCalls,
     *,
     start: Annotated[
-        AwareDatetime | None,
+        Rfc3339Time | None,
         Query(
             alias="from", description="RFC 3339; an hour before `to` by minutes, a day by hours, 30 days by days."
         ),
     ] = None,
-    end: Annotated[AwareDatetime | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
+    end: Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
     step: Annotated[Step, Query(description="Width of a bucket.")] = "hour",
 ) -> Any:
     """Count a topic's archived messages by minute, hour or day of ingestion: where something can be replayed."""
@@ -87,7 +87,7 @@ def count_dead_letters(
     slow: SlowCalls,
     *,
     start: Annotated[
-        AwareDatetime | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")
+        Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")
     ] = None,
 ) -> Any:
     """Count the pipeline's dead letters by source and reason, each with the backfill that sends them again."""
@@ -109,9 +109,9 @@ def list_messages(
     slow: SlowCalls,
     *,
     start: Annotated[
-        AwareDatetime | None, Query(alias="from", description="RFC 3339, by ingestion; an hour before `to`.")
+        Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; an hour before `to`.")
     ] = None,
-    end: Annotated[AwareDatetime | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
+    end: Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
     attribute: Annotated[
         list[Annotated[str, Query(max_length=2000)]] | None,
         Query(description="KEY=VALUE; again for another one, and a message has all of them.", max_length=10),

@@ -1,11 +1,26 @@
 """The API's JSON shapes that every route shares, as OpenAPI shows them."""
 
-from typing import Annotated, Any, Literal, cast
+import re
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import BaseModel, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from model.declaration import Declared, declared_fields
+
+_RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
+
+
+def _refuse_numbers(value: Any) -> Any:
+    """Refuse what pydantic would take for seconds since 1970, and nobody means."""
+    if isinstance(value, str) and _RFC_3339.match(value) is None:
+        raise PydanticCustomError("datetime_parsing", "Input should be a time as RFC 3339: 2024-03-01T12:00:00Z")
+    return value
+
+
+Rfc3339Time = Annotated[AwareDatetime, BeforeValidator(_refuse_numbers)]
+"""A time in a query's parameter: RFC 3339 with its offset, and no number."""
 
 
 class ProblemItem(BaseModel):

@@ -197,6 +197,8 @@ def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
         ("/backfills", {"label": ["a:b"] * 65}, "query:label"),
         ("/backfills", {"since": "yesterday"}, "query:since"),
         ("/backfills", {"since": "2026-01-01T00:00:00"}, "query:since"),
+        ("/backfills", {"since": "0.0"}, "query:since"),
+        ("/topics/orders/histogram", {"from": "5"}, "query:from"),
         ("/backfills", {"filter": "state = FAILED"}, "query:filter"),
         ("/merges", {"state": "DONE"}, "query:state/0"),
         ("/merges", {"topic": "orders"}, "query:topic"),
