@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from collector.event import FACTS
 from model.errors import InvalidNameError, SettingsError
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, parse_resource_id
+from model.plain_yaml import YAML_ERRORS, load_yaml
 from model.settings import is_loopback_name
 
 # Paths of the collector itself: a topic of that name could not be reached.
@@ -206,19 +206,6 @@ def matches(names: Sequence[str], topic: str) -> bool:
     return any(topic == name or ("*" in name and re.match(translate(name), topic) is not None) for name in names)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a name that comes twice in one mapping, of which YAML's own readers take the last."""
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        node = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.composer.ComposerError(None, None, f"{key.value!r} comes twice", key.start_mark)
-            seen.add(key.value)
-        return node
-
-
 def read_collector_settings(
     topics: Sequence[str], path: Path | None, *, body_timeout_seconds: float = 10.0
 ) -> CollectorSettings:
@@ -280,8 +267,8 @@ def _unlisted(content: Any, topics: Sequence[str]) -> list[str]:
 
 def _read_file(path: Path) -> Any:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506  a safe loader's subclass
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        content = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, *YAML_ERRORS) as exc:
         raise SettingsError(f"Wrong collector settings: {path}: {exc}") from exc
     return {} if content is None else content
 

@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.errors import RegistryError
+from model.plain_yaml import YAML_ERRORS, PlainLoader, load_yaml
 from pipeline.schema import Variant
 
 SOURCES_FILE: Final = "sources.yaml"
@@ -116,30 +117,13 @@ class Entries:
     sources: dict[str, Entry]
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads every word as the text that it is, so that ``on``, ``no`` and ``2024-01-01`` are names like others.
-
-    A name that comes twice in one mapping is a fault: YAML's other readers take the last one and say nothing.
-    """
+class _SourcesLoader(PlainLoader):
+    """Reads every word as the text that it is, so that ``on``, ``no`` and ``2024-01-01`` are names like others."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  as in its parent
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _KEPT_TAGS]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        """Return the node of a mapping.
-
-        Raises:
-            ComposerError: a key comes twice.
-        """
-        node = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.composer.ComposerError(None, None, f"{key.value!r} comes twice", key.start_mark)
-            seen.add(key.value)
-        return node
 
 
 def read_entries(content: bytes | None, faults: Faults) -> Entries | None:
@@ -148,9 +132,8 @@ def read_entries(content: bytes | None, faults: Faults) -> Entries | None:
         faults.of_files.add(SOURCES_FILE, "is missing: it lists the sources")
         return None
     try:
-        # The loader makes plain values only, as its parent does.
-        found = yaml.load(content, Loader=_Loader)  # noqa: S506  # nosec B506
-    except (yaml.YAMLError, ValueError, RecursionError) as exc:
+        found = load_yaml(content, _SourcesLoader)
+    except YAML_ERRORS as exc:
         mark = getattr(exc, "problem_mark", None)
         where = SOURCES_FILE if mark is None else f"{SOURCES_FILE}, line {mark.line + 1}"
         faults.of_files.add(where, f"is no YAML: {getattr(exc, 'problem', None) or exc}")

@@ -62,6 +62,8 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
         ("rate_limits: {key_per_minute: -1}", "rate_limits.key_per_minute"),
         ("- 1", "the file: Input should be"),
         ("{", "collector.yaml"),
+        ("topics: 2024-13-01", "month must be in 1..12"),
+        pytest.param("[" * 2000, "collector.yaml: maximum recursion depth", id="deep"),
         ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: a, secret: 'env:SHOP_KEY'}]", "two have the same name"),
         ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: b, secret: 'env:SHOP_KEY'}]", "the same secret"),
     ],
