@@ -25,7 +25,7 @@ _LOOK_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """What one question was answered with; ``state`` is answered, failed or skipped."""
 
     question: str
@@ -62,7 +62,7 @@ def examine_live(
         typer.confirm("Go on?", abort=True, err=True)
     # kill says it as Ctrl-C does: the blocks below clean up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    answers: list[Answer] = []
+    answers: list[ProbeAnswer] = []
     try:
         _ask_all(settings, probes, name, patience_seconds, answers)
     finally:
@@ -75,11 +75,11 @@ def examine_live(
     raise typer.Exit(ExitCode.OK if is_whole else ExitCode.FAILED)
 
 
-def render(answers: list[Answer]) -> str:
+def render(answers: list[ProbeAnswer]) -> str:
     """Return the answers as a table of Markdown.
 
     Example:
-        >>> print(render([Answer("sizes of Pulls", "answered", "5 Pulls", 1.25)]))
+        >>> print(render([ProbeAnswer("sizes of Pulls", "answered", "5 Pulls", 1.25)]))
         | question | state | answer | seconds |
         |---|---|---|---|
         | sizes of Pulls | answered | 5 Pulls | 1.2 |
@@ -89,7 +89,7 @@ def render(answers: list[Answer]) -> str:
 
 
 def _ask_all(
-    settings: Settings, warehouse: "Probes", name: str, patience_seconds: float, answers: list[Answer]
+    settings: Settings, warehouse: "Probes", name: str, patience_seconds: float, answers: list[ProbeAnswer]
 ) -> None:
     from app.deployment import Deployment
     from connectors.pubsub.probes import PubSubProbes
@@ -107,17 +107,17 @@ def _ask_all(
     if settings.launcher == "dataproc":
         ask("one batch on Dataproc", partial(_run_batch, settings, name))
     else:
-        answers.append(Answer("one batch on Dataproc", "skipped", "REFEED_LAUNCHER is not dataproc", 0.0))
+        answers.append(ProbeAnswer("one batch on Dataproc", "skipped", "REFEED_LAUNCHER is not dataproc", 0.0))
 
 
-def _ask(question: str, find: Callable[[], str]) -> Answer:
+def _ask(question: str, find: Callable[[], str]) -> ProbeAnswer:
     err.print(f"{question} ...", markup=False)
     began = time.monotonic()
     try:
         state, answer = "answered", find()
     except RefeedError as exc:
         state, answer = "failed", f"{exc.code}: {exc.message}"
-    return Answer(question, state, " ".join(answer.split()), round(time.monotonic() - began, 1))
+    return ProbeAnswer(question, state, " ".join(answer.split()), round(time.monotonic() - began, 1))
 
 
 def _run_batch(settings: Settings, name: str) -> str:

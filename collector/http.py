@@ -14,7 +14,7 @@ from collector.delivery import Delivery, TopicDirectory
 from collector.door import Door, allows, check_signature
 from collector.event import caller_attributes, check_room, fact_attributes, new_identity, parameter_payload
 from collector.figures import Figures
-from collector.payload import Item, check_json, gunzip, is_array, split_array, split_lines
+from collector.payload import BatchItem, check_json, gunzip, is_array, split_array, split_lines
 from collector.problems import Answer, answer_error, head_too_large, problem, render_fault, retry_after, status_of
 from collector.request import CallerGoneError, CollectorRequest
 from collector.settings import ROUTES, CollectorSettings, TopicSection
@@ -261,7 +261,7 @@ class Collector:
         body = f'{{"uuid":"{event.uuid}","timestamp":"{event.timestamp}"}}'
         return Answer(self._delivery.status, body.encode(), (_JSON,))
 
-    async def _take_many(self, topic: str, items: Iterator[Item], shared: bytes) -> Answer:
+    async def _take_many(self, topic: str, items: Iterator[BatchItem], shared: bytes) -> Answer:
         """Take the events of a batch and answer for each; one that is refused keeps back no other."""
         faults: dict[int, RefeedError] = {}
         events: dict[int, Event] = {}

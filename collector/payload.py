@@ -22,7 +22,7 @@ _BOM: Final = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BatchItem:
     """One event of a batch: its bytes as received, or why it is refused."""
 
     data: bytes
@@ -87,14 +87,14 @@ def check_json(data: bytes) -> None:
     _check_text(data, value)
 
 
-def split_array(data: bytes) -> Iterator[Item]:
+def split_array(data: bytes) -> Iterator[BatchItem]:
     """Yield each element of a JSON array with its bytes as received; one that is not strict has its fault.
 
     Raises:
         RequestInvalidError: the whole is no JSON array; nothing was yielded then.
     """
     text = _decode(data)
-    items: list[Item] = []
+    items: list[BatchItem] = []
     at = _skip_space(text, 0) + 1
     while True:
         strict = _Strict()
@@ -104,7 +104,7 @@ def split_array(data: bytes) -> Iterator[Item]:
             break
         end, value = _parse(strict, text, start)
         piece = text[start:end].encode()
-        items.append(Item(piece, _fault_of(strict, piece, value)))
+        items.append(BatchItem(piece, _fault_of(strict, piece, value)))
         end = _skip_space(text, end)
         if not text.startswith(",", end):
             break
@@ -116,7 +116,7 @@ def split_array(data: bytes) -> Iterator[Item]:
     return iter(items)
 
 
-def split_lines(data: bytes, check: Callable[[bytes], None]) -> Iterator[Item]:
+def split_lines(data: bytes, check: Callable[[bytes], None]) -> Iterator[BatchItem]:
     """Yield each line that is not empty, without its line break, and the fault that ``check`` finds in it."""
     for line in data.split(b"\n"):
         stripped = line.removesuffix(b"\r")
@@ -124,9 +124,9 @@ def split_lines(data: bytes, check: Callable[[bytes], None]) -> Iterator[Item]:
             try:
                 check(stripped)
             except RequestInvalidError as fault:
-                yield Item(stripped, fault)
+                yield BatchItem(stripped, fault)
             else:
-                yield Item(stripped)
+                yield BatchItem(stripped)
 
 
 def is_array(data: bytes) -> bool:

@@ -74,7 +74,7 @@ def serve(settings: Settings, collector: CollectorSettings, *, host: str, port: 
 def make_config(app: Collector, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
     """Return how the app is served; ``head_seconds`` is how long a request's line and headers may take."""
 
-    class Protocol(_Protocol):
+    class Protocol(_BoundedProtocol):
         patience_seconds = head_seconds
 
     return uvicorn.Config(
@@ -95,7 +95,7 @@ def make_config(app: Collector, *, host: str = "127.0.0.1", port: int = 0, head_
     )
 
 
-class _Protocol(HttpToolsProtocol):
+class _BoundedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1, which waits for a request's head for ever and reads one of any size.
 
     Here a head that is not whole in time, or grows too large, ends its connection.

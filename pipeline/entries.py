@@ -78,7 +78,7 @@ class Faults:
             raise error
 
 
-class Entry(BaseModel):
+class SourceEntry(BaseModel):
     """One source as a person writes it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -110,11 +110,11 @@ class _SourcesFile(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class SourceEntries:
     """What ``sources.yaml`` says: the entries that can be read."""
 
     policy_tag_pattern: re.Pattern[str]
-    sources: dict[str, Entry]
+    sources: dict[str, SourceEntry]
 
 
 class _SourcesLoader(PlainLoader):
@@ -126,7 +126,7 @@ class _SourcesLoader(PlainLoader):
     }
 
 
-def read_entries(content: bytes | None, faults: Faults) -> Entries | None:
+def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
     """Return what the file says, None when it can't be read; an entry with a fault is left out."""
     if content is None:
         faults.of_files.add(SOURCES_FILE, "is missing: it lists the sources")
@@ -143,12 +143,12 @@ def read_entries(content: bytes | None, faults: Faults) -> Entries | None:
     for name, raw in (_raw_sources(found) if whole is None else whole.sources or {}).items():
         group = raw.get("group", DEFAULT_GROUP) if isinstance(raw, dict) else None
         own = faults.of_source(name, group if isinstance(group, str) else None)
-        entry = _validated(Entry, raw, f"{SOURCES_FILE}.sources.{name}", own)
+        entry = _validated(SourceEntry, raw, f"{SOURCES_FILE}.sources.{name}", own)
         if entry is not None:
             entries[name] = entry
     if whole is None:
         return None
-    return Entries(_pattern(whole.policy_tag_pattern, faults.of_files), entries)
+    return SourceEntries(_pattern(whole.policy_tag_pattern, faults.of_files), entries)
 
 
 def _raw_sources(found: Any) -> dict[str, Any]:

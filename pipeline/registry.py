@@ -18,7 +18,7 @@ from model.errors import DescriptorError, InvalidNameError, RegistryError
 from model.message import parse_resource_id
 from model.schema import RowSchema
 from pipeline.descriptors import DescriptorSet, schema_version
-from pipeline.entries import SOURCES_FILE, BrokenSource, Entry, FaultList, Faults, read_entries
+from pipeline.entries import SOURCES_FILE, BrokenSource, FaultList, Faults, SourceEntry, read_entries
 from pipeline.options import read_message_options
 from pipeline.schema import Variant, message_schema
 
@@ -224,7 +224,11 @@ def _find_message(descriptors: Mapping[str, DescriptorSet], name: str) -> tuple[
 
 
 def _source(
-    name: str, entry: Entry, descriptors: Mapping[str, DescriptorSet], tags: re.Pattern[str], faults: FaultList
+    name: str,
+    entry: SourceEntry,
+    descriptors: Mapping[str, DescriptorSet],
+    tags: re.Pattern[str],
+    faults: FaultList,
 ) -> Source | None:
     place = f"{SOURCES_FILE}.sources.{name}"
     before = len(faults.found)
@@ -237,7 +241,7 @@ def _source(
     return found if found is not None and len(faults.found) == before else None
 
 
-def _check_names(name: str, entry: Entry, place: str, faults: FaultList) -> None:
+def _check_names(name: str, entry: SourceEntry, place: str, faults: FaultList) -> None:
     if not re.fullmatch(r"[A-Za-z]\w{0,99}", name):
         faults.add(place, f"{name!r} is no name of a source: a letter, then letters, digits and _")
     for what, text in (("topic", entry.topic), ("subscription", entry.subscription)):
@@ -252,7 +256,7 @@ def _check_names(name: str, entry: Entry, place: str, faults: FaultList) -> None
         faults.add(f"{place}.group", f"{entry.group!r} is no group: small letters, digits and -")
 
 
-def _inferred(name: str, entry: Entry, place: str, faults: FaultList) -> Source:
+def _inferred(name: str, entry: SourceEntry, place: str, faults: FaultList) -> Source:
     if entry.message is not None:
         faults.add(f"{place}.message", "an inferred schema has no message: leave out one of the two")
     if entry.variant != "plain":
@@ -266,7 +270,7 @@ def _inferred(name: str, entry: Entry, place: str, faults: FaultList) -> Source:
 
 def _described(
     name: str,
-    entry: Entry,
+    entry: SourceEntry,
     descriptors: Mapping[str, DescriptorSet],
     tags: re.Pattern[str],
     *,
@@ -300,7 +304,7 @@ def _described(
     )
 
 
-def _build(name: str, entry: Entry, **found: Any) -> Source:
+def _build(name: str, entry: SourceEntry, **found: Any) -> Source:
     return Source(
         name=name,
         topic=entry.topic,
@@ -319,11 +323,11 @@ def _build(name: str, entry: Entry, **found: Any) -> Source:
     )
 
 
-def _keys(entry: Entry) -> tuple[str, ...]:
+def _keys(entry: SourceEntry) -> tuple[str, ...]:
     return (entry.key,) if isinstance(entry.key, str) else tuple(entry.key)
 
 
-def _check_columns(entry: Entry, schema: RowSchema, place: str, faults: FaultList) -> None:
+def _check_columns(entry: SourceEntry, schema: RowSchema, place: str, faults: FaultList) -> None:
     columns = {field.name: field for field in schema.fields}
     keys = _keys(entry)
     named = [("key", name) for name in keys] + [("dedup_order", name) for name in entry.dedup_order]

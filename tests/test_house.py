@@ -14,6 +14,7 @@ from _pytest.mark.expression import Expression
 from cli.main import app
 from model.settings import read_settings
 from model.table import Warehouse
+from tests.guards.census import read_sources, shared_class_names
 
 ROOT = Path(__file__).parents[1]
 CODE = (
@@ -220,3 +221,7 @@ def test_each_test_is_run_by_exactly_one_target() -> None:
         for cloud in (True, False):
             marks = {"kills": kills, "cloud": cloud}
             assert sum(Expression.compile(each).evaluate(marks.__getitem__) for each in chosen) == 1, marks
+
+
+def test_a_class_name_means_one_thing_in_the_whole_product() -> None:
+    assert shared_class_names(read_sources(ROOT, CODE)) == {}
