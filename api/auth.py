@@ -1,4 +1,4 @@
-"""Who calls: a key, a token of the issuer, or, while there are neither, whoever is on this machine."""
+"""Who calls: a key, a token of the issuer, or, while there are neither, every program on this machine."""
 
 import time
 from collections.abc import Callable, Mapping

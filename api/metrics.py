@@ -17,7 +17,7 @@ from jobs.store import JobCount, JobStore
 from model.job import JobState
 
 TEXT_FORMAT: Final = CONTENT_TYPE_PLAIN_0_0_4
-# Whoever asks more often gets the same figures: anybody may ask, and each answer counts every job there is.
+# A caller that asks more often gets the same figures: anybody may ask, and each answer counts every job there is.
 _KEEP_SECONDS: Final = 5.0
 
 

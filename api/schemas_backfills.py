@@ -261,7 +261,7 @@ class PlanOut(BaseModel):
     window: TimeWindow | None
     rows: int | None = Field(description="Exact; null on BigQuery without exact=true.")
     bytes: int | None = Field(description="Of the messages' data.")
-    bytes_scanned: int | None = Field(description="What reading for the query comes to.")
+    bytes_scanned: int | None = Field(description="What the query reads.")
     price_usd: float | None = Field(description="Of the query; null where no price is set or nothing is billed.")
     replay_price: PlanPrice | None = Field(description="Of the whole replay; null where nothing of it is billed.")
     rows_by_topic: dict[str, int]

@@ -137,7 +137,7 @@ class _Protocol(H11Protocol):
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Go on; the time for a head begins with its first byte and is not begun anew by the next ones."""
+        """Go on; the time for a head begins with its first byte and is not begun again by the next ones."""
         super().data_received(data)
         self._wait_for_head()
 

@@ -89,7 +89,7 @@ async def stream_changes(
     """Yield server-sent events until the job has ended, beginning with ``first``.
 
     ``history`` is a line of its history, ``progress`` the whole of it whenever something of it has changed,
-    ``end`` the same at its end. Their id is the number of the latest line of history, so whoever comes back
+    ``end`` the same at its end. Their id is the number of the latest line of history, so a caller that comes back
     with it misses no line. A comment says every 15 seconds that the connection lives. A service that stops ends
     the stream without an ``end``; a caller whose key no longer counts gets a ``problem``.
     """
@@ -113,7 +113,7 @@ async def stream_changes(
         try:
             changes = await read(lambda: service.watch(job_id, principal=caller.principal(), after=number))  # noqa: B023
         except RefeedError as exc:
-            # Too late for a status: whoever watches comes back with the last id, or gives up.
+            # Too late for a status: a watcher comes back with the last id, or gives up.
             _LOG.warning("a watch ended early", job_id=job_id, code=exc.code)
             yield _event("problem", latest, json.dumps({"code": exc.code, "detail": exc.message}))
             return

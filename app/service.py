@@ -49,7 +49,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
     with deployment:
         gatekeeper = open_gatekeeper(deployment)
         if gatekeeper.is_open():
-            _LOG.warning("there is no key and no issuer: whoever is on this machine may call, nobody else")
+            _LOG.warning("there is no key and no issuer: every program on this machine may call, and nothing else")
         audit = AuditTrail(deployment.store)
         deployment.closers.add(ClosingStep.AUDIT, audit.close)
         services = Services(

@@ -22,7 +22,7 @@ def approval_of(rows: int | None, above_rows: int) -> dict[str, Any] | None:
 def exceeds_approval(job: Job) -> bool:
     """Say whether the job has more rows than one person may decide about, and than somebody else has approved.
 
-    What is known counts: the plan's rows at first, those that were selected later. An approval is one of so many
+    What is known counts: the plan's rows at first, those that were selected later. An approval is one of that many
     rows: where the archive has grown since, and more are selected, it does not hold.
     """
     approval = job.approval or {}

@@ -127,7 +127,7 @@ def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillReque
 
 
 def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBounds) -> None:
-    """Raise when the plan's rows are known and the request or the deployment does not allow so many, or none.
+    """Raise when the plan's rows are known and the request or the deployment does not allow that many, or none.
 
     Raises:
         RequestInvalidError: there are more than a bound allows, or none with ``fail_if_empty``.

@@ -127,10 +127,10 @@ def wait_for_order(folder: JobFolder, epoch: int, rows: int, pause_idle_seconds:
 
 
 def hold(folder: JobFolder, epoch: int, rows: int) -> bool:
-    """Pause the attempt, and say so, when somebody has to approve so many rows first.
+    """Pause the attempt, and say so, when somebody has to approve its rows first.
 
-    Only the specification says what is approved: an order to run takes the pause back, and whoever changes the
-    rate while the rows are counted gives one.
+    Only the specification says what is approved: an order to run takes the pause back, and a change of
+    the rate while the rows are counted gives one.
     """
     allowed = RunOptions.from_specification(folder.read_specification()).approval_rows
     if allowed is None or rows <= allowed:

@@ -117,7 +117,7 @@ class Turn:
 
 
 def burst_of(rate: float, sight_seconds: float) -> int:
-    """Return how many messages still go out at most, behind an order to pause, at a limit of so many a second."""
+    """Return how many messages still go out at most, behind an order to pause, at a limit of ``rate`` a second."""
     # What is given out, and what the driver gives out before it sees the order.
     seconds = max(_BURST_SECONDS, _SIGHTS_AHEAD * sight_seconds) + sight_seconds
     return math.ceil(max(_LEAST_BURST_MESSAGES, rate * seconds)) if rate > 0 else 0
@@ -195,7 +195,7 @@ class Pacer:
         return self.newly_failed > self._max_failed or self._folder.read_fault(self._epoch) is not None
 
     def begin(self, rows: Mapping[int, int]) -> None:
-        """Let tasks work on pieces of so many rows, by their numbers."""
+        """Let tasks work on pieces; ``rows`` has how many each has, by its number."""
         with self._lock:
             self._rows = dict(rows)
             self._until.clear()

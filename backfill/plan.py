@@ -45,7 +45,7 @@ class PlanTarget:
 class Plan:
     """What a backfill would publish, in the API's shape; None is what nobody knows, never 0.
 
-    ``bytes`` are those of the payloads; ``bytes_scanned`` is what reading the files of the window comes to;
+    ``bytes`` are those of the payloads; ``bytes_scanned`` is the size of the files of the window that are read;
     ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
     dead letters, and so would ``messages_with_refused_attributes``. ``bounds`` are the limits of a selection.
     ``price_usd`` is the query's alone, ``replay_price`` that of all that the replay makes somebody pay for.

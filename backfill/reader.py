@@ -127,7 +127,7 @@ class BackfillReader(JobService[Backfill]):
     def _in_flight_at_most(self, job: Job) -> int | None:
         """Return how many messages may still go out of a job that is told to stop, or None while it runs.
 
-        A task sends nothing new once it has seen the order; what it has under way are so many messages at most.
+        A task sends nothing new once it has seen the order; it has at most this many messages under way.
         """
         if job.state not in {JobState.PAUSED, JobState.CANCELLING}:
             return None

@@ -179,7 +179,7 @@ def read_slice(folder: Files | Path, part: SelectionSlice, offset: int = 0) -> p
 
 
 class _Totals:
-    """What a selection comes to, added up while it is written."""
+    """The figures of a selection, added up while it is written."""
 
     def __init__(self) -> None:
         self.rows = 0

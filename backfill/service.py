@@ -195,7 +195,7 @@ class BackfillService(BackfillReader):
         if job.state in {JobState.PENDING, JobState.RUNNING}:
             return self._show(job)
         if is_approved(job):
-            # Whoever approved it may have died before its driver could learn of that.
+            # The replica that approved it may have died before its driver could learn of that.
             self._write_run(job)
         job = self._steering.resume(
             job, actor=principal.name, why="resumed", expected_version=expected_version(job, versions)
@@ -259,7 +259,7 @@ class BackfillService(BackfillReader):
         return self._start_again(job, principal, versions, why=why, options={"reverted": None}, guard=guard)
 
     def approve(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
-        """Let a backfill with so many rows go on; a person other than its creator has looked at it.
+        """Let a backfill go on whose rows wait for approval; a person other than its creator has looked at it.
 
         It holds for the rows that are known by then: where more are selected later, another one is needed.
         One that waited for nothing else starts or goes on at once; one that was to start paused, or that somebody
@@ -376,7 +376,7 @@ class BackfillService(BackfillReader):
         self._steering.steer(job)
 
     def _write_run(self, job: Job, **changes: Any) -> None:
-        """Change how the job's next attempt runs; so many rows as are approved wait for no approval any more."""
+        """Change how the job's next attempt runs; the rows that are approved wait for no approval any more."""
         folder = self._folder_of(job.id)
         specification = folder.read_specification()
         run = {**specification.get("run", {}), **changes}

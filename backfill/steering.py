@@ -71,7 +71,7 @@ class Steering:
             options={"canary_messages": None},
         )
         if has_driver:
-            # Whoever launches it anew fences this one too; until then it would hold on to Spark for nothing.
+            # The next launch fences this one too; until then it would hold on to Spark for nothing.
             self._write(job, Order.STOP, None)
         return pending
 

@@ -25,7 +25,7 @@ EXIT_CODES: Final = "Exit codes: 0 done; 2 wrong usage; 3 the API does not answe
 _BAR_CHARACTERS: Final = 40
 _CLOSER: Final = {"day": "hour", "hour": "minute"}
 _WIDTHS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
-# So many steps of the next smaller kind are still looked at in a terminal.
+# The most steps of the next smaller kind that people look at in a terminal.
 _MOST_STEPS: Final = 1440
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's id.", show_default=False)]

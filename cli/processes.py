@@ -21,7 +21,7 @@ STOP_SECONDS: Final = 30.0
 class Child:
     """A process in a group of its own, its output appended to ``log``.
 
-    A Ctrl-C in the terminal does not reach it: whoever started it ends it, in the order that drains. ``kill``
+    A Ctrl-C in the terminal does not reach it: its parent ends it, in the order that drains. ``kill``
     takes the whole group, so that a JVM or a worker that the process started goes with it.
     """
 

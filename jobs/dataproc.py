@@ -53,7 +53,7 @@ class DataprocLauncher:
 
     A batch is named after the job and its attempt, so a create whose answer was lost is not made twice. A minute
     passes before its first line runs. ``environment`` is what drivers and executors see of the service's own;
-    it is shown to whoever may read batches, so it holds no secret.
+    it is shown to everybody who may read batches, so it holds no secret.
     """
 
     def __init__(

@@ -295,7 +295,7 @@ class DiskFiles:
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
-        # Opened, not looked at first: a network file system asks its server anew.
+        # Opened, not looked at first: a network file system asks its server again.
         return (self._path / name).read_bytes()
 
     def write(self, name: str, content: bytes) -> None:

@@ -41,7 +41,7 @@ def read_log_end(job: Job, log: Path, *, tail_bytes: int) -> LogPiece:
 
 
 def read_log_from(job: Job, log: Path, offset: int) -> LogPiece:
-    """Return what the log has from byte ``offset`` on, 64 KiB at most; for whoever follows it.
+    """Return what the log has from byte ``offset`` on, 64 KiB at most; for callers that follow it.
 
     ``job`` has to be read before this: what is written before a job ends is in the file by then.
     """

@@ -30,7 +30,7 @@ class Notifier:
     """One thread that POSTs the news of every job of ``kind`` to ``url``; :meth:`stop` ends it.
 
     News are an end, and a wait for a person. Each is told at least once, in no promised order: what was not heard
-    with 2xx is told again, by whichever replica comes to it, for as long as the store keeps it due. What happened
+    with 2xx is told again, by any replica, for as long as the store keeps it due. What happened
     before the first :meth:`start` with ``url`` is not told. Redirects are not followed, and of an answer only the
     status is read. ``secret`` is ``whsec_`` and base64.
     """

@@ -10,9 +10,9 @@ from jobs.store import JobStore
 from model.errors import RefeedError
 
 _LOG: Final = structlog.get_logger()
-# Renewed so many times while a lease lasts: one that fails or comes late costs nothing.
+# How often it is renewed while a lease lasts: one that fails or comes late costs nothing.
 _TIMES: Final = 4
-# A look that hangs for so many leases is taken for dead, and another supervisor gets the jobs.
+# A look that hangs for this many leases is taken for dead, and another supervisor gets the jobs.
 _STUCK_LEASES: Final = 10
 
 

@@ -31,7 +31,7 @@ class StoreReporter:
 def open_reporter(settings: Settings) -> StoreReporter | None:
     """Return the reporter of a stream; None where the job store is the home's own file.
 
-    Whoever reads that file reads the streams' status files beside it. They need no locks, which a SQLite file on
+    A reader of that file reads the streams' status files beside it. They need no locks, which a SQLite file on
     a disk that several hosts share may not have: https://sqlite.org/wal.html, "Overview".
     """
     return StoreReporter(settings.job_store) if settings.has_own_store else None

@@ -155,7 +155,7 @@ class JobService(ABC, Generic[View]):
         return self._store.list_events(self._read(job_id, principal).id, after=after)
 
     def watch(self, job_id: str, *, principal: Principal, after: int = 0) -> JobChanges[View]:
-        """Return the job and the lines of its history after number ``after``; for whoever asks again.
+        """Return the job and the lines of its history after number ``after``; for callers that ask again.
 
         The state is read first, so one that has ended comes with the last line of its history.
         """
@@ -171,7 +171,7 @@ class JobService(ABC, Generic[View]):
         return read_log_end(job, self._folder_of(job.id).driver_log, tail_bytes=tail_bytes)
 
     def read_log_from(self, job_id: str, offset: int, *, principal: Principal) -> LogPiece:
-        """Return the driver's log from byte ``offset`` on, 64 KiB at most; for whoever follows it."""
+        """Return the driver's log from byte ``offset`` on, 64 KiB at most; for callers that follow it."""
         job = self._read(job_id, principal)
         return read_log_from(job, self._folder_of(job.id).driver_log, offset)
 
@@ -252,7 +252,7 @@ class JobService(ABC, Generic[View]):
             IdempotencyKeyReusedError: the key came before with another request.
         """
         job_id = new_job_id(self._kind.prefix)
-        # The folder is complete before the job exists: whoever finds the job can launch it.
+        # The folder is complete before the job exists: a supervisor that finds the job can launch it.
         self._folder_of(job_id).write_specification(render(job_id))
         job: Job | None = None
         try:

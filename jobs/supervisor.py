@@ -260,7 +260,7 @@ class JobSupervisor:
 
     def _follow(self, job: Job) -> None:
         if job.state is JobState.PAUSED and job.driver is None:
-            # It waits for a resume, which launches it anew.
+            # It waits for a resume, which launches it again.
             return
         folder = self.folder(job.id)
         self._write_progress(job.id)

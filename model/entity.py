@@ -24,7 +24,7 @@ _NESTED_TYPES: Final = ("RECORD", "JSON")
 REPLAY_COLUMNS: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "ingest_time")
 
 # After dedup_order and the event time: a message's own time and id, whenever it was replayed, then when its row
-# was written, so that a row made anew by repaired code wins over the row that it repairs.
+# was written, so that a row that repaired code made again wins over the row that it repairs.
 LAST_ORDER: Final = ("_publish_time", "_message_id", "ingest_time")
 
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-# So many callers are told apart; whoever was not seen for longest starts anew.
+# The number of callers that are told apart; the one that was not seen for longest starts again from nothing.
 _MAX_CALLERS: Final = 10_000
 _MINUTE_SECONDS: Final = 60.0
 

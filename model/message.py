@@ -100,7 +100,7 @@ def replay_filter(token: str) -> str:
 def redact_tokens(filter_text: str) -> str:
     """Return a subscription's filter as callers may see it: without the tokens that replays are known by.
 
-    Whoever has a topic's token can publish messages that its backup leaves out.
+    A producer that has a topic's token can publish messages that its backup leaves out.
 
     Example:
         >>> redact_tokens(replay_filter("ab12"))

@@ -115,5 +115,5 @@ def parse_grants(text: str) -> tuple[Grant, ...]:
     return tuple(grants)
 
 
-# Whoever reaches a service that has no key and no issuer, which is bound to loopback for that reason.
+# Any caller of a service that has no key and no issuer, which is bound to loopback for that reason.
 LOCAL: Final = Principal("local", frozenset(SCOPES))

@@ -101,7 +101,7 @@ class Evolution:
 
 
 def plan_evolution(current: RowSchema, wanted: RowSchema) -> Evolution:
-    """Return how a table with ``current`` comes to hold rows of ``wanted``; pure, nothing is touched.
+    """Return how a table with ``current`` changes to hold rows of ``wanted``; pure, nothing is touched.
 
     New columns are added as NULLABLE (or REPEATED), REQUIRED becomes NULLABLE, descriptions and policy tags
     are replaced. A column that is gone and a type or mode that changed are refused. Columns keep their order,

@@ -93,7 +93,7 @@ class RegistrySnapshot:
         return tuple(source for source in self.sources if source.group == group)
 
     def valid_sources(self) -> tuple[Source, ...]:
-        """Return the sources that have no fault, and log the others, for whoever does what can be done."""
+        """Return the sources that have no fault, and log the others; for callers that do what can be done."""
         for broken in self.broken:
             _log.warning("source_broken", source=broken.name, error=broken.error.message)
         return self.sources

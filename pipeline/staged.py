@@ -1,4 +1,4 @@
-"""Which staging tables a topic's messages go to, for whoever wants to know what became of them."""
+"""Which staging tables a topic's messages go to, to tell what became of them."""
 
 import threading
 from collections import defaultdict

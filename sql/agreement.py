@@ -88,7 +88,7 @@ def _column_differences(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[
         for (name, our_kind), (_, their_kind) in zip(ours, theirs, strict=True)
         if not _is_same(read_type(our_kind), read_type(their_kind))
         or (
-            # Whoever reads the rows finds these fields by their very names.
+            # A reader of the rows finds these fields by exactly these names.
             name.lower() == "attributes"
             and read_type(our_kind).is_known
             and read_type(our_kind) != read_type(their_kind)

@@ -38,7 +38,7 @@ def with_buffer(
     ``ingest_time`` alone: the first prunes partitions and satisfies ``require_partition_filter``, which asks for
     a condition that names the partitioning column only
     (https://cloud.google.com/bigquery/docs/querying-partitioned-tables, "Require a partition filter in queries").
-    None where a comparison can't be written so; whoever runs the answer lets the gate judge it first.
+    None where a comparison can't be written so; the answer goes through the gate before it runs.
     """
     edits: set[_Edit] = set()
     for scan in scans:

@@ -198,7 +198,7 @@ _RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_
 def _is_same(have: SqlType, want: SqlType) -> bool:
     if want.element is None or have.element is None:
         return have == want
-    # Whoever reads the rows finds the fields by these very names.
+    # A reader of the rows finds the fields by exactly these names.
     return have.element.fields == want.element.fields
 
 

@@ -59,7 +59,7 @@ class Gate:
         self.kills = 0
 
     def warm(self, workers: int | None = None) -> None:
-        """Start so many workers now, or all, so that no query waits for one; return when they are ready.
+        """Start ``workers`` workers now, or all, so that no query waits for one; return when they are ready.
 
         Raises:
             GateUnavailableError: one does not start.
@@ -123,7 +123,7 @@ class Gate:
             if worker.owner != os.getpid():
                 return
             if self._waiting:
-                # Handed on, not put down: whoever comes now must not go before those who wait.
+                # Handed on, not put down: a caller that comes now must not go before those who wait.
                 self._waiting.popleft().set_result(worker)
             else:
                 self._idle.append(worker)

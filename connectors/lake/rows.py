@@ -112,7 +112,7 @@ class LakeRowTable(LakeTable):
         """Return what of ``files``, a snapshot of this table, is not ``taken``, and what came in behind ``since``.
 
         Which files are new is a question of their names: no clock has a say in it. A file that compaction wrote
-        anew is a new one.
+        again is a new one.
         """
         old = {f"{self._folder}{name}" for name in taken}
         new = [file for file in files if file.path not in old]

@@ -22,7 +22,7 @@ _METHOD: Final = "/google.pubsub.v1.Publisher/Publish"
 _IN_FLIGHT: Final = 4
 # What a publisher of a task may have on its way without an answer.
 MAX_UNCONFIRMED_MESSAGES: Final = _IN_FLIGHT * MAX_PUBLISH_REQUEST_MESSAGES
-# A request has messages of one ordering key, so many small ones are needed to keep the line busy.
+# A request has messages of one ordering key, so that many small ones are needed to keep the line busy.
 _IN_FLIGHT_BY_KEY: Final = 64
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _MAX_BACKOFF_SECONDS: Final = 10.0

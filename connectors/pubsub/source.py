@@ -101,7 +101,7 @@ class PullSource(DataSource):  # type: ignore[misc]
     Payloads never reach the JVM: what the task makes of them (:meth:`open_task`) is the row's ``result``. An
     error of ours is the row's ``error`` (its JSON) and ends nothing; ``faults`` names the subscriptions that
     could not be pulled. The offset only counts batches: nothing can be read again from here, what is not
-    acknowledged comes again by itself. So a batch that Spark plans again holds *other* messages, and whoever
+    acknowledged comes again by itself. So a batch that Spark plans again holds *other* messages, and a caller that
     writes results must never skip one because of its batch id.
     """
 

@@ -240,7 +240,7 @@ class Jobs:
         ``error`` replaces what the job had; ``driver`` is kept when none is given, and forgotten where none can
         be; ``options`` are changed on the way. A job that a person starts again may have its driver restarted
         as often as a new one. ``guard`` is as for :meth:`insert`, called when nothing else is against the move.
-        With ``max_running`` it takes one of so many places, which :meth:`Leases.claim` gives out otherwise. An end
+        With ``max_running`` it takes one of those places, which :meth:`Leases.claim` gives out otherwise. An end
         is news, and so is a move with ``awaits_person``: from then on the job waits for somebody to decide.
 
         Raises:
@@ -340,7 +340,7 @@ def _state_changes(job: Job, state: JobState, now: datetime) -> dict[str, Any]:
     if state is JobState.RUNNING and job.started_at is None:
         changes["started_at"] = now
     if state is JobState.PENDING or state.is_final:
-        # Whoever looked after it has nothing more to do; PENDING jobs are anybody's.
+        # Its supervisor has nothing more to do; PENDING jobs are anybody's.
         changes |= {"lease_owner": None, "lease_until": None, "not_before": None}
     if state is JobState.PENDING:
         changes |= {"driver": None, "findings": None, "verify_after": None}

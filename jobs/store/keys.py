@@ -10,7 +10,7 @@ from jobs.store.database import Database
 from jobs.store.records import ApiKey
 from jobs.store.tables import KEYS
 
-# A key that is used a thousand times a second costs one write in so many seconds.
+# A key that is used a thousand times a second costs one write in this many seconds.
 _TOUCH_SECONDS: Final = 60
 
 

@@ -34,8 +34,8 @@ class Leases:
     def claim(self, kind: str, owner: str, *, limit: int, lease_seconds: float) -> list[Job]:
         """Take PENDING jobs that nobody holds, so that ``limit`` at most run or start over all owners.
 
-        Callers take turns: whoever has the fewest jobs on their way comes first, then the caller whose next job is
-        oldest; each caller's own come oldest first. A job that waits for an approval, or for the pause before
+        Callers take turns: the caller with the fewest jobs on their way comes first, then the one with the oldest
+        next job; each caller's own come oldest first. A job that waits for an approval, or for the pause before
         a restart, is left alone.
         """
         # The lock keeps two replicas from filling the same free place; rows are skipped that a cancel holds.
@@ -67,7 +67,7 @@ class Leases:
             return _give(connection, free, owner, now + timedelta(seconds=lease_seconds))
 
     def renew(self, owner: str, lease_seconds: float) -> None:
-        """Keep what ``owner`` holds for so many seconds from now; what expired and nobody took counts as held."""
+        """Keep what ``owner`` holds for ``lease_seconds`` more; what expired and nobody took counts as held."""
         with self._database.write() as connection:
             until = self._database.now(connection) + timedelta(seconds=lease_seconds)
             held = sa.select(JOBS.c.id).where(JOBS.c.lease_owner == owner).with_for_update(skip_locked=True)
@@ -112,7 +112,7 @@ class Leases:
     def restart(
         self, job_id: str, owner: str, *, actor: str, why: str, epoch: int, wait_seconds: float, counts: bool
     ) -> Job:
-        """Let a RUNNING job whose driver is gone be launched again by any replica, after so many seconds.
+        """Let a RUNNING job whose driver is gone be launched again by any replica, after ``wait_seconds``.
 
         ``counts`` says whether it is one of the job's automatic restarts.
 

@@ -11,7 +11,7 @@ from jobs.store.tables import PLANS
 
 
 class Plans:
-    """Keeps plans; whoever quotes one looks at its expiry."""
+    """Keeps plans; a caller that quotes one looks at its expiry."""
 
     _database: Database
 
