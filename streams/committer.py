@@ -151,6 +151,7 @@ class StreamCommitter:
         self._drop(new.dropped)
         self._totals["redelivered"] += new.redelivered
         if parts:
+            self._take_all(parts)
             number = self._next_attempt()
             entry = self._journal.write(number, held)
             committed, failure = self._commit(parts, number, held)
@@ -173,14 +174,21 @@ class StreamCommitter:
         if parts:
             self._compactor.touch(parts)
 
+    def _take_all(self, parts: Mapping[str, Sequence[Any]]) -> None:
+        """Take the tables of ``parts`` before their attempt is numbered: it is newer than every one of theirs."""
+        try:
+            for name in parts:
+                self.take(name)
+        except RefeedError:
+            self._drop_parts(parts)
+            raise
+
     def _commit(
         self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Commit each table's parts; return the tables that have theirs, and the error that kept another."""
         try:
             with self.lock:
-                for name in parts:
-                    self.take(name)
                 return self._targets.commit(parts, number, ids)
         except RefeedError as exc:
             return frozenset(), exc
@@ -197,8 +205,7 @@ class StreamCommitter:
         if isinstance(failure, CommitOutcomeUnknownError):
             # The entry stays pending: the next start finds out, table by table.
             raise failure
-        lost = [TargetPart(name, part, held) for name in parts.keys() - committed for part in parts[name]]
-        self._drop(lost)
+        self._drop_parts({name: parts[name] for name in parts.keys() - committed})
         # A table whose parts were all known already has nothing to commit; its messages are in it.
         done = ids_of_tables(held, [name for name in tables_of(held) if name in committed or name not in parts])
         if done.num_rows:
@@ -243,10 +250,14 @@ class StreamCommitter:
 
     def _drop(self, parts: Iterable[TargetPart]) -> None:
         for one in parts:
+            self._drop_parts({one.table: [one.part]})
+
+    def _drop_parts(self, parts: Mapping[str, Sequence[Any]]) -> None:
+        for table, part in ((table, part) for table, found in parts.items() for part in found):
             try:
-                self._targets.drop(one.table, one.part)
+                self._targets.drop(table, part)
             except RefeedError as exc:
-                _log.warning("part_not_dropped", table=one.table, error=exc.message)
+                _log.warning("part_not_dropped", table=table, error=exc.message)
 
     def _wait_until(self, at: float) -> None:
         """Wait for the warehouse's quotas, with no message held, unless the stream drains."""

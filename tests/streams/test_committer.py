@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from model.errors import LeaseLostError
 from streams.batch import Batch
 from streams.committer import StreamCommitter
 from streams.journal import IDS_SCHEMA, ONLY_TABLE, EntryState, Journal
@@ -49,9 +50,14 @@ class OneTable:
     def __init__(self) -> None:
         self.rows: list[str] = []
         self.dropped: list[list[str]] = []
+        self.numbers: list[int] = []
+        self.newest = {ONLY_TABLE: 0}
+        self.is_lost = False
 
     def take(self, name):
-        return 0
+        if self.is_lost:
+            raise LeaseLostError(lease="l")
+        return self.newest[name]
 
     def without(self, name, part, flags):
         self.drop(name, part)
@@ -60,7 +66,8 @@ class OneTable:
         return [True] * len(parts)
 
     def commit(self, parts, number, ids):
-        for part in parts[ONLY_TABLE]:
+        self.numbers.append(number)
+        for part in (part for found in parts.values() for part in found):
             self.rows += part.ids
         return frozenset(parts), None
 
@@ -90,9 +97,11 @@ class Stream:
             status=StatusFile(folder / "status.json"),
         )
 
-    def commit(self, *numbers: str, settled=NONE, unfit=NONE, wait_seconds: float = 0.0) -> None:
+    def commit(
+        self, *numbers: str, settled=NONE, unfit=NONE, wait_seconds: float = 0.0, table: str = ONLY_TABLE
+    ) -> None:
         part = SimpleNamespace(ids=list(numbers), rows=len(numbers))
-        parts = (TargetPart(ONLY_TABLE, part, ids(*numbers)),) if numbers else ()
+        parts = (TargetPart(table, part, ids(*numbers)),) if numbers else ()
         output = TaskOutput(parts, settled, unfit, None)
         self.committer.commit_batch(Batch((output,), next_at=time.monotonic() + wait_seconds))
 
@@ -130,3 +139,19 @@ def test_messages_that_do_not_fit_come_again_at_once_only_where_there_is_room_fo
     stream.room = is_room
     stream.commit("1", unfit=ids("2"))
     assert (stream.leases.acked, stream.leases.given_back) == (["a1"], ["a2"] if is_room else [])
+
+
+def test_an_attempt_is_newer_than_those_of_every_table_that_it_commits_to(stream):
+    # A table that is not taken yet has attempts of the stream's earlier life, which the journal has forgotten.
+    stream.table.newest["other"] = 57
+    stream.commit("1", table="other")
+    assert stream.table.numbers == [58]
+    assert [entry.attempt for entry in stream.journal.entries(EntryState.DONE)] == [58]
+
+
+def test_parts_whose_table_another_stream_has_are_dropped_and_nothing_is_acknowledged(stream):
+    stream.table.is_lost = True
+    with pytest.raises(LeaseLostError):
+        stream.commit("1", table="other")
+    assert (stream.table.rows, stream.table.dropped, stream.leases.acked) == ([], [["1"]], [])
+    assert stream.journal.entries(EntryState.PENDING) == []
