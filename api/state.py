@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from api.bulkhead import Bulkhead
 
 if TYPE_CHECKING:
-    # What serves an app of its own needs the state alone, and not everything that an app answers from.
+    # Imported for types only: a test that serves a small app needs this module, and not all services.
     from api.audit import AuditTrail
     from api.auth import Gatekeeper
     from api.metrics import Metrics

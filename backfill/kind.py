@@ -1,4 +1,4 @@
-"""Backfills as a kind of job: their driver, their figures, and what webhooks tell of them."""
+"""Backfills as a kind of job: their driver, their figures, and their webhooks' contents."""
 
 import time
 from typing import Any, Final
@@ -37,7 +37,7 @@ class BackfillFigures:
 
 
 def describe_backfill(job: Job) -> dict[str, Any]:
-    """Return what webhooks tell of a backfill beside its state: no query, no parameters."""
+    """Return a webhook's fields of a backfill beside its state, without its query and parameters."""
     progress = Progress.of(job)
     return {
         "topic": job.request.get("topic"),

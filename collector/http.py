@@ -304,7 +304,7 @@ class Collector:
 
 
 def make_event(data: bytes, shared: bytes) -> Event:
-    """Return an event of its own id and time.
+    """Return an event with a new id and the current time.
 
     Raises:
         BodyTooLargeError: Pub/Sub takes no message of this size.

@@ -39,7 +39,7 @@ class _Strict:
         return json.JSONDecoder(
             object_pairs_hook=self._check_names,
             parse_constant=self._refuse_constant,
-            # The numbers themselves are nobody's here: a million digits must cost nothing.
+            # Numbers are not converted: nothing reads them, and one with a million digits would be slow.
             parse_int=_nothing,
             parse_float=_nothing,
         )

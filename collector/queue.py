@@ -34,7 +34,7 @@ from model.message import MAX_PUBLISH_REQUEST_MESSAGES, parse_resource_id
 
 _LOG: Final = structlog.get_logger()
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-# Ids in a log have 16 digits; they are nobody's here.
+# A log numbers its messages with ids of 16 digits; the queue does not use them.
 _FIRST_ID: Final = 10**15
 _LENGTH: Final = struct.Struct("<I")
 # What a topic reads at once to publish it.
@@ -164,7 +164,7 @@ class _TopicQueue:
 
     def _find_waiting(self, start: int, end: int, most: int | None = None) -> Any:
         """Return the numbers in [start, end) that are neither published nor lost to damage, ``most`` of them."""
-        # After damage at its end a log goes on far behind it: numbers are never listed for such a hole.
+        # After damage at its end a log continues with much higher numbers; the gap is skipped, not listed.
         found: list[Any] = [np.empty(0, np.int64)]
         for a, b in self._published.acked.gaps(start, end):
             stop = b if most is None else min(b, a + most - sum(map(len, found)))

@@ -21,7 +21,7 @@ _READ_BYTES: Final = 4 * 1024 * 1024
 # To check one record alone takes as long as to read and check this many bytes of a request.
 _RECORD_CHECK_BYTES: Final = 16 * 1024
 # A filter reads a message before its delivery does, and Pulls seldom end where a publish request does: the last
-# two reads of a segment, each at most this large, stay in memory; those of so many segments of a process.
+# two reads of a segment stay in memory, each up to this size, for up to eight segments of a process.
 _MAX_KEPT_BYTES: Final = 2 * 1024 * 1024
 _MAX_KEPT_READS: Final = 2
 _MAX_KEEPERS: Final = 8

@@ -35,7 +35,7 @@ class MergeFigures:
 
 
 def describe_merge(job: Job) -> dict[str, Any]:
-    """Return what webhooks tell of a merge beside its state: no message of an engine."""
+    """Return a webhook's fields of a merge beside its state, without the messages of an engine."""
     merge = Merge.from_job(job)
     sources = [{"source": source["source"], "state": source["state"]} for source in merge.sources]
     return {"dry_run": merge.dry_run, "progress": dict(merge.progress), "sources": sources}

@@ -67,7 +67,7 @@ def read_batch(rows: Sequence[TaskResult], work: Work, targets: Targets) -> Batc
 
 
 def _error_of(reported: str) -> RefeedError:
-    """Return the error that a task reported, of its own class where the stream can wait for it to pass."""
+    """Return the error that a task reported; one that the stream waits out keeps its class."""
     fields: dict[str, Any] = json.loads(reported)
     known = {cls.code: cls for cls in PASSING}
     return known.get(fields["code"], RefeedError)(fields["message"])
