@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -38,8 +39,11 @@ _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta
 _FILE_BYTES: Final = 256 * 1024 * 1024
 # A row group is this large, of whichever comes first.
 _GROUP_ROWS: Final = 131_072
-# A dictionary of these only costs: for 2,500 rows a third of the time to read the file and a tenth of its bytes.
-_NEVER_REPEATED: Final = frozenset({"_message_id", "_publish_time"})
+# A dictionary of values that do not repeat only costs: for 2,500 rows a third of the time to read the file, a
+# quarter of the time to write it and a tenth of its bytes. The first values of a column tell.
+_SAMPLED_ROWS: Final = 200
+# A Parquet writer writes in pieces of a few KB.
+_BUFFER_BYTES: Final = 1024 * 1024
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _OVERTAKE_TRIES: Final = 5
 _REWRITE_ROWS: Final = 8_192
@@ -317,22 +321,22 @@ def write_partition(
     text = None if partition is None else partition.isoformat()
     written: list[NewFile] = []
     row_groups = _row_groups(batches, schema)
-    repeating = [
-        path for name in schema.names if name not in _NEVER_REPEATED for path in _leaves(schema.field(name))
-    ]
     measured = [name for name in schema.names if name in keys or not _is_text(schema.field(name).type)]
     with our_errors(f"writing partition {partition}"):
         for group in row_groups:
             name, rows, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0, 0
             path = f"{folder}/{name}"
-            with pq.ParquetWriter(
-                path,
-                schema,
-                filesystem=filesystem,
-                compression="zstd",
-                use_dictionary=repeating,
-                write_statistics=measured,
-            ) as writer:
+            repeating = [field for field in schema if _repeats(group.column(field.name))]
+            with (
+                filesystem.open_output_stream(path, buffer_size=_BUFFER_BYTES) as target,
+                pq.ParquetWriter(
+                    target,
+                    schema,
+                    compression="zstd",
+                    use_dictionary=[leaf for field in repeating for leaf in _leaves(field)],
+                    write_statistics=measured,
+                ) as writer,
+            ):
                 for part in itertools.chain([group], row_groups):
                     writer.write_table(part, row_group_size=part.num_rows)
                     rows, size = rows + part.num_rows, size + part.nbytes
@@ -346,6 +350,14 @@ def write_partition(
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Return whether a column's values come more than once, by its first ones; of records and arrays, True."""
+    if pa.types.is_nested(column.type):
+        return True
+    first = column.slice(0, _SAMPLED_ROWS)
+    return pc.count_distinct(first).as_py() * 2 <= len(first)
 
 
 def _leaves(field: pa.Field, prefix: str = "") -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from connectors.columns import arrow_schema
 from connectors.lake.buckets import read_batches
 from connectors.lake.entities import NewFile, write_partition
 from connectors.lake.merge_statements import ROW, MergeStatements
-from connectors.lake.merging import Dealt, MergeLimits, read_widened
+from connectors.lake.merging import Dealt, MergeLimits, RowNumbers, read_widened
 from connectors.lake.tables import our_errors
 
 _BATCH_ROWS: Final = 16_384
@@ -57,16 +58,25 @@ def rewrite_partition(
 
     def rows() -> Iterator[pa.RecordBatch]:
         for path in current:
-            gone = dealt.gone.get(path, ())
+            is_gone = _marks(dealt.gone.get(path))
             for places, batch in _read(path, statements, schema, limits):
                 counts["before"] += batch.num_rows
-                yield batch.filter(pa.array(~np.isin(places, gone))) if len(gone) else batch
+                yield batch if is_gone is None else batch.filter(pa.array(~is_gone.take(places, mode="clip")))
         for batch in read_batches(dealt.winners, dealt.batches.get(partition, ()), schema):
             counts["added"] += batch.num_rows
             yield batch
 
     files = write_partition(table_uri, partition, schema, rows(), keys=statements.rules.key)
     return Rewritten(tuple(files), counts["before"], counts["added"])
+
+
+def _marks(gone: RowNumbers | None) -> npt.NDArray[np.bool_] | None:
+    """Return whether each row of a file goes, up to the last one that does and one more, which stays."""
+    if gone is None:
+        return None
+    marks = np.zeros(gone[-1] + 2, bool)
+    marks[gone] = True
+    return marks
 
 
 def _read(

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +44,19 @@ def rows(table: EntityTable) -> dict[date | None, list[dict[str, Any]]]:
     return {file.partition: pq.ParquetFile(file.path).read().to_pylist() for file in table.snapshot().files}
 
 
-def test_columns_that_never_repeat_have_no_dictionary_and_all_others_do(tmp_path: Path) -> None:
+def test_columns_whose_values_repeat_have_a_dictionary_and_no_others_do(tmp_path: Path) -> None:
     fields = (
         Field("status", "STRING"),
+        Field("price", "NUMERIC"),
         Field("tags", "STRING", "REPEATED"),
         Field("lines", "RECORD", "REPEATED", fields=(Field("sku", "STRING"),)),
         Field("_message_id", "STRING"),
         Field("_publish_time", "TIMESTAMP"),
     )
     schema = arrow_schema(RowSchema(fields))
-    row = {"status": "new", "tags": ["a"], "lines": [{"sku": "b"}], "_message_id": "1", "_publish_time": 1}
-    (file,) = write_partition(str(tmp_path), None, schema, iter([pa.RecordBatch.from_pylist([row] * 9, schema)]))
+    same = {"status": "new", "price": Decimal(1), "tags": ["a"], "lines": [{"sku": "b"}]}
+    rows = [{**same, "_message_id": str(number), "_publish_time": number} for number in range(9)]
+    (file,) = write_partition(str(tmp_path), None, schema, iter([pa.RecordBatch.from_pylist(rows, schema)]))
     group = pq.ParquetFile(tmp_path / file.name).metadata.row_group(0)
     columns = [group.column(place) for place in range(group.num_columns)]
     assert {column.path_in_schema for column in columns if not column.has_dictionary_page} == {

@@ -46,9 +46,9 @@ class Tasks(Protocol):
 
 
 class LocalTasks:
-    """Runs the tasks in threads of this process."""
+    """Runs the tasks in threads of this process: more than it has cores, because each also waits for its disk."""
 
-    def __init__(self, threads: int = 2) -> None:
+    def __init__(self, threads: int = 4) -> None:
         self._threads = threads
 
     def rewrite(self, work: MergeWork, partitions: Sequence[date | None]) -> list[Rewritten]:
