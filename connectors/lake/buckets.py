@@ -9,6 +9,8 @@ import pyarrow as pa
 from connectors.lake.tables import our_errors
 
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+# To compress a smaller batch, and read it again, takes longer than its bytes are worth.
+_COMPRESSED_BYTES: Final = 64 * 1024
 
 Bucket = TypeVar("Bucket", bound=Hashable)
 # Where batches begin in a file.
@@ -40,7 +42,10 @@ class BucketWriter(Generic[Bucket]):
         """Add rows to a bucket."""
         place = self._file.tell()
         with our_errors(f"writing {self._path.name}"):
-            self._writer.write_batch(batch)
+            if batch.nbytes < _COMPRESSED_BYTES:
+                self._file.write(batch.serialize())
+            else:
+                self._writer.write_batch(batch)
         self.batches.setdefault(bucket, []).append(place)
 
 

@@ -357,7 +357,7 @@ def _repeats(column: pa.ChunkedArray) -> bool:
     if pa.types.is_nested(column.type):
         return True
     first = column.slice(0, _SAMPLED_ROWS)
-    return pc.count_distinct(first).as_py() * 2 <= len(first)
+    return bool(pc.count_distinct(first).as_py() * 2 <= len(first))
 
 
 def _leaves(field: pa.Field, prefix: str = "") -> Iterator[str]:
