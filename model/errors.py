@@ -274,6 +274,30 @@ class JobChangedError(RefeedError):
     code = "job_changed"
 
 
+class StreamNotFoundError(RefeedError):
+    """No stream was ever launched under this name."""
+
+    code = "stream_not_found"
+
+
+class StreamExistsError(RefeedError):
+    """A stream runs under this name, or does this work under another one."""
+
+    code = "stream_exists"
+
+
+class StreamStateError(RefeedError):
+    """The stream is in a state that does not allow this."""
+
+    code = "stream_state_conflict"
+
+
+class StreamChangedError(RefeedError):
+    """The stream has changed since it was read."""
+
+    code = "stream_changed"
+
+
 class IdempotencyKeyReusedError(RefeedError):
     """This Idempotency-Key was used before with another request."""
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from model.declaration import FieldSpec
 from model.errors import SettingsError
 from model.label import parse_label
 from model.principal import Grant, parse_grants
+from model.stream_options import BATCH_BYTES, BATCH_SECONDS, KNOWN_IDS_SECONDS, MESSAGE_BYTES, SLOTS
 from model.table import DEFAULT_ARCHIVE_TABLE, DEFAULT_DEAD_LETTER_TABLE, Partitioning, Warehouse
 
 DEFAULT_PROJECT: Final = "refeed-local"
@@ -243,17 +245,17 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         ),
         ack_deadline_seconds=get("REFEED_ACK_DEADLINE_SECONDS", "60", _whole(10, 600)),
         backup_label=get("REFEED_BACKUP_LABEL", "", _optional(parse_label)),
-        backup_slots=get("REFEED_BACKUP_SLOTS", "2", _whole(1, 1000)),
-        backup_batch_seconds=get("REFEED_BACKUP_BATCH_SECONDS", "1.0", _number(0.05, 300)),
-        backup_batch_bytes=get("REFEED_BACKUP_BATCH_BYTES", str(256 * 1024 * 1024), _whole(1_000_000, 1 << 40)),
-        known_ids_seconds=get("REFEED_KNOWN_IDS_SECONDS", "600", _whole(0, 7 * 86400)),
+        backup_slots=get("REFEED_BACKUP_SLOTS", "2", _within(SLOTS)),
+        backup_batch_seconds=get("REFEED_BACKUP_BATCH_SECONDS", "1.0", _within(BATCH_SECONDS, _number)),
+        backup_batch_bytes=get("REFEED_BACKUP_BATCH_BYTES", str(256 * 1024 * 1024), _within(BATCH_BYTES)),
+        known_ids_seconds=get("REFEED_KNOWN_IDS_SECONDS", "600", _within(KNOWN_IDS_SECONDS)),
         registry=get("REFEED_REGISTRY", str(where.absolute() / "registry"), str),
         registry_poll_seconds=get("REFEED_REGISTRY_POLL_SECONDS", "5", _number(0.1, 3600)),
         dead_letter_table=get("REFEED_DEAD_LETTER_TABLE", DEFAULT_DEAD_LETTER_TABLE, _table),
-        pipeline_slots=get("REFEED_PIPELINE_SLOTS", "2", _whole(1, 1000)),
-        pipeline_batch_seconds=get("REFEED_PIPELINE_BATCH_SECONDS", "1.0", _number(0.05, 300)),
-        pipeline_batch_bytes=get("REFEED_PIPELINE_BATCH_BYTES", str(64 * 1024 * 1024), _whole(1_000_000, 1 << 40)),
-        pipeline_message_bytes=get("REFEED_PIPELINE_MESSAGE_BYTES", "10000000", _whole(1_000, 100_000_000)),
+        pipeline_slots=get("REFEED_PIPELINE_SLOTS", "2", _within(SLOTS)),
+        pipeline_batch_seconds=get("REFEED_PIPELINE_BATCH_SECONDS", "1.0", _within(BATCH_SECONDS, _number)),
+        pipeline_batch_bytes=get("REFEED_PIPELINE_BATCH_BYTES", str(64 * 1024 * 1024), _within(BATCH_BYTES)),
+        pipeline_message_bytes=get("REFEED_PIPELINE_MESSAGE_BYTES", "10000000", _within(MESSAGE_BYTES)),
         spark_master=get("REFEED_SPARK_MASTER", "local[2,4]", str),
         spark_driver_memory=get("REFEED_SPARK_DRIVER_MEMORY", "1g", _memory),
         spark_conf=get("REFEED_SPARK_CONF", "{}", _texts),
@@ -385,6 +387,13 @@ def _number(low: float, high: float) -> Callable[[str], float]:
         return float(text)
 
     return parse
+
+
+def _within(
+    spec: FieldSpec, parse: Callable[[Any, Any], Callable[[str], float]] = _whole
+) -> Callable[[str], float]:
+    """Return what reads a setting that is an option of a stream, too."""
+    return parse(spec.least, spec.most)
 
 
 def _runtime(text: str) -> str:

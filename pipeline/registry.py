@@ -17,6 +17,7 @@ from model.entity import KEY_TYPES, MOMENT_TYPES
 from model.errors import DescriptorError, InvalidNameError, RegistryError
 from model.message import parse_resource_id
 from model.schema import RowSchema
+from model.stream_options import is_group
 from pipeline.descriptors import DescriptorSet, schema_version
 from pipeline.entries import SOURCES_FILE, BrokenSource, FaultList, Faults, SourceEntry, read_entries
 from pipeline.options import read_message_options
@@ -28,7 +29,6 @@ DESCRIPTOR_SUFFIXES: Final = (".desc", ".pb", ".binpb", ".protoset", ".fds")
 SUBSCRIPTION_PREFIX: Final = "refeed-pipeline."
 
 _TABLE: Final = re.compile(r"(?:[a-z][a-z0-9.:\-]*[.:])?\w+\.\w+")
-_GROUP: Final = re.compile(r"[a-z][a-z0-9\-]{0,40}")
 # What file systems call the things that change with a file.
 _STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "LastModified", "created")
 
@@ -252,7 +252,7 @@ def _check_names(name: str, entry: SourceEntry, place: str, faults: FaultList) -
     for what, text in (("staging", entry.staging), ("reporting", entry.reporting)):
         if text is not None and not _TABLE.fullmatch(text):
             faults.add(f"{place}.{what}", f"{text!r} is no dataset.table")
-    if not _GROUP.fullmatch(entry.group):
+    if not is_group(entry.group):
         faults.add(f"{place}.group", f"{entry.group!r} is no group: small letters, digits and -")
 
 

@@ -31,6 +31,7 @@ CODE = (
     "model",
     "pipeline",
     "reporting",
+    "rollout",
     "sql",
     "streams",
     "warehouse",

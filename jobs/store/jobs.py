@@ -12,7 +12,7 @@ from jobs.store.events import JobEvent, JobEventType
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
-from jobs.store.rows import append_event, append_move, document_of, get_job, job_of, update_job
+from jobs.store.rows import append_event, append_move, document_of, get_job, job_of, scoped_key, update_job
 from jobs.store.tables import CREATES, EVENTS, JOBS
 from model.errors import (
     IdempotencyInProgressError,
@@ -51,7 +51,7 @@ class Jobs:
             job = _find_created(connection, kind, idempotency, actor, now)
             if job is not None:
                 return job
-            key, until = _scoped(idempotency, actor), now + timedelta(seconds=seconds)
+            key, until = scoped_key(idempotency, actor), now + timedelta(seconds=seconds)
             connection.execute(CREATES.delete().where(CREATES.c.key == key))
             connection.execute(
                 CREATES.insert().values(
@@ -65,7 +65,7 @@ class Jobs:
         with self._database.write() as connection:
             connection.execute(
                 CREATES.delete().where(
-                    CREATES.c.key == _scoped(idempotency, actor), CREATES.c.attempt == idempotency.attempt
+                    CREATES.c.key == scoped_key(idempotency, actor), CREATES.c.attempt == idempotency.attempt
                 )
             )
 
@@ -117,7 +117,10 @@ class Jobs:
                 job = _find_created(connection, kind, idempotency, actor, self._database.now(connection))
                 if job is not None:
                     return job
-                values |= {"idempotency_key": _scoped(idempotency, actor), "fingerprint": idempotency.fingerprint}
+                values |= {
+                    "idempotency_key": scoped_key(idempotency, actor),
+                    "fingerprint": idempotency.fingerprint,
+                }
                 connection.execute(CREATES.delete().where(CREATES.c.key == values["idempotency_key"]))
             if guard is not None:
                 guard(_active(connection, kind))
@@ -393,16 +396,11 @@ def _check_owner(job: Job, owner: str | None) -> None:
         raise LeaseLostError(f"Another replica looks after {job.id} now.", owner=job.lease_owner)
 
 
-def _scoped(idempotency: Idempotency, actor: str) -> str:
-    # A key comes in a header and has no line break, so that nobody's name and key make another one's.
-    return f"{actor}\n{idempotency.key}"
-
-
 def _find_created(
     connection: Connection, kind: str, idempotency: Idempotency, actor: str, now: datetime
 ) -> Job | None:
     """Return the job made with the key before; its caller must hold the lock on creates of the kind."""
-    key = _scoped(idempotency, actor)
+    key = scoped_key(idempotency, actor)
     row = connection.execute(sa.select(JOBS).where(JOBS.c.idempotency_key == key)).first()
     if row is not None:
         if (row.kind, row.fingerprint) != (kind, idempotency.fingerprint):

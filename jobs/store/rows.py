@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.events import JobEventType
-from jobs.store.records import Job, JobError
+from jobs.store.records import Idempotency, Job, JobError
 from jobs.store.tables import EVENTS, JOBS
 from model.errors import JobNotFoundError
 from model.job import JobState
@@ -97,3 +97,9 @@ def job_of(row: Row[Any]) -> Job:
 def document_of(value: JobError | Driver | None) -> dict[str, Any] | None:
     """Return what a column keeps of an error or a driver."""
     return None if value is None else asdict(value)
+
+
+def scoped_key(idempotency: Idempotency, actor: str) -> str:
+    """Return what a column keeps of a caller's key; another caller's same key is another one."""
+    # A key comes in a header and has no line break, so that nobody's name and key make another one's.
+    return f"{actor}\n{idempotency.key}"

@@ -9,12 +9,13 @@ from jobs.store.database import Database
 from jobs.store.jobs import Jobs
 from jobs.store.keys import Keys
 from jobs.store.leases import Leases
+from jobs.store.managed_streams import ManagedStreams
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
 from jobs.store.streams import Streams
 
 
-class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog, Streams):
+class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog, Streams, ManagedStreams):
     """Jobs with their history and leases, plans, API keys, the audit log, streams and what is still to be told.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0005"
+SCHEMA_REVISION: Final = "0006"
 
 METADATA: Final = sa.MetaData()
 
@@ -173,4 +173,45 @@ STREAMS: Final = sa.Table(
     sa.Column("state", TEXT, nullable=False),
     sa.Column("reported_at", Moment, nullable=False),
     sa.Column("status", DOCUMENT, nullable=False),
+)
+
+# Streams that people launched: what is wanted of each, and which agent keeps it so.
+MANAGED_STREAMS: Final = sa.Table(
+    "managed_streams",
+    METADATA,
+    sa.Column("name", TEXT, primary_key=True),
+    sa.Column("kind", TEXT, nullable=False),
+    sa.Column("release", TEXT),
+    sa.Column("options", DOCUMENT, nullable=False),
+    sa.Column("wanted", TEXT, nullable=False),
+    sa.Column("drain_timeout_seconds", sa.Float, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("instance_id", TEXT),
+    sa.Column("agent", TEXT),
+    sa.Column("agent_until", Moment),
+    sa.Column("home", DOCUMENT),
+    sa.Column("snapshot_id", TEXT),
+    sa.Column("error", DOCUMENT),
+    sa.Column("created_by", TEXT, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
+    # Of its last launch, as a job's.
+    sa.Column("idempotency_key", TEXT),
+    sa.Column("fingerprint", TEXT),
+)
+
+STREAM_EVENTS: Final = sa.Table(
+    "stream_events",
+    METADATA,
+    sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
+    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor", TEXT, nullable=False),
+    sa.Column("type", TEXT, nullable=False),
+    sa.Column("what", TEXT, nullable=False),
+    sa.Column("why", TEXT),
+    sa.Column("fields", DOCUMENT, nullable=False),
 )

@@ -1,0 +1,91 @@
+"""Options of streams: everything that is wrong is named, and a process gets them as settings."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from model.errors import RequestInvalidError
+from model.settings import read_settings
+from model.stream_options import (
+    OPTIONS,
+    BackupStreamOptions,
+    PipelineStreamOptions,
+    StreamKind,
+    option_errors,
+    parse_options,
+)
+
+
+def test_every_fault_is_named_at_once_with_its_place() -> None:
+    document = {"slots": 0, "batch_seconds": "2", "batch_byte": 5, "group": "Orders", "message_bytes": True}
+
+    with pytest.raises(RequestInvalidError) as refused:
+        parse_options(StreamKind.PIPELINE, document)
+
+    assert refused.value.details["errors"] == [
+        {
+            "code": "option_invalid",
+            "message": "slots takes a whole number from 1 to 1000.",
+            "pointer": "/options/slots",
+        },
+        {
+            "code": "option_invalid",
+            "message": "batch_seconds takes a number from 0.05 to 300.",
+            "pointer": "/options/batch_seconds",
+        },
+        {
+            "code": "field_unknown",
+            "message": "A pipeline stream has no option batch_byte. Did you mean batch_bytes or batch_seconds?",
+            "pointer": "/options/batch_byte",
+        },
+        {
+            "code": "option_invalid",
+            "message": "group takes small letters, digits and -.",
+            "pointer": "/options/group",
+        },
+        {
+            "code": "option_invalid",
+            "message": "message_bytes takes a whole number from 1000 to 100000000.",
+            "pointer": "/options/message_bytes",
+        },
+    ]
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), 301, [], {}])
+def test_a_value_of_another_type_or_beyond_the_bounds_is_refused(value: Any) -> None:
+    assert option_errors(StreamKind.BACKUP, {"slots": value, "batch_seconds": None}) or value == 301
+    assert option_errors(StreamKind.BACKUP, {"batch_seconds": value}) or value == 1.5
+
+
+def test_an_option_of_the_other_kind_is_refused() -> None:
+    assert option_errors(StreamKind.BACKUP, {"group": "default"})[0]["code"] == "field_unknown"
+    assert option_errors(StreamKind.PIPELINE, {"known_ids_seconds": 5})[0]["code"] == "field_unknown"
+
+
+def test_null_leaves_a_setting_as_it_is() -> None:
+    assert parse_options(StreamKind.BACKUP, {"slots": None}) == BackupStreamOptions()
+    assert parse_options(StreamKind.PIPELINE, {}) == PipelineStreamOptions(group="default")
+    assert BackupStreamOptions().environment() == {}
+
+
+def test_a_process_reads_every_option_from_its_environment() -> None:
+    """Each option is a setting of the same meaning and the same bounds."""
+    backup = BackupStreamOptions(slots=3, batch_seconds=0.1 + 0.2, batch_bytes=2_000_000, known_ids_seconds=0)
+    settings = read_settings({"REFEED_HOME": "/tmp/h", **backup.environment()})
+    assert (settings.backup_slots, settings.backup_batch_seconds) == (3, 0.3)
+    assert (settings.backup_batch_bytes, settings.known_ids_seconds) == (2_000_000, 0)
+
+    pipeline = PipelineStreamOptions(slots=1000, batch_seconds=300, batch_bytes=1 << 40, message_bytes=1_000)
+    settings = read_settings({"REFEED_HOME": "/tmp/h", **pipeline.environment()})
+    assert (settings.pipeline_slots, settings.pipeline_batch_seconds) == (1000, 300)
+    assert (settings.pipeline_batch_bytes, settings.pipeline_message_bytes) == (1 << 40, 1_000)
+
+
+@pytest.mark.parametrize("kind", list(StreamKind))
+def test_each_option_but_the_group_stands_for_a_variable(kind: StreamKind) -> None:
+    from model.declaration import declared_fields
+
+    options = OPTIONS[kind]
+    assert {each.name for each in declared_fields(options)} - {"group"} == set(options.VARIABLES)
+    assert replace(parse_options(kind, {}), batch_seconds=1).environment()
