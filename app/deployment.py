@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
+    from rollout.service import StreamService
     from streams.report import StreamReporter
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
@@ -194,7 +195,15 @@ class Deployment:
             replay_secret=self.backfill_settings.replay_secret,
             reports=self.store.list_stream_reports,
             groups=self.staged.groups,
+            records=self.store.list_streams,
         )
+
+    @cached_property
+    def streams(self) -> "StreamService":
+        """What people want of streams; an agent carries it out."""
+        from rollout.service import StreamService
+
+        return StreamService(self.store, groups=self.staged.groups)
 
     def open(self) -> None:
         """Open everything that runs jobs, without running any yet.

@@ -13,6 +13,7 @@ from backfill.selection import render_time
 from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
+from inventory.managed import UNMANAGED, is_own_report, recorded_fields, shown_state
 from model.errors import RequestInvalidError
 from model.message import (
     BACKUP_SUBSCRIPTION_PREFIX,
@@ -22,6 +23,8 @@ from model.message import (
     replay_token,
 )
 from model.stream import StoredReport
+from model.stream_options import StreamKind
+from model.stream_record import StreamRecord
 from model.window import Window
 from streams.status import StatusFile
 from warehouse.counts import STEPS, Counts, Step, TopicVolume, floor
@@ -95,7 +98,10 @@ class Histogram:
 class StreamInfo:
     """A stream as it last reported; ``state`` is NOT_REPORTING 15 s after the last report of one that goes on.
 
-    ``owner`` is the host and process that reported, ``instance_id`` that of the home it runs on. ``rates`` are the
+    ``owner`` is the host and process that reported, ``instance_id`` that of its newest start, or of the home where
+    somebody started it by hand. From ``release`` to ``etag`` stands what was asked for when it was launched and
+    who looks after it; a stream that was started by hand has none of it. ``not_committed`` are the messages that
+    its last drain gave back. ``rates`` are the
     totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that of its worst
     subscription at ``lag_measured_at``, and ``batch_seconds`` what its latest batch with messages took to be
     committed and acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. ``is_retired`` says
@@ -103,6 +109,7 @@ class StreamInfo:
     """
 
     name: str
+    kind: str | None
     state: str
     owner: dict[str, Any] | None
     instance_id: str | None
@@ -119,6 +126,19 @@ class StreamInfo:
     lag_measured_at: str | None
     alerts: list[dict[str, str]] | None
     error: dict[str, str] | None
+    redelivered: float | None
+    not_committed: int | None
+    release: str | None
+    options: dict[str, Any] | None
+    wanted: str | None
+    drain_timeout_seconds: float | None
+    generation: int | None
+    agent: dict[str, Any] | None
+    home: dict[str, str] | None
+    snapshot_id: str | None
+    created_by: str | None
+    created_at: str | None
+    etag: str | None
 
     @property
     def is_over(self) -> bool:
@@ -138,11 +158,15 @@ def _unknown_groups() -> None:
     return None
 
 
+def _no_records() -> Sequence[StreamRecord]:
+    return ()
+
+
 class Catalog:
     """Tells what is there; ``secret`` is the deployment's, by which replays are known.
 
     ``reports`` are those that streams have sent to the store, ``groups`` the registry's, None where they are
-    unknown.
+    unknown. ``records`` are the streams that were launched.
     """
 
     def __init__(
@@ -153,12 +177,14 @@ class Catalog:
         secret: str,
         reports: Callable[[], Sequence[StoredReport]] = _no_reports,
         groups: Callable[[], frozenset[str] | None] = _unknown_groups,
+        records: Callable[[], Sequence[StreamRecord]] = _no_records,
     ) -> None:
         self._counts = counts
         self._home = home
         self._secret = secret
         self._reports = reports
         self._groups = groups
+        self._records = records
 
     def list_topics(
         self,
@@ -200,12 +226,23 @@ class Catalog:
         )
 
     def list_streams(self, stats: Mapping[str, SubscriptionStats] | None) -> list[StreamInfo]:
-        """Return every stream that has reported to this home or to the store, by name; ``stats`` None is unknown.
+        """Return every stream that was launched, or has reported to this home or to the store, by name.
+
+        ``stats`` None is unknown.
 
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        return read_streams(self._home, stats, self._reports(), self._groups())
+        return read_streams(self._home, stats, self._reports(), self._groups(), self._records())
+
+    def show_stream(self, record: StreamRecord, stats: Mapping[str, SubscriptionStats] | None) -> StreamInfo:
+        """Return a stream that was launched as :meth:`list_streams` would, but as this record has it.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        found = read_streams(self._home, stats, self._reports(), self._groups(), [record])
+        return next(stream for stream in found if stream.name == record.name)
 
     def _topic(
         self,
@@ -239,17 +276,27 @@ def read_streams(
     stats: Mapping[str, SubscriptionStats] | None,
     reports: Sequence[StoredReport] = (),
     groups: frozenset[str] | None = None,
+    records: Sequence[StreamRecord] = (),
 ) -> list[StreamInfo]:
-    """Return every stream that reported to ``home`` or is in ``reports``, by name, as its newest report has it.
+    """Return every stream of ``records``, or that reported to ``home`` or is in ``reports``, by name.
 
-    A stream's lease lets one instance of a name run at a time, so that an older report is of one that is gone.
+    Each is as its newest report has it: a stream's lease lets one instance of a name run at a time, so that an
+    older report is of one that is gone.
     """
+    launched = {record.name: record for record in records}
     newest: dict[str, _Report] = {}
     for report in (*_home_reports(home), *map(_stored_report, reports)):
+        record = launched.get(report.name)
+        if record is not None and not is_own_report(record, report.status.get("instance")):
+            # Of a process before this one: its figures are not those of the one that runs.
+            continue
         known = newest.get(report.name)
         if known is None or _age(report) < _age(known):
             newest[report.name] = report
-    return [_stream(newest[name], stats, groups) for name in sorted(newest)]
+    names = sorted({*newest, *launched})
+    return [
+        _stream(newest.get(name) or _Report(name, {}, None), stats, groups, launched.get(name)) for name in names
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,27 +340,37 @@ def _starts(window: Window, step: Step) -> list[datetime]:
 
 
 def _stream(
-    report: _Report, stats: Mapping[str, SubscriptionStats] | None, groups: frozenset[str] | None
+    report: _Report,
+    stats: Mapping[str, SubscriptionStats] | None,
+    groups: frozenset[str] | None,
+    record: StreamRecord | None,
 ) -> StreamInfo:
     name, status, silence = report.name, report.status, report.silence
-    state = _STATES.get(str(status.get("state")), _NOT_REPORTING)
-    # Whether its process lives can't be asked here: it may run in another pod.
-    if state not in _ENDED and (silence is None or silence > _SILENT_SECONDS):
-        state = _NOT_REPORTING
+    state, instance = _reported_state(report), status.get("instance")
     # Nothing that stands still has a rate, whatever it wrote last.
     is_running, rates = state == _STATES["running"], _numbers(status.get("rates"))
-    backlog = _backlog(name, status, stats, is_heard=state not in {*_ENDED, _NOT_REPORTING})
+    error = status.get("error")
+    if record is not None:
+        state = shown_state(record, instance, state if status else None)
+        if not status:
+            instance = record.instance_id
+        if error is None and record.error is not None:
+            error = asdict(record.error)
+    kind = _kind_of(name) if record is None else record.kind.value
+    backlog = _backlog(kind, status, stats, is_heard=state not in {*_ENDED, _NOT_REPORTING})
     host, pid = status.get("host"), status.get("pid")
+    totals, not_committed = _numbers(status.get("totals")), _number(status.get("not_committed"))
     return StreamInfo(
         name=name,
+        kind=kind,
         state=state,
         owner={"host": host, "pid": pid} if isinstance(host, str) and isinstance(pid, int) else None,
-        instance_id=status.get("instance"),
-        is_retired=_is_retired(name, groups),
+        instance_id=instance,
+        is_retired=_is_retired(name if record is None else _group_name(record), groups),
         started_at=_time(status.get("started_at")),
         reported_at=_time(status.get("at")),
         seconds_since_report=None if silence is None else round(silence, 3),
-        totals=_numbers(status.get("totals")),
+        totals=totals,
         rates=rates if is_running and rates else None,
         over_seconds=(status.get("rates_over_seconds") or None) if is_running and rates else None,
         batch_seconds=_number(status.get("batch_seconds")),
@@ -321,8 +378,30 @@ def _stream(
         lag_seconds=None if backlog is None else backlog.oldest_unacked_seconds,
         lag_measured_at=None if backlog is None else _time(backlog.sampled_at),
         alerts=_alerts(status.get("alerts")),
-        error=status.get("error"),
+        error=error,
+        redelivered=totals.get("redelivered"),
+        not_committed=None if not_committed is None else int(not_committed),
+        **(UNMANAGED if record is None else recorded_fields(record)),
     )
+
+
+def _reported_state(report: _Report) -> str:
+    state = _STATES.get(str(report.status.get("state")), _NOT_REPORTING)
+    # Whether its process lives can't be asked here: it may run in another pod.
+    is_silent = report.silence is None or report.silence > _SILENT_SECONDS
+    return _NOT_REPORTING if state not in _ENDED and is_silent else state
+
+
+def _kind_of(name: str) -> str | None:
+    """Return the kind of a stream that was started by hand, under the name that it always has."""
+    if name == BACKUP_STREAM:
+        return StreamKind.BACKUP.value
+    return StreamKind.PIPELINE.value if name.startswith(_PIPELINE_PREFIX) else None
+
+
+def _group_name(record: StreamRecord) -> str:
+    """Return the name that the stream would have if somebody had started it by hand."""
+    return f"{_PIPELINE_PREFIX}{record.options['group']}" if "group" in record.options else record.name
 
 
 def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
@@ -332,11 +411,15 @@ def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
 
 
 def _backlog(
-    name: str, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats] | None, *, is_heard: bool
+    kind: str | None,
+    status: Mapping[str, Any],
+    stats: Mapping[str, SubscriptionStats] | None,
+    *,
+    is_heard: bool,
 ) -> BacklogSample | None:
     """Return what waits for the stream: by Pub/Sub's own figures, else as the stream itself measured it lately."""
     if stats is not None:
-        own = _stats_of(name, status, stats)
+        own = _stats_of(kind, status, stats)
         if not own:
             return None
         return BacklogSample(
@@ -370,11 +453,11 @@ def _numbers(found: Any) -> dict[str, float]:
 
 
 def _stats_of(
-    name: str, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats]
+    kind: str | None, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats]
 ) -> list[SubscriptionStats]:
     """Return the stats of the stream's subscriptions: those it names, else every backup's for the backup."""
     named = status.get("subscriptions")
-    if named is None and name == BACKUP_STREAM:
+    if named is None and kind == StreamKind.BACKUP:
         named = [name for name in stats if name.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
     return [stats[subscription] for subscription in named or () if subscription in stats]
 

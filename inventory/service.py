@@ -1,20 +1,21 @@
 """Answers questions about topics, archived messages and streams: one service for the API."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from connectors.pubsub.client import PubSub
-from connectors.pubsub.stats import read_stats
+from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog, Histogram, StreamInfo, TopicInfo
 from inventory.messages import MessageBrowser, MessagePage, MessageRequest
 from inventory.status import StatusProblem, StreamCondition, count_attached, judge_streams
 from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
 from model.naming import did_you_mean
-from model.principal import MESSAGES, READ, Principal
+from model.principal import MESSAGES, READ, STREAMS_READ, Principal
 from model.stream import StoredReport
+from model.stream_record import StreamRecord
 from model.window import Window
 from warehouse.counts import STEPS, Step
 from warehouse.queries import Queries
@@ -46,11 +47,14 @@ class Inventory:
         replay_secret: str,
         reports: Callable[[], Sequence[StoredReport]],
         groups: Callable[[], frozenset[str] | None],
+        records: Callable[[], Sequence[StreamRecord]] = tuple,
     ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts
         self._browser = MessageBrowser(queries.messages)
-        self._catalog = Catalog(self._counts, home=home, secret=replay_secret, reports=reports, groups=groups)
+        self._catalog = Catalog(
+            self._counts, home=home, secret=replay_secret, reports=reports, groups=groups, records=records
+        )
 
     def list_topics(self, *, principal: Principal) -> list[TopicInfo]:
         """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""
@@ -100,16 +104,17 @@ class Inventory:
         return page
 
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
-        """Return every stream that has ever reported, by name."""
-        principal.require(READ)
+        """Return every stream that was launched or has ever reported, by name."""
+        principal.require_any(READ, STREAMS_READ)
         return self._catalog.list_streams(read_stats(self._pubsub.channel))
+
+    def show_stream(self, record: StreamRecord) -> StreamInfo:
+        """Return a stream that was launched; its lag is unknown while Pub/Sub does not answer."""
+        return self._catalog.show_stream(record, self._find_stats())
 
     def measure_streams(self) -> list[StreamInfo]:
         """Return the streams for figures that anybody may see; lags are unknown while Pub/Sub does not answer."""
-        stats = None
-        with suppress(RefeedError):
-            stats = read_stats(self._pubsub.channel)
-        return self._catalog.list_streams(stats)
+        return self._catalog.list_streams(self._find_stats())
 
     def check_streams(self, *, principal: Principal) -> StreamCondition:
         """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""
@@ -123,6 +128,11 @@ class Inventory:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
         streams = self._catalog.list_streams(stats)
         return StreamCondition(streams, [*problems, *judge_streams(streams, attached)])
+
+    def _find_stats(self) -> Mapping[str, SubscriptionStats] | None:
+        with suppress(RefeedError):
+            return read_stats(self._pubsub.channel)
+        return None
 
     def _check_known(self, topic: str) -> None:
         if self._pubsub.topic_exists(topic):

@@ -7,6 +7,7 @@ from typing import Any, Final
 from connectors.pubsub.client import SubscriptionInfo
 from inventory.catalog import BACKUP_STREAM, StreamInfo
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
+from model.stream_options import StreamKind
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.
 LATE_SECONDS: Final = 300.0
@@ -46,7 +47,7 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
     registry. A backup that is not there is wrong, once there is something to back up.
     """
     found = [problem for stream in streams for problem in _judge(stream)]
-    backups = [stream for stream in streams if stream.name == BACKUP_STREAM]
+    backups = [stream for stream in streams if stream.kind == StreamKind.BACKUP]
     if attached and all(stream.state in _ENDED for stream in backups):
         topics = "1 topic is" if attached == 1 else f"{attached:,} topics are"
         state = backups[0].state if backups else "not known here"
@@ -62,6 +63,9 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
     if stream.state == "NOT_REPORTING":
         silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"
         found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))
+    elif stream.wanted is not None and stream.agent is None and stream.state not in _ENDED - {"FAILED"}:
+        message = "It was launched, and no agent looks after it."
+        found.append(StatusProblem("stream_without_agent", stream.name, message))
     elif stream.error is not None:
         message = f"{stream.error['code']}: {stream.error['message']}"
         found.append(StatusProblem("stream_failing", stream.name, message))

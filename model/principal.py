@@ -11,6 +11,8 @@ RUN: Final = "backfills.run"
 APPROVE: Final = "backfills.approve"
 ADMIN: Final = "backfills.admin"
 MESSAGES: Final = "messages.read"
+STREAMS_READ: Final = "streams.read"
+STREAMS_OPERATE: Final = "streams.operate"
 
 # scope -> what it lets its holder do
 SCOPES: Final[dict[str, str]] = {
@@ -19,6 +21,8 @@ SCOPES: Final[dict[str, str]] = {
     RUN: "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges",
     APPROVE: "approve a large backfill that somebody else created",
     MESSAGES: "read archived messages, of the topics that it may publish to",
+    STREAMS_READ: "see streams, their options and their histories",
+    STREAMS_OPERATE: "launch, change, drain and cancel streams",
     ADMIN: "everything above, and the audit log",
 }
 
@@ -63,6 +67,15 @@ class Principal:
         """
         if not self.may(scope):
             raise ForbiddenError(f"This needs the scope {scope}, which {self.name} does not have.", scope=scope)
+
+    def require_any(self, *scopes: str) -> None:
+        """Raise unless it holds one of ``scopes``, of which the last one is named.
+
+        Raises:
+            ForbiddenError: it holds none of them.
+        """
+        if not any(map(self.may, scopes)):
+            self.require(scopes[-1])
 
     def require_topic(self, topic: str) -> None:
         """Raise unless it may publish to ``topic``.

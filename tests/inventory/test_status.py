@@ -8,9 +8,8 @@ from inventory.status import judge_streams
 
 def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> StreamInfo:
     known: dict[str, Any] = dict.fromkeys(StreamInfo.__dataclass_fields__)
-    return StreamInfo(
-        **{**known, "name": name, "state": state, "totals": {}, "seconds_since_report": 1.0, **fields}
-    )
+    known |= {"kind": name.partition("-")[0], "totals": {}, "seconds_since_report": 1.0}
+    return StreamInfo(**{**known, "name": name, "state": state, **fields})
 
 
 @pytest.mark.parametrize(

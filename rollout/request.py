@@ -1,0 +1,49 @@
+"""The request to launch a stream: every field, declared once for the API and the terminal."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+from model.declaration import Declared, FieldSpec
+
+KIND: Final = FieldSpec(description="What the stream does.", example="backup")
+RELEASE: Final = FieldSpec(
+    description="The version that runs it; null is the installed one.",
+    shortest=1,
+    longest=64,
+    metavar="VERSION",
+    help="The version that runs it; without one the installed one.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLaunch(Declared):
+    """A stream to launch: its name, what it does, and how."""
+
+    name: Annotated[
+        str,
+        FieldSpec(
+            description="The name that monitoring shows, unique among living streams: up to 63 lower-case "
+            "letters, digits and -, a letter first.",
+            shortest=1,
+            longest=63,
+            example="backup",
+            help="The name that monitoring shows.",
+        ),
+    ]
+    kind: Annotated[Literal["backup", "pipeline"], KIND]
+    options: Annotated[
+        Mapping[str, Any],
+        FieldSpec(
+            description="Of the kind: slots, batch_seconds, batch_bytes; of a backup known_ids_seconds, of a "
+            "pipeline group and message_bytes. One that is absent or null is as the deployment's settings say.",
+            example={"slots": 4, "batch_seconds": 2},
+        ),
+    ] = field(default_factory=dict)
+    release: Annotated[str | None, RELEASE] = None
+
+    def fingerprint(self) -> str:
+        """Return a digest that is the same for the same request."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()

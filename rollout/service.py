@@ -1,0 +1,228 @@
+"""Streams as callers steer them: launched, drained, cancelled and changed by their names."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import structlog
+
+from jobs.store import Idempotency, JobStore
+from jobs.versions import Versions
+from model.declaration import declared_fields
+from model.errors import RequestInvalidError, StreamChangedError, StreamExistsError, StreamNotFoundError
+from model.naming import did_you_mean
+from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream_options import OPTIONS, PipelineStreamOptions, StreamKind, option_errors, parse_options
+from model.stream_record import (
+    DRAIN_TIMEOUT_SECONDS,
+    MAX_DRAIN_TIMEOUT_SECONDS,
+    StreamEvent,
+    StreamRecord,
+    Wanted,
+    is_stream_name,
+)
+from rollout.request import StreamLaunch
+
+_LOG: Final = structlog.get_logger()
+
+
+def _unknown_groups() -> None:
+    return None
+
+
+class StreamService:
+    """Writes down what people want of streams; an agent carries it out.
+
+    Every call answers from the store within milliseconds, before anything of it has happened. A call that changes
+    a stream takes the versions that its caller has seen, if they matter. ``groups`` are the registry's, None while
+    it can't be read.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope.
+        StreamNotFoundError: any call that names a stream that was never launched.
+        StreamChangedError: any call with ``versions``, none of which the stream is at any more.
+    """
+
+    def __init__(self, store: JobStore, *, groups: Callable[[], frozenset[str] | None] = _unknown_groups) -> None:
+        self._store = store
+        self._groups = groups
+
+    def launch(
+        self, request: StreamLaunch, *, principal: Principal, idempotency_key: str | None = None
+    ) -> StreamRecord:
+        """Launch a stream, or the next generation of one that was drained or cancelled.
+
+        Raises:
+            RequestInvalidError: the name or options are wrong; ``details["errors"]`` has all of it.
+            StreamExistsError: a stream of this name is living, or one that does the same work.
+            IdempotencyKeyReusedError: the key came before with another request.
+        """
+        principal.require(STREAMS_OPERATE)
+        kind = StreamKind(request.kind)
+        options = self._check_launch(request, kind)
+        record = self._store.launch_stream(
+            request.name,
+            kind,
+            actor=principal.name,
+            release=request.release,
+            options=options,
+            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint()),
+            guard=lambda living: _check_work(request.name, kind, options, living),
+        )
+        _LOG.info("stream_launched", stream=record.name, generation=record.generation, by=principal.name)
+        return record
+
+    def get(self, name: str, *, principal: Principal) -> StreamRecord:
+        """Return the stream's record."""
+        principal.require(STREAMS_READ)
+        return self._get(name)
+
+    def list_records(self, *, principal: Principal) -> list[StreamRecord]:
+        """Return every stream that was ever launched, by name."""
+        principal.require(STREAMS_READ)
+        return self._store.list_streams()
+
+    def list_events(self, name: str, *, principal: Principal, after: int = 0) -> list[StreamEvent]:
+        """Return the lines of the stream's history after number ``after``, oldest first."""
+        principal.require(STREAMS_READ)
+        return self._store.list_stream_events(self._get(name).name, after=after)
+
+    def drain(
+        self,
+        name: str,
+        *,
+        principal: Principal,
+        timeout_seconds: float = DRAIN_TIMEOUT_SECONDS,
+        versions: Versions = None,
+    ) -> StreamRecord:
+        """Let the stream commit and acknowledge what it has in hand, and end; after the timeout it ends without.
+
+        Draining twice is one drain, with the later timeout.
+
+        Raises:
+            RequestInvalidError: the timeout is no number of seconds from 0 to a day.
+            StreamStateError: it has ended, or is being cancelled.
+        """
+        principal.require(STREAMS_OPERATE)
+        if not 0 <= timeout_seconds <= MAX_DRAIN_TIMEOUT_SECONDS:
+            message = f"timeout_seconds takes a number from 0 to {MAX_DRAIN_TIMEOUT_SECONDS:.0f}."
+            fault = {"code": "out_of_range", "message": message, "pointer": "/timeout_seconds"}
+            raise RequestInvalidError(message, errors=[fault])
+        return self._end(name, Wanted.DRAINED, principal, versions, timeout_seconds=timeout_seconds)
+
+    def cancel(self, name: str, *, principal: Principal, versions: Versions = None) -> StreamRecord:
+        """Let the stream end at once; what it has in hand stays unacknowledged and comes again.
+
+        Raises:
+            StreamStateError: it has ended.
+        """
+        principal.require(STREAMS_OPERATE)
+        return self._end(name, Wanted.CANCELLED, principal, versions)
+
+    def change(
+        self, name: str, options: Mapping[str, Any], *, principal: Principal, versions: Versions = None
+    ) -> StreamRecord:
+        """Change bounds and pace of a living stream while it runs; null is the deployment's setting again.
+
+        Raises:
+            RequestInvalidError: an option is none, or can't change while the stream runs; all are named.
+            StreamStateError: it has ended, or is to end.
+        """
+        principal.require(STREAMS_OPERATE)
+        record = self._seen(name, versions)
+        if errors := [*option_errors(record.kind, options), *_unchangeable(record, options)]:
+            raise _refusal(errors)
+        if not options:
+            return record
+        expected = None if versions is None else record.version
+        changed = self._store.change_stream(
+            record.name, actor=principal.name, options=options, expected_version=expected
+        )
+        _LOG.info("stream_changed", stream=record.name, options=sorted(options), by=principal.name)
+        return changed
+
+    def _end(
+        self,
+        name: str,
+        wanted: Wanted,
+        principal: Principal,
+        versions: Versions,
+        *,
+        timeout_seconds: float = DRAIN_TIMEOUT_SECONDS,
+    ) -> StreamRecord:
+        record = self._seen(name, versions)
+        expected = None if versions is None else record.version
+        record = self._store.end_stream(
+            record.name, wanted, actor=principal.name, timeout_seconds=timeout_seconds, expected_version=expected
+        )
+        _LOG.info("stream_ends", stream=record.name, wanted=wanted.value, by=principal.name)
+        return record
+
+    def _seen(self, name: str, versions: Versions) -> StreamRecord:
+        record = self._get(name)
+        if versions is not None and record.version not in versions:
+            raise StreamChangedError(f"{record.name} is at version {record.version}.", version=record.version)
+        return record
+
+    def _get(self, name: str) -> StreamRecord:
+        if is_stream_name(name):
+            with suppress(StreamNotFoundError):
+                return self._store.get_stream(name)
+        meant = did_you_mean(name, [each.name for each in self._store.list_streams()])
+        raise StreamNotFoundError(f"No stream was ever launched as {name[:80]!r}.{meant}", name=name[:80])
+
+    def _check_launch(self, request: StreamLaunch, kind: StreamKind) -> dict[str, Any]:
+        """Return the options without those that are null.
+
+        Raises:
+            RequestInvalidError: the name or options are wrong; all faults are named.
+        """
+        errors = option_errors(kind, request.options)
+        if not is_stream_name(request.name):
+            message = "name takes up to 63 lower-case letters, digits and -, a letter first."
+            errors.insert(0, {"code": "name_invalid", "message": message, "pointer": "/name"})
+        if not errors:
+            errors = self._group_errors(kind, request.options)
+        if errors:
+            raise _refusal(errors)
+        return parse_options(kind, request.options).to_json()
+
+    def _group_errors(self, kind: StreamKind, options: Mapping[str, Any]) -> list[dict[str, str]]:
+        parsed = parse_options(kind, options)
+        known = self._groups() if isinstance(parsed, PipelineStreamOptions) else None
+        if not isinstance(parsed, PipelineStreamOptions) or known is None or parsed.group in known:
+            return []
+        message = f"The registry has no group {parsed.group}.{did_you_mean(parsed.group, known)}"
+        return [{"code": "group_unknown", "message": message, "pointer": "/options/group"}]
+
+
+def _check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: Sequence[StreamRecord]) -> None:
+    """Raise when another living stream does the same work: one of the two could only wait for the other's lease.
+
+    Raises:
+        StreamExistsError: there is one.
+    """
+    for other in living:
+        if other.name != name and other.kind is kind and other.options.get("group") == options.get("group"):
+            work = "the backup" if kind is StreamKind.BACKUP else f"the pipeline of the group {options['group']}"
+            message = f"{other.name} is {work} already; drain or cancel it first."
+            raise StreamExistsError(message, name=other.name, kind=other.kind, state=other.state)
+
+
+def _unchangeable(record: StreamRecord, options: Mapping[str, Any]) -> list[dict[str, str]]:
+    fields = {each.name: each.spec for each in declared_fields(OPTIONS[record.kind])}
+    changeable = ", ".join(name for name, spec in fields.items() if spec.is_changeable)
+    return [
+        {
+            "code": "option_fixed",
+            "message": f"{name} can't change while the stream runs; drain it and launch it with another one. "
+            f"What can: {changeable}.",
+            "pointer": f"/options/{name}",
+        }
+        for name in options
+        if name in fields and not fields[name].is_changeable
+    ]
+
+
+def _refusal(errors: list[dict[str, str]]) -> RequestInvalidError:
+    return RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)

@@ -1,0 +1,164 @@
+"""What is shown of a stream that was launched: its record, and the report of its newest process."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inventory.catalog import StreamInfo, read_streams
+from inventory.status import judge_streams
+from jobs.lease_owner import LeaseOwner
+from model.stream import StoredReport, StreamReport
+from model.stream_options import StreamKind
+from model.stream_record import StreamFault, StreamHome, StreamRecord, StreamState, Wanted
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FAULT = StreamFault("process_ended", "It ended with code 1.")
+
+
+@pytest.fixture
+def agent() -> str:
+    return str(LeaseOwner.current())
+
+
+@pytest.fixture
+def record(agent: str) -> StreamRecord:
+    return StreamRecord(
+        name="backup",
+        kind=StreamKind.BACKUP,
+        release="1.2",
+        options={"slots": 4},
+        wanted=Wanted.RUNNING,
+        drain_timeout_seconds=120.0,
+        state=StreamState.RUNNING,
+        generation=2,
+        version=5,
+        instance_id="in_2",
+        agent=agent,
+        is_held=True,
+        home=StreamHome("m", "/h"),
+        snapshot_id=None,
+        error=None,
+        created_by="ann",
+        created_at=NOW,
+        changed_at=NOW,
+    )
+
+
+def report(instance: str = "in_2", state: str = "running", age: float = 1.0, **status: Any) -> StoredReport:
+    return StoredReport(StreamReport("backup", instance, "m", 7, state, status), NOW, age)
+
+
+def show(record: StreamRecord, *reports: StoredReport, folder: Path = Path("/nowhere")) -> StreamInfo:
+    (found,) = read_streams(folder, None, reports, None, [record])
+    return found
+
+
+def test_what_was_asked_for_stands_beside_what_is_reported(record: StreamRecord) -> None:
+    found = show(record, report(totals={"messages": 5, "redelivered": 2}))
+    assert (found.name, found.kind, found.state, found.wanted) == ("backup", "backup", "RUNNING", "RUNNING")
+    assert (found.release, found.options, found.generation) == ("1.2", {"slots": 4}, 2)
+    assert (found.instance_id, found.owner, found.etag) == ("in_2", {"host": "m", "pid": 7}, '"5"')
+    assert (found.redelivered, found.totals, found.not_committed) == (2, {"messages": 5, "redelivered": 2}, None)
+    assert (found.home, found.created_by) == ({"host": "m", "path": "/h"}, "ann")
+    assert (found.created_at, found.drain_timeout_seconds) == ("2026-01-01T00:00:00Z", None)
+    assert found.agent is not None
+    assert found.agent["pid"] > 0
+
+
+def test_a_stream_that_was_started_by_hand_has_the_same_fields_and_null_in_them() -> None:
+    (found,) = read_streams(Path("/nowhere"), None, [report("home-1")])
+    assert (found.kind, found.state, found.instance_id) == ("backup", "RUNNING", "home-1")
+    assert {found.wanted, found.generation, found.release, found.options, found.agent, found.etag} == {None}
+    (rows,) = read_streams(
+        Path("/nowhere"), None, [replace(report(), report=replace(report().report, name="pipeline-a"))]
+    )
+    assert rows.kind == "pipeline"
+
+
+REPORTED = [
+    # A record's part, what the newest report says, and what is shown.
+    ({}, report(), "RUNNING"),
+    ({}, report(state="waiting"), "WAITING"),
+    ({}, report(age=16), "NOT_REPORTING"),
+    ({"state": StreamState.STARTING, "instance_id": None}, None, "STARTING"),
+    ({"state": StreamState.STARTING}, report("in_1", "stopped"), "STARTING"),
+    (
+        {"state": StreamState.FAILED, "error": FAULT},
+        report(state="failed", error={"code": "a", "message": "b"}),
+        "FAILED",
+    ),
+    ({"state": StreamState.FAILED, "error": FAULT}, report(age=16), "FAILED"),
+    ({"is_held": False}, None, "NOT_REPORTING"),
+    ({"is_held": False}, report(), "RUNNING"),
+    ({"state": StreamState.UPDATING}, report(), "UPDATING"),
+    ({"wanted": Wanted.DRAINED}, report(), "DRAINING"),
+    ({"wanted": Wanted.DRAINED}, report(state="stopped"), "DRAINING"),
+    ({"wanted": Wanted.CANCELLED}, report(), "DRAINING"),
+    ({"wanted": Wanted.DRAINED}, report(age=16), "NOT_REPORTING"),
+    ({"wanted": Wanted.DRAINED, "state": StreamState.DRAINED}, report(state="stopped", age=900), "DRAINED"),
+    ({"wanted": Wanted.CANCELLED, "state": StreamState.CANCELLED}, None, "CANCELLED"),
+    # Somebody runs it by hand under its name.
+    ({"wanted": Wanted.DRAINED, "state": StreamState.DRAINED}, report("home-1"), "RUNNING"),
+    ({"wanted": Wanted.DRAINED, "state": StreamState.DRAINED}, report("home-1", "stopped"), "DRAINED"),
+    ({"state": StreamState.STARTING, "instance_id": None}, report("home-1", "stopped"), "STARTING"),
+    ({"state": StreamState.STARTING, "instance_id": None}, report("home-1", age=900), "STARTING"),
+]
+
+
+@pytest.mark.parametrize(("fields", "newest", "state"), REPORTED)
+def test_the_agent_says_how_a_stream_ended_and_the_stream_how_it_runs(
+    record: StreamRecord, fields: dict[str, Any], newest: StoredReport | None, state: str
+) -> None:
+    assert show(replace(record, **fields), *([] if newest is None else [newest])).state == state
+
+
+def test_the_figures_of_a_process_before_this_one_are_not_shown_as_its_own(record: StreamRecord) -> None:
+    found = show(record, report("in_1", totals={"messages": 9}, age=0.5), report(totals={"messages": 1}, age=3))
+    assert (found.instance_id, found.totals) == ("in_2", {"messages": 1})
+    starting = show(replace(record, instance_id="in_3"), report("in_1", totals={"messages": 9}))
+    assert (starting.instance_id, starting.totals, starting.reported_at) == ("in_3", {}, None)
+
+
+def test_a_drain_that_took_too_long_says_how_many_messages_it_gave_back(record: StreamRecord) -> None:
+    drained = replace(
+        record,
+        wanted=Wanted.DRAINED,
+        state=StreamState.DRAINED,
+        drain_timeout_seconds=5.0,
+        error=StreamFault("drain_timed_out", "3 messages were not committed."),
+    )
+    found = show(drained, report(state="stopped", not_committed=3))
+    assert (found.not_committed, found.drain_timeout_seconds) == (3, 5.0)
+    assert found.error == {"code": "drain_timed_out", "message": "3 messages were not committed."}
+
+
+def test_a_group_is_retired_by_its_name_and_not_by_the_stream_s(record: StreamRecord) -> None:
+    rows = replace(record, name="rows", kind=StreamKind.PIPELINE, options={"group": "orders"})
+    (found,) = read_streams(Path("/nowhere"), None, [], frozenset({"orders"}), [rows])
+    assert (found.name, found.kind, found.is_retired) == ("rows", "pipeline", False)
+    (found,) = read_streams(Path("/nowhere"), None, [], frozenset({"members"}), [rows])
+    assert found.is_retired
+
+
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({}, []),
+        ({"is_held": False}, ["stream_without_agent"]),
+        ({"is_held": False, "wanted": Wanted.DRAINED, "state": StreamState.DRAINED}, []),
+        ({"state": StreamState.FAILED, "error": FAULT}, ["stream_failing"]),
+    ],
+)
+def test_a_stream_that_nobody_looks_after_is_a_problem(
+    record: StreamRecord, fields: dict[str, Any], codes: list[str]
+) -> None:
+    found = show(replace(record, name="backup", **fields), report())
+    assert [problem.code for problem in judge_streams([found], None)] == codes
+
+
+def test_the_backup_under_another_name_is_the_backup(record: StreamRecord) -> None:
+    found = show(replace(record, name="everything", state=StreamState.DRAINED, wanted=Wanted.DRAINED))
+    assert [problem.code for problem in judge_streams([found], 2)] == ["backup_not_running"]

@@ -1,0 +1,189 @@
+"""What people may ask of streams, and what they are told at once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.store import JobStore
+from model.errors import (
+    ForbiddenError,
+    IdempotencyKeyReusedError,
+    RequestInvalidError,
+    StreamChangedError,
+    StreamExistsError,
+    StreamNotFoundError,
+    StreamStateError,
+)
+from model.principal import ADMIN, LOCAL, READ, RUN, STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream_record import StreamState, Wanted
+from rollout.request import StreamLaunch
+from rollout.service import StreamService
+
+READER = Principal("key:reader", frozenset({STREAMS_READ}))
+OPERATOR = Principal("key:operator", frozenset({STREAMS_OPERATE}))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = JobStore(tmp_path / "jobs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def service(store: JobStore) -> StreamService:
+    return StreamService(store, groups=lambda: frozenset({"default", "orders"}))
+
+
+def backup(name: str = "backup", **fields: Any) -> StreamLaunch:
+    return StreamLaunch(name=name, kind="backup", **fields)
+
+
+def pipeline(name: str = "pipeline-orders", group: str = "orders", **options: Any) -> StreamLaunch:
+    return StreamLaunch(name=name, kind="pipeline", options={"group": group, **options})
+
+
+def codes(refused: pytest.ExceptionInfo[RequestInvalidError]) -> list[tuple[str, str]]:
+    return [(error["code"], error["pointer"]) for error in refused.value.details["errors"]]
+
+
+def test_a_launched_stream_has_its_options_with_the_group_s_default(service: StreamService) -> None:
+    record = service.launch(backup(options={"slots": 4, "batch_bytes": None}), principal=LOCAL)
+    assert (record.options, record.created_by, record.release) == ({"slots": 4}, "local", None)
+    other = service.launch(StreamLaunch(name="rows", kind="pipeline", release="1.2"), principal=LOCAL)
+    assert (other.options, other.release) == ({"group": "default"}, "1.2")
+    assert [each.name for each in service.list_records(principal=LOCAL)] == ["backup", "rows"]
+
+
+def test_everything_that_is_wrong_with_a_launch_is_named_at_once(service: StreamService) -> None:
+    with pytest.raises(RequestInvalidError) as refused:
+        service.launch(pipeline("Orders!", slots=0, known_ids_seconds=5), principal=LOCAL)
+    assert codes(refused) == [
+        ("name_invalid", "/name"),
+        ("option_invalid", "/options/slots"),
+        ("field_unknown", "/options/known_ids_seconds"),
+    ]
+    assert service.list_records(principal=LOCAL) == []
+
+
+def test_a_group_that_the_registry_does_not_have_is_refused_with_those_that_are_close(
+    store: JobStore, service: StreamService
+) -> None:
+    with pytest.raises(RequestInvalidError, match="Did you mean orders") as refused:
+        service.launch(pipeline(group="ordres"), principal=LOCAL)
+    assert codes(refused) == [("group_unknown", "/options/group")]
+    # Nobody can say while the registry can't be read.
+    assert StreamService(store).launch(pipeline(group="ordres"), principal=LOCAL).is_living
+
+
+def test_the_same_work_is_not_launched_twice_under_two_names(service: StreamService) -> None:
+    service.launch(backup(), principal=LOCAL)
+    service.launch(pipeline(), principal=LOCAL)
+    with pytest.raises(StreamExistsError, match="backup is the backup already"):
+        service.launch(backup("backup-2"), principal=LOCAL)
+    with pytest.raises(StreamExistsError, match="pipeline-orders is the pipeline of the group orders already"):
+        service.launch(pipeline("orders-2"), principal=LOCAL)
+    with pytest.raises(StreamExistsError, match="STARTING since its launch"):
+        service.launch(backup(), principal=LOCAL)
+    service.launch(pipeline("pipeline-default", "default"), principal=LOCAL)
+    service.drain("backup", principal=LOCAL)
+    assert service.launch(backup("backup-2"), principal=LOCAL).generation == 1
+
+
+def test_a_launch_that_is_sent_twice_with_one_key_is_one_launch(service: StreamService) -> None:
+    first = service.launch(backup(), principal=LOCAL, idempotency_key="k")
+    assert service.launch(backup(), principal=LOCAL, idempotency_key="k") == first
+    with pytest.raises(IdempotencyKeyReusedError):
+        service.launch(backup(release="2"), principal=LOCAL, idempotency_key="k")
+
+
+def test_a_misspelt_name_is_not_found_with_the_one_that_was_meant(service: StreamService) -> None:
+    service.launch(backup(), principal=LOCAL)
+    with pytest.raises(StreamNotFoundError, match="Did you mean backup"):
+        service.drain("bakcup", principal=LOCAL)
+    with pytest.raises(StreamNotFoundError):
+        service.get("\x00", principal=LOCAL)
+
+
+def test_a_drain_and_a_cancel_say_what_is_wanted_and_who_wants_it(service: StreamService) -> None:
+    service.launch(backup(), principal=LOCAL)
+    service.launch(pipeline(), principal=LOCAL)
+    drained = service.drain("backup", principal=OPERATOR, timeout_seconds=30)
+    cancelled = service.cancel("pipeline-orders", principal=OPERATOR)
+    assert (drained.wanted, drained.drain_timeout_seconds, drained.state) == (
+        Wanted.DRAINED,
+        30,
+        StreamState.DRAINED,
+    ), "no agent has started it"
+    assert (cancelled.wanted, cancelled.state) == (Wanted.CANCELLED, StreamState.CANCELLED)
+    events = service.list_events("backup", principal=READER)
+    assert [(event.actor, event.type) for event in events] == [
+        ("local", "launched"),
+        ("key:operator", "wanted"),
+        ("key:operator", "moved"),
+    ]
+    assert service.list_events("backup", principal=READER, after=events[1].number) == events[2:]
+    with pytest.raises(StreamStateError):
+        service.cancel("backup", principal=LOCAL)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 86_401.0, float("nan")])
+def test_a_drain_is_bounded_by_a_day(service: StreamService, seconds: float) -> None:
+    service.launch(backup(), principal=LOCAL)
+    with pytest.raises(RequestInvalidError) as refused:
+        service.drain("backup", principal=LOCAL, timeout_seconds=seconds)
+    assert codes(refused) == [("out_of_range", "/timeout_seconds")]
+
+
+def test_pace_and_bounds_change_in_place_and_nothing_else_does(service: StreamService) -> None:
+    service.launch(backup(options={"slots": 4, "batch_seconds": 2}), principal=LOCAL)
+    changed = service.change("backup", {"batch_seconds": None, "batch_bytes": 2_000_000}, principal=LOCAL)
+    assert changed.options == {"slots": 4, "batch_bytes": 2_000_000}
+    with pytest.raises(RequestInvalidError) as refused:
+        service.change("backup", {"slots": 5, "batch_bytes": 1, "group": "x"}, principal=LOCAL)
+    assert codes(refused) == [
+        ("option_invalid", "/options/batch_bytes"),
+        ("field_unknown", "/options/group"),
+        ("option_fixed", "/options/slots"),
+    ]
+    assert service.change("backup", {}, principal=LOCAL) == changed, "nothing was asked for"
+
+
+def test_a_caller_that_has_seen_another_version_is_refused(service: StreamService) -> None:
+    service.launch(backup(), principal=LOCAL)
+    assert service.change("backup", {"batch_seconds": 2}, principal=LOCAL, versions={1, 7}).version == 2
+    for call in (
+        lambda: service.change("backup", {"batch_seconds": 3}, principal=LOCAL, versions={1}),
+        lambda: service.drain("backup", principal=LOCAL, versions={1}),
+        lambda: service.cancel("backup", principal=LOCAL, versions=()),
+    ):
+        with pytest.raises(StreamChangedError):
+            call()
+
+
+@pytest.mark.parametrize("scopes", [(), (READ, RUN), (STREAMS_READ,)])
+def test_steering_needs_a_scope_of_its_own(service: StreamService, scopes: tuple[str, ...]) -> None:
+    service.launch(backup(), principal=Principal("key:admin", frozenset({ADMIN})))
+    caller = Principal("key:bob", frozenset(scopes))
+    for call in (
+        lambda: service.launch(pipeline(), principal=caller),
+        lambda: service.drain("backup", principal=caller),
+        lambda: service.cancel("backup", principal=caller),
+        lambda: service.change("nobody", {}, principal=caller),
+    ):
+        with pytest.raises(ForbiddenError, match=r"streams\.operate"):
+            call()
+
+
+def test_reading_histories_needs_the_scope_for_streams(service: StreamService) -> None:
+    service.launch(backup(), principal=OPERATOR)
+    assert service.get("backup", principal=READER).name == "backup"
+    for call in (
+        lambda: service.get("backup", principal=OPERATOR),
+        lambda: service.list_events("backup", principal=OPERATOR),
+        lambda: service.list_records(principal=OPERATOR),
+    ):
+        with pytest.raises(ForbiddenError, match=r"streams\.read"):
+            call()
