@@ -17,6 +17,7 @@ from model.errors import JobChangedError, JobNotFoundError
 from model.job import is_job_id
 from model.principal import Principal
 from reporting.service import MergeService
+from rollout.service import StreamService
 
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
@@ -45,6 +46,11 @@ def merge_service(request: Request) -> MergeService:
 def inventory_service(request: Request) -> Inventory:
     """Return the app's service for topics, messages and streams; a FastAPI dependency."""
     return services_of(request).inventory
+
+
+def stream_service(request: Request) -> StreamService:
+    """Return the app's service that steers streams; a FastAPI dependency."""
+    return services_of(request).streams
 
 
 def standing_caller(request: Request) -> StandingCaller:
@@ -121,6 +127,7 @@ def expected_versions(
 Service = Annotated[BackfillService, Depends(backfill_service)]
 Merges = Annotated[MergeService, Depends(merge_service)]
 OpenInventory = Annotated[Inventory, Depends(inventory_service)]
+Streams = Annotated[StreamService, Depends(stream_service)]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.

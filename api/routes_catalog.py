@@ -1,4 +1,4 @@
-"""What there is to replay: topics, their past, and the streams that bring it."""
+"""What there is to replay: topics, their past, their messages and dead letters."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
 from api.schemas import Rfc3339Time
-from api.schemas_catalog import HistogramOut, LettersOut, MessagesOut, StreamsOut, TopicsOut
+from api.schemas_catalog import HistogramOut, LettersOut, MessagesOut, TopicsOut
 from inventory.messages import (
     DEFAULT_MAX_BYTES_BILLED,
     DEFAULT_PAGE_SIZE,
@@ -61,18 +61,6 @@ def get_topic_histogram(
     """Count a topic's archived messages by minute, hour or day of ingestion: where something can be replayed."""
     with slow:
         return inventory.histogram(topic, principal=caller, step=step, start=start, end=end).to_json()
-
-
-@router.get(
-    "/streams",
-    operation_id="listStreams",
-    response_model=StreamsOut,
-    responses=problems(s502=_FAILED),
-)
-def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
-    """List the streams, each as it last reported: state, lag and rates."""
-    with slow:
-        return {"streams": [stream.to_json() for stream in inventory.list_streams(principal=caller)]}
 
 
 @router.get(

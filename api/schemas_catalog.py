@@ -72,68 +72,6 @@ class HistogramOut(BaseModel):
     buckets: list[HistogramBucket]
 
 
-class StreamError(BaseModel):
-    """Why a stream ended."""
-
-    code: str
-    message: str
-
-
-class StreamAlert(BaseModel):
-    """A source of a pipeline, or its registry, that has a fault; all others go on."""
-
-    about: str
-    code: str
-    message: str
-
-
-class StreamOwner(BaseModel):
-    """The process that a stream runs in."""
-
-    host: str
-    pid: int
-
-
-class StreamOut(BaseModel):
-    """A stream as it last reported; null is unknown."""
-
-    name: str
-    state: Literal["STARTING", "RUNNING", "WAITING", "DRAINING", "DRAINED", "FAILED", "NOT_REPORTING"] = Field(
-        description="NOT_REPORTING 15 seconds after the last report of a stream that had not ended."
-    )
-    owner: StreamOwner | None
-    instance_id: str | None = Field(description="Of the home that the stream runs on.")
-    is_retired: bool | None = Field(
-        description="Whether the registry no longer has the pipeline's group; null while it can't be read."
-    )
-    started_at: datetime | None
-    reported_at: datetime | None
-    seconds_since_report: float | None
-    totals: dict[str, float]
-    rates: dict[str, float] | None = Field(
-        description="The totals' growth a second over over_seconds; null unless it is RUNNING."
-    )
-    over_seconds: float | None
-    batch_seconds: float | None = Field(
-        description="What its latest batch with messages took to be committed and acknowledged."
-    )
-    backlog_messages: int | None
-    lag_seconds: float | None = Field(
-        description="Age of the oldest message of its subscriptions at lag_measured_at."
-    )
-    lag_measured_at: datetime | None = Field(
-        description="At Google a sample of Cloud Monitoring, one to three minutes old when it is first seen."
-    )
-    alerts: list[StreamAlert] | None = Field(description="Of a pipeline: its sources that have a fault.")
-    error: StreamError | None
-
-
-class StreamsOut(BaseModel):
-    """Every stream that has ever reported, by name."""
-
-    streams: list[StreamOut]
-
-
 class MessageOut(BaseModel):
     """An archived message; ``data`` is JSON, text or base64, as ``encoding`` says."""
 

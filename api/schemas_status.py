@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from api.schemas_backfills import BackfillOut
-from api.schemas_catalog import StreamOut
 from api.schemas_merges import MergeOut
+from api.schemas_streams import StreamOut
 from model.job import JobState
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobs.service import JobService
     from jobs.store import JobStore
     from reporting.service import MergeService
+    from rollout.service import StreamService
 
 _NAME: Final = "refeed"
 
@@ -34,6 +35,7 @@ class Services:
     backfills: "BackfillService"
     merges: "MergeService"
     inventory: "Inventory"
+    streams: "StreamService"
     store: "JobStore"
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"

@@ -16,6 +16,7 @@ from model.errors import RefeedError
 from model.job import JobState
 from model.moment import render_moment
 from model.principal import Principal
+from model.stream_record import StreamEvent
 
 _LOG: Final = structlog.get_logger()
 _POLL_SECONDS: Final = 0.5
@@ -158,6 +159,20 @@ def render_event(event: JobEvent) -> dict[str, Any]:
         "actor": event.actor,
         "what": event.what,
         "why": event.why,
+    }
+
+
+def render_stream_event(event: StreamEvent) -> dict[str, Any]:
+    """Return a line of a stream's history as the API shows it."""
+    return {
+        "number": event.number,
+        "generation": event.generation,
+        "at": render_moment(event.at),
+        "actor": event.actor,
+        "type": event.type.value,
+        "what": event.what,
+        "why": event.why,
+        "fields": dict(event.fields),
     }
 
 

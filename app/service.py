@@ -56,6 +56,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             backfills=deployment.backfills,
             merges=deployment.merges,
             inventory=deployment.inventory,
+            streams=deployment.streams,
             store=deployment.store,
             gatekeeper=gatekeeper,
             audit=audit,

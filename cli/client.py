@@ -150,6 +150,27 @@ class RefeedApi:
         """Return every stream, with how it last was."""
         return self._call("GET", "/streams")
 
+    def launch_stream(self, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+        """Launch a stream and return it; the key makes sending it twice harmless."""
+        return self._call("POST", "/streams", json=request, headers={"Idempotency-Key": idempotency_key})
+
+    def read_stream(self, name: str) -> dict[str, Any]:
+        """Return a stream that was launched."""
+        return self._call("GET", _stream_path(name))
+
+    def act_on_stream(self, name: str, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Drain or cancel a stream, and return it."""
+        content = {} if body is None else {"json": body}
+        return self._call("POST", f"{_stream_path(name)}:{verb}", **content)
+
+    def change_stream(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change bounds and pace of a stream, and return it."""
+        return self._call("PATCH", _stream_path(name), json=changes)
+
+    def list_stream_events(self, name: str, *, after: int = 0) -> dict[str, Any]:
+        """Return a stream's history behind line number ``after``."""
+        return self._call("GET", f"{_stream_path(name)}/events", params={"after": str(after)})
+
     def create_merge(self, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         """Create a merge and return it; the key makes sending it twice harmless."""
         return self._call("POST", "/merges", json=request, headers={"Idempotency-Key": idempotency_key})
@@ -263,6 +284,10 @@ class RefeedApi:
             "or set REFEED_API_URL.",
             url=self.url,
         )
+
+
+def _stream_path(name: str) -> str:
+    return f"/streams/{quote(name, safe='')}"
 
 
 def _find_url() -> str:

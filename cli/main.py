@@ -29,6 +29,7 @@ from cli import (
     services,
     spark,
     status,
+    stream,
     up,
 )
 from cli.demo import command as demo
@@ -84,6 +85,7 @@ app.command("topics", epilog=inventory.EXIT_CODES)(inventory.topics)
 app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
 app.command("messages", epilog=inventory.EXIT_CODES)(messages.messages)
 app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
+app.add_typer(stream.app, name="stream")
 app.add_typer(backfill.app, name="backfill")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.command("pubsub")(services.pubsub)

@@ -18,6 +18,7 @@ EXIT_CODES: Final = (
 _MENDS: Final = {
     "backup_not_running": "refeed up, or refeed backup",
     "stream_not_reporting": "refeed doctor, where it runs",
+    "stream_without_agent": "refeed up, or refeed agent",
     "stream_failing": "refeed doctor, where it runs",
     "stream_behind": "refeed topics",
     "source_alert": "refeed registry check",

@@ -1,0 +1,160 @@
+"""Streams as a resource: launched, listed, shown, changed, drained and cancelled by their names."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Response, status
+
+from api.answers import (
+    CHANGED,
+    CREATED_HEADERS,
+    Caller,
+    ExpectedVersions,
+    IdempotencyKey,
+    OpenInventory,
+    SlowCalls,
+    Streams,
+    problems,
+    versioned,
+)
+from api.schemas_streams import StreamChange, StreamDrain, StreamEvents, StreamOut, StreamsOut
+from api.streams import render_stream_event
+from api.watching import After
+from inventory.service import Inventory
+from model.stream_record import StreamRecord
+from rollout.request import StreamLaunch
+
+router: Final = APIRouter(tags=["streams"])
+_UNKNOWN: Final = "No stream was ever launched under this name."
+_INVALID: Final = "The name or an option is not valid; `errors` has every violation."
+_FAILED: Final = "Pub/Sub failed or refused."
+
+StreamName = Annotated[str, Path(description="A stream's name.", examples=["backup"], max_length=300)]
+
+
+@router.get("/streams", operation_id="listStreams", response_model=StreamsOut, responses=problems(s502=_FAILED))
+def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
+    """List the streams, each as it last reported and as it was launched: state, lag and rates."""
+    with slow:
+        return {"streams": [stream.to_json() for stream in inventory.list_streams(principal=caller)]}
+
+
+@router.post(
+    "/streams",
+    operation_id="launchStream",
+    status_code=status.HTTP_201_CREATED,
+    response_model=StreamOut,
+    responses={
+        201: {"headers": CREATED_HEADERS},
+        **problems(s409="A stream of this name is living, or one that does the same work.", s422=_INVALID),
+    },
+)
+def launch_stream(
+    body: StreamLaunch,
+    response: Response,
+    streams: Streams,
+    inventory: OpenInventory,
+    caller: Caller,
+    *,
+    idempotency_key: IdempotencyKey = None,
+) -> Any:
+    """Launch a stream, or the next generation of one that was drained or cancelled; an agent starts it."""
+    record = streams.launch(body, principal=caller, idempotency_key=idempotency_key)
+    response.headers["Location"] = f"/streams/{record.name}"
+    response.headers["Retry-After"] = "1"
+    return _shown(record, inventory, response)
+
+
+@router.post(
+    "/streams/{name}:drain",
+    operation_id="drainStream",
+    response_model=StreamOut,
+    responses=versioned(
+        s404=_UNKNOWN, s409="It has ended, or is being cancelled.", s412=CHANGED, s422="The timeout is not valid."
+    ),
+)
+def drain_stream(
+    name: StreamName,
+    response: Response,
+    streams: Streams,
+    inventory: OpenInventory,
+    *,
+    caller: Caller,
+    versions: ExpectedVersions,
+    body: StreamDrain | None = None,
+) -> Any:
+    """Let a stream commit and acknowledge what it has in hand, and end; no message is lost or comes twice."""
+    wanted = StreamDrain() if body is None else body
+    record = streams.drain(name, principal=caller, versions=versions, timeout_seconds=wanted.timeout_seconds)
+    return _shown(record, inventory, response)
+
+
+@router.post(
+    "/streams/{name}:cancel",
+    operation_id="cancelStream",
+    response_model=StreamOut,
+    responses=versioned(s404=_UNKNOWN, s409="It has ended.", s412=CHANGED, s422="A header is not valid."),
+)
+def cancel_stream(
+    name: StreamName,
+    response: Response,
+    streams: Streams,
+    inventory: OpenInventory,
+    *,
+    caller: Caller,
+    versions: ExpectedVersions,
+) -> Any:
+    """Let a stream end at once; what it has in hand is not acknowledged and comes again to the next one."""
+    return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
+
+
+@router.get(
+    "/streams/{name}/events",
+    operation_id="listStreamEvents",
+    response_model=StreamEvents,
+    responses=problems(s404=_UNKNOWN, s422="A parameter is not valid."),
+)
+def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, after: After = 0) -> Any:
+    """List what happened to a stream, who did it and why, oldest first, over all its generations."""
+    events = streams.list_events(name, principal=caller, after=after)
+    return {"events": [render_stream_event(event) for event in events]}
+
+
+@router.get(
+    "/streams/{name}",
+    operation_id="getStream",
+    response_model=StreamOut,
+    responses=versioned(s404=_UNKNOWN, s422="The name is not valid."),
+)
+def get_stream(
+    name: StreamName, response: Response, streams: Streams, inventory: OpenInventory, caller: Caller
+) -> Any:
+    """Show a stream that was launched: what is wanted of it, and how it last reported."""
+    return _shown(streams.get(name, principal=caller), inventory, response)
+
+
+@router.patch(
+    "/streams/{name}",
+    operation_id="changeStream",
+    response_model=StreamOut,
+    responses=versioned(s404=_UNKNOWN, s409="It has ended, or is to end.", s412=CHANGED, s422=_INVALID),
+)
+def change_stream(
+    name: StreamName,
+    body: StreamChange,
+    response: Response,
+    streams: Streams,
+    inventory: OpenInventory,
+    *,
+    caller: Caller,
+    versions: ExpectedVersions,
+) -> Any:
+    """Change bounds and pace of a stream while it runs; its next batch has them."""
+    record = streams.change(name, body.options, principal=caller, versions=versions)
+    return _shown(record, inventory, response)
+
+
+def _shown(record: StreamRecord, inventory: Inventory, response: Response) -> dict[str, Any]:
+    """Return the stream as the answer's body, its version as the answer's ETag."""
+    found = inventory.show_stream(record).to_json()
+    response.headers["ETag"] = found["etag"]
+    return found

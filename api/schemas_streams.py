@@ -1,0 +1,156 @@
+"""The JSON shapes of streams, as OpenAPI shows them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model.stream_record import DRAIN_TIMEOUT_SECONDS, MAX_DRAIN_TIMEOUT_SECONDS, StreamEventType
+
+State = Literal[
+    "STARTING",
+    "RUNNING",
+    "WAITING",
+    "UPDATING",
+    "DRAINING",
+    "DRAINED",
+    "CANCELLED",
+    "FAILED",
+    "NOT_REPORTING",
+]
+
+
+class StreamError(BaseModel):
+    """Why a stream ended or can't be started."""
+
+    code: str
+    message: str
+
+
+class StreamAlert(BaseModel):
+    """A source of a pipeline, or its registry, that has a fault; all others go on."""
+
+    about: str
+    code: str
+    message: str
+
+
+class StreamOwner(BaseModel):
+    """A process: that a stream runs in, or that looks after one."""
+
+    host: str
+    pid: int
+
+
+class StreamPlace(BaseModel):
+    """The folder of a stream's state on the machine that ran it last."""
+
+    host: str
+    path: str
+
+
+class StreamOut(BaseModel):
+    """A stream as it last reported, and as it was launched; null is unknown, or was started by hand."""
+
+    name: str
+    kind: Literal["backup", "pipeline"] | None
+    state: State = Field(
+        description="NOT_REPORTING 15 seconds after the last report of a stream that had not ended; DRAINING "
+        "also while a cancelled stream's process has not ended."
+    )
+    owner: StreamOwner | None
+    instance_id: str | None = Field(
+        description='Of its newest start, "in_" and a ULID; of the home, where it was started by hand.'
+    )
+    is_retired: bool | None = Field(
+        description="Whether the registry no longer has the pipeline's group; null while it can't be read."
+    )
+    started_at: datetime | None
+    reported_at: datetime | None
+    seconds_since_report: float | None
+    totals: dict[str, float]
+    rates: dict[str, float] | None = Field(
+        description="The totals' growth a second over over_seconds; null unless it is RUNNING."
+    )
+    over_seconds: float | None
+    batch_seconds: float | None = Field(
+        description="What its latest batch with messages took to be committed and acknowledged."
+    )
+    backlog_messages: int | None
+    lag_seconds: float | None = Field(
+        description="Age of the oldest message of its subscriptions at lag_measured_at."
+    )
+    lag_measured_at: datetime | None = Field(
+        description="At Google a sample of Cloud Monitoring, one to three minutes old when it is first seen."
+    )
+    alerts: list[StreamAlert] | None = Field(description="Of a pipeline: its sources that have a fault.")
+    error: StreamError | None
+    redelivered: float | None = Field(description="Messages that came again and were not written again.")
+    not_committed: int | None = Field(
+        description="Messages that its end gave back unacknowledged; they come again."
+    )
+    release: str | None = Field(description="The version that it was launched with; null is the installed one.")
+    options: dict[str, Any] | None = Field(
+        description="Those that it was launched with; one that is absent is as the settings say."
+    )
+    wanted: Literal["RUNNING", "DRAINED", "CANCELLED"] | None
+    drain_timeout_seconds: float | None = Field(description="Of the drain that was asked for.")
+    generation: int | None = Field(description="How often a stream was launched under this name.")
+    agent: StreamOwner | None = Field(description="The agent that looks after it; null while nobody does.")
+    home: StreamPlace | None
+    snapshot_id: str | None = Field(description="The snapshot that it was launched from.")
+    created_by: str | None
+    created_at: datetime | None
+    etag: str | None
+
+
+class StreamsOut(BaseModel):
+    """Every stream that was launched or has ever reported, by name."""
+
+    streams: list[StreamOut]
+
+
+class StreamDrain(BaseModel):
+    """How long a drain may take."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    timeout_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=MAX_DRAIN_TIMEOUT_SECONDS,
+            description="After it the stream ends with what is not committed unacknowledged; that comes again.",
+            examples=[30],
+        ),
+    ] = DRAIN_TIMEOUT_SECONDS
+
+
+class StreamEventOut(BaseModel):
+    """One line of a stream's history."""
+
+    number: int = Field(description="Grows, with gaps; what ?after= takes.")
+    generation: int
+    at: datetime
+    actor: str
+    type: StreamEventType
+    what: str
+    why: str | None
+    fields: dict[str, Any] = Field(description="What programs read, by the type.")
+
+
+class StreamEvents(BaseModel):
+    """A stream's history, oldest first, of all its generations."""
+
+    events: list[StreamEventOut]
+
+
+class StreamChange(BaseModel):
+    """Bounds and pace of a stream; null is the deployment's setting again."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    options: dict[str, Any] = Field(
+        description="batch_seconds and batch_bytes; the others are those of a launch.",
+        examples=[{"batch_seconds": 2}],
+    )

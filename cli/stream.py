@@ -1,0 +1,232 @@
+"""``refeed stream``: launch, change, drain and cancel streams through the HTTP API."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+from uuid import uuid4
+
+import typer
+
+from cli.client import RefeedApi
+from cli.flags import flag_of, read_given, takes_fields
+from cli.inventory import render_streams
+from cli.invocation import HomeGroup
+from cli.jobs import AfterOption, JsonOption
+from cli.moments import render_minute, render_seconds
+from cli.terminal import ExitCode, err, out, print_json, print_table
+from model.declaration import declared_fields
+from model.errors import InputError
+from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MESSAGE_BYTES, StreamOptions
+from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
+from rollout.request import KIND, RELEASE
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not; 2 wrong usage; 3 the "
+    "API does not answer; 4 the API refused; 130 interrupted."
+)
+_POLL_SECONDS: Final = 0.5
+# Spark starts within a minute, also on a busy machine.
+_WAIT_SECONDS: Final = 120.0
+_ENDED: Final = frozenset(state.value for state in ENDED_STATES)
+_UP: Final = frozenset({StreamState.RUNNING.value, StreamState.WAITING.value})
+
+app = typer.Typer(
+    cls=HomeGroup,
+    help="Launch, change, drain and cancel streams (through the API at REFEED_API_URL, with REFEED_API_KEY).",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options(StreamOptions):
+    """The options of all kinds; the API says which of them a kind does not have."""
+
+    known_ids_seconds: Annotated[int | None, KNOWN_IDS_SECONDS] = None
+    group: Annotated[str | None, GROUP] = None
+    message_bytes: Annotated[int | None, MESSAGE_BYTES] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch(_Options):
+    """The flags of a launch."""
+
+    kind: Annotated[Literal["backup", "pipeline"], KIND]
+    release: Annotated[str | None, RELEASE] = None
+
+
+_CHANGEABLE: Final = tuple(field.name for field in declared_fields(_Options) if field.spec.is_changeable)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it runs or has ended.")]
+
+
+@app.command("launch", epilog=EXIT_CODES)
+@takes_fields(_Launch, (field.name for field in declared_fields(_Launch)))
+def launch(
+    name: NameArgument,
+    *,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Repeated calls with the same key launch one stream.")
+    ] = None,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
+    **given: Any,
+) -> None:
+    """Launch a stream under a name of its own, or one that was drained or cancelled again.
+
+    An agent ('refeed up' has one) starts it, and starts it again when it dies.
+    """
+    options = read_given(_Launch, given)
+    request = {
+        "name": name,
+        "kind": options.pop("kind"),
+        "release": options.pop("release", None),
+        "options": options,
+    }
+    with RefeedApi.from_environment() as api:
+        found = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
+        _finish(api, found, _UP | _ENDED, wait=wait, as_json=as_json)
+
+
+@app.command("list", epilog=EXIT_CODES)
+def list_(as_json: JsonOption = False) -> None:
+    """List streams: state, last report, rate, lag and backlog; as 'refeed streams' does."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_streams()
+    if as_json:
+        print_json(found)
+        return
+    for line in render_streams(found["streams"]):
+        out.print(line, markup=False)
+
+
+@app.command("show", epilog=EXIT_CODES)
+def show(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Show a stream that was launched: what is wanted of it, who runs it, and how it last reported."""
+    with RefeedApi.from_environment() as api:
+        _print_stream(api.read_stream(name), as_json=as_json)
+
+
+@app.command("drain", epilog=EXIT_CODES)
+def drain(
+    name: NameArgument,
+    *,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=MAX_DRAIN_TIMEOUT_SECONDS,
+            metavar="SECONDS",
+            help="After this it ends with what is not committed unacknowledged.",
+        ),
+    ] = DRAIN_TIMEOUT_SECONDS,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a stream commit and acknowledge what it has in hand, and end; it stays so over restarts."""
+    with RefeedApi.from_environment() as api:
+        found = api.act_on_stream(name, "drain", {"timeout_seconds": timeout})
+        _finish(api, found, _ENDED, wait=wait, as_json=as_json, extra_seconds=timeout)
+
+
+@app.command("cancel", epilog=EXIT_CODES)
+def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption = False) -> None:
+    """Let a stream end at once; what it has in hand comes again to the next one. It stays so over restarts."""
+    with RefeedApi.from_environment() as api:
+        _finish(api, api.act_on_stream(name, "cancel"), _ENDED, wait=wait, as_json=as_json)
+
+
+@app.command("change", epilog=EXIT_CODES)
+@takes_fields(_Options, _CHANGEABLE)
+def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> None:
+    """Change bounds and pace of a stream while it runs; its next batch has them."""
+    options = read_given(_Options, given)
+    if not options:
+        raise InputError(
+            f"Nothing is to change: give {' or '.join(flag_of(_Options, each) for each in _CHANGEABLE)}."
+        )
+    with RefeedApi.from_environment() as api:
+        _print_stream(api.change_stream(name, {"options": options}), as_json=as_json)
+
+
+@app.command("events", epilog=EXIT_CODES)
+def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
+    """List what happened to a stream, who did it and why, over all its generations."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_stream_events(name, after=after)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [str(each["number"]), each["at"], str(each["generation"]), each["actor"], each["what"], each["why"] or ""]
+        for each in found["events"]
+    ]
+    print_table(["number", "at", "generation", "who", "what", "why"], rows)
+
+
+def _finish(
+    api: RefeedApi,
+    found: Mapping[str, Any],
+    states: frozenset[str],
+    *,
+    wait: bool,
+    as_json: bool,
+    extra_seconds: float = 0.0,
+) -> None:
+    """Print the stream, with ``wait`` once it is in one of ``states``.
+
+    Raises:
+        typer.Exit: it was not within two minutes and ``extra_seconds``.
+    """
+    seconds = _WAIT_SECONDS + extra_seconds
+    deadline = time.monotonic() + seconds
+    while wait and found["state"] not in states and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        found = api.read_stream(found["name"])
+    _print_stream(found, as_json=as_json)
+    if wait and found["state"] not in states:
+        err.print(f"{found['name']} is still {found['state']} after {seconds:.0f} s.", markup=False)
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_stream(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"{found['name']}  {found['state']}", markup=False)
+    for name, text in _details(found):
+        out.print(f"  {name:<11} {text}", markup=False)
+
+
+def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a stream, line by line, and at last the next command."""
+    wanted, timeout = found["wanted"], found["drain_timeout_seconds"]
+    yield "wanted", wanted if timeout is None else f"{wanted}, within {render_seconds(timeout)}"
+    yield "kind", found["kind"]
+    yield (
+        "options",
+        ", ".join(f"{key} {value}" for key, value in found["options"].items()) or "as the settings say",
+    )
+    yield "release", found["release"] or "the installed one"
+    yield "launched", f"{render_minute(found['created_at'])} UTC by {found['created_by']}, {_times(found)}"
+    agent = found["agent"]
+    yield "agent", "none" if agent is None else f"process {agent['pid']} on {agent['host']}"
+    if found["instance_id"] is not None:
+        yield "instance", found["instance_id"]
+    if found["seconds_since_report"] is not None:
+        yield "reported", f"{render_seconds(found['seconds_since_report'])} ago"
+    if found["not_committed"]:
+        yield "given back", f"{found['not_committed']:,} messages, which come again"
+    if found["error"] is not None:
+        yield "error", f"{found['error']['code']}: {found['error']['message']}"
+    if found["state"] in _ENDED:
+        yield "next", f"refeed stream launch {found['name']} --kind {found['kind']}"
+    elif agent is None:
+        yield "next", "refeed up, or refeed agent: nobody starts it"
+
+
+def _times(found: Mapping[str, Any]) -> str:
+    generation = found["generation"]
+    return "once" if generation == 1 else f"{generation} times"

@@ -1,0 +1,281 @@
+"""Streams over HTTP and in the terminal: launched, shown, changed, drained and cancelled by their names."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.lease_owner import LeaseOwner
+from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
+from model.stream_record import StreamHome, StreamState
+from streams.status import StatusFile
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
+AGENT = str(LeaseOwner.current())
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Callable[..., Any]) -> Any:
+    return start_api()
+
+
+@pytest.fixture
+def api(served: Any) -> Iterator[Any]:
+    yield served
+    with served.store._database.write() as connection:
+        connection.execute(STREAM_EVENTS.delete())
+        connection.execute(MANAGED_STREAMS.delete())
+
+
+def launch(api: Any, name: str = "backup", **fields: Any) -> dict[str, Any]:
+    with api.client() as client:
+        answer = client.post("/streams", json={"name": name, "kind": "backup", **fields})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def run(api: Any, name: str = "backup") -> Path:
+    """What an agent does when it has started the stream; returns the stream's status file."""
+    api.store.take_streams(AGENT, limit=9, lease_seconds=600)
+    home = api.home / "streams" / name
+    home.mkdir(parents=True, exist_ok=True)
+    api.store.report_stream(
+        name, AGENT, StreamState.RUNNING, instance_id="in_1", home=StreamHome("here", str(home))
+    )
+    path: Path = home / "status.json"
+    StatusFile(path, instance="in_1").write(state="running", totals={"messages": 5, "redelivered": 1})
+    return path
+
+
+def test_a_stream_is_launched_shown_and_listed_in_one_shape(api: Any) -> None:
+    with api.client() as client:
+        answer = client.post("/streams", json={"name": "backup", "kind": "backup", "options": {"slots": 4}})
+        assert (answer.status_code, answer.headers["Location"], answer.headers["ETag"]) == (
+            201,
+            "/streams/backup",
+            '"1"',
+        )
+        made = answer.json()
+        shown = client.get(answer.headers["Location"])
+        (listed,) = client.get("/streams").json()["streams"]
+    assert (made["state"], made["wanted"], made["options"], made["generation"]) == (
+        "STARTING",
+        "RUNNING",
+        {"slots": 4},
+        1,
+    )
+    assert {made["instance_id"], made["agent"], made["home"], made["reported_at"], made["rates"]} == {None}
+    assert (made, shown.headers["ETag"]) == (shown.json(), '"1"')
+    for each in (made, listed):
+        # Pub/Sub's own figures are of the moment.
+        each.pop("lag_measured_at")
+    assert made == listed
+
+
+def test_a_stream_that_runs_shows_its_instance_and_its_figures(api: Any) -> None:
+    launch(api)
+    status = run(api)
+    with api.client() as client:
+        found = client.get("/streams/backup").json()
+        status.unlink()
+    assert (found["state"], found["instance_id"], found["redelivered"]) == ("RUNNING", "in_1", 1)
+    assert found["home"] == {"host": "here", "path": str(status.parent)}
+    assert found["agent"]["host"]
+
+
+def test_a_living_name_is_refused_and_an_ended_one_is_launched_again(api: Any) -> None:
+    launch(api)
+    with api.client() as client:
+        again = client.post("/streams", json={"name": "backup", "kind": "pipeline"})
+        other = client.post("/streams", json={"name": "other", "kind": "backup"})
+        assert [(each.status_code, each.json()["code"]) for each in (again, other)] == [(409, "stream_exists")] * 2
+        client.post("/streams/backup:cancel")
+        assert launch(api)["generation"] == 2
+
+
+def test_the_same_idempotency_key_launches_one_stream(api: Any) -> None:
+    body = {"name": "backup", "kind": "backup"}
+    with api.client(**{"Idempotency-Key": "k"}) as client:
+        first, second = (client.post("/streams", json=body) for _ in range(2))
+        reused = client.post("/streams", json={**body, "release": "2"})
+    assert (first.status_code, second.status_code, second.json()["generation"]) == (201, 201, 1)
+    assert (reused.status_code, reused.json()["code"]) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({}, {"/name", "/kind"}),
+        ({"name": "b", "kind": "kinesis"}, {"/kind"}),
+        ({"name": "b", "kind": "backup", "option": {}}, {"/option"}),
+        (
+            {"name": "B", "kind": "backup", "options": {"slots": 0, "group": "x"}},
+            {"/name", "/options/slots", "/options/group"},
+        ),
+        ({"name": "b", "kind": "pipeline", "options": {"batch_seconds": "1"}}, {"/options/batch_seconds"}),
+    ],
+)
+def test_everything_that_is_wrong_is_told_with_its_place(api: Any, body: Any, pointers: set[str]) -> None:
+    with api.client() as client:
+        answer = client.post("/streams", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "request_invalid")
+    assert {error["pointer"] for error in answer.json()["errors"]} == pointers
+
+
+def test_a_drain_that_is_asked_for_is_carried_out_by_the_agent(api: Any) -> None:
+    launch(api)
+    run(api).unlink()
+    with api.client() as client:
+        asked = client.post("/streams/backup:drain", json={"timeout_seconds": 30})
+        assert (asked.status_code, asked.headers["ETag"]) == (200, '"2"')
+        found = asked.json()
+        assert (found["state"], found["wanted"], found["drain_timeout_seconds"]) == ("DRAINING", "DRAINED", 30)
+        api.store.report_stream("backup", AGENT, StreamState.DRAINED)
+        assert client.get("/streams/backup").json()["state"] == "DRAINED"
+        refused = client.post("/streams/backup:drain")
+        assert (refused.status_code, refused.json()["code"]) == (409, "stream_state_conflict")
+        assert client.post("/streams/backup:drain", json={"timeout_seconds": -1}).status_code == 422
+        assert client.post("/streams/backup:drain", json={"timeout": 1}).status_code == 422
+
+
+def test_a_drain_without_a_body_has_two_minutes(api: Any) -> None:
+    launch(api)
+    run(api).unlink()
+    with api.client() as client:
+        assert client.post("/streams/backup:drain").json()["drain_timeout_seconds"] == 120
+
+
+def test_a_change_meant_for_another_version_is_refused(api: Any) -> None:
+    launch(api)
+    with api.client() as client:
+        changed = client.patch(
+            "/streams/backup", json={"options": {"batch_seconds": 2}}, headers={"If-Match": '"1"'}
+        )
+        assert (changed.status_code, changed.json()["options"]) == (200, {"batch_seconds": 2})
+        assert changed.headers["ETag"] == '"2"'
+        for call in (
+            lambda: client.patch("/streams/backup", json={"options": {}}, headers={"If-Match": '"1"'}),
+            lambda: client.post("/streams/backup:cancel", headers={"If-Match": '"1"'}),
+        ):
+            answer = call()
+            assert (answer.status_code, answer.json()["code"]) == (412, "stream_changed")
+        fixed = client.patch("/streams/backup", json={"options": {"slots": 3}})
+        assert [error["code"] for error in fixed.json()["errors"]] == ["option_fixed"]
+        assert client.patch("/streams/backup", json={"release": "2"}).status_code == 422
+
+
+def test_a_name_that_never_was_is_not_found_with_the_one_that_was_meant(api: Any) -> None:
+    launch(api)
+    with api.client() as client:
+        for method, path in (
+            ("GET", "/streams/bakcup"),
+            ("GET", "/streams/bakcup/events"),
+            ("POST", "/streams/bakcup:drain"),
+            ("POST", "/streams/bakcup:cancel"),
+        ):
+            answer = client.request(method, path)
+            assert (answer.status_code, answer.json()["code"]) == (404, "stream_not_found"), path
+            assert "Did you mean backup?" in answer.json()["detail"]
+        assert client.get("/streams/%00").status_code == 404
+
+
+def test_a_history_says_who_did_what_to_programs_and_people(api: Any) -> None:
+    launch(api)
+    run(api).unlink()
+    with api.client() as client:
+        events = client.get("/streams/backup/events").json()["events"]
+        later = client.get("/streams/backup/events", params={"after": events[0]["number"]}).json()["events"]
+    assert [(each["actor"], each["type"], each["what"]) for each in events] == [
+        ("local", "launched", "launched"),
+        ("agent", "started", "started in_1"),
+        ("agent", "moved", "STARTING -> RUNNING"),
+    ]
+    assert events[2]["fields"] == {"from": "STARTING", "to": "RUNNING"}
+    assert later == events[1:]
+
+
+def test_a_launched_stream_without_an_agent_is_a_problem_in_the_status(api: Any) -> None:
+    launch(api)
+    with api.client() as client:
+        problems = client.get("/status").json()["problems"]
+    assert [(each["name"], each["code"]) for each in problems] == [("backup", "stream_without_agent")]
+
+
+def test_streams_have_scopes_of_their_own_and_changes_are_in_the_audit_log(start_api: Callable[..., Any]) -> None:
+    closed = start_api()
+    jobs, reader, operator = (
+        closed.make_key(scope, name=name)
+        for scope, name in ((READ, "jobs"), (STREAMS_READ, "reader"), (STREAMS_OPERATE, "operator"))
+    )
+    body = {"name": "backup", "kind": "backup"}
+    asked = (
+        ("GET", "/streams"),
+        ("GET", "/streams/backup"),
+        ("GET", "/backfills"),
+        ("POST", "/streams/backup:drain"),
+    )
+    with closed.client(operator) as client:
+        assert client.post("/streams", json=body).status_code == 201
+    codes = {}
+    for token in (jobs, reader, operator):
+        with closed.client(token) as client:
+            codes[token] = [client.request(method, path).status_code for method, path in asked]
+    assert codes == {jobs: [200, 403, 200, 403], reader: [200, 200, 403, 403], operator: [403, 403, 403, 200]}
+    kept = {(line.actor, line.action, line.target, line.outcome) for line in closed.audit()}
+    assert ("key:operator", "launchStream", "/streams/backup", "done") in kept
+    assert ("key:operator", "drainStream", "/streams/backup:drain", "done") in kept
+    assert ("key:reader", "drainStream", "/streams/backup:drain", "refused") in kept
+
+
+def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refeed) -> None:
+    code, text, _ = refeed("stream", "launch", "backup", "--kind", "backup", "--slots", "4")
+    assert (code, text.splitlines()[0]) == (0, "backup  STARTING")
+    assert "  options     slots 4" in text
+    assert "  next        refeed up, or refeed agent: nobody starts it" in text
+    run(api).unlink()
+    found = json.loads(refeed("stream", "change", "backup", "--batch-seconds", "2.5", "--json")[1])
+    assert found["options"] == {"slots": 4, "batch_seconds": 2.5}
+    code, text, _ = refeed("stream", "drain", "backup", "--timeout", "30")
+    assert (code, text.splitlines()[:2]) == (0, ["backup  DRAINING", "  wanted      DRAINED, within 30 s"])
+    api.store.report_stream("backup", AGENT, StreamState.DRAINED)
+    code, text, _ = refeed("stream", "show", "backup")
+    assert text.splitlines()[-1] == "  next        refeed stream launch backup --kind backup"
+    code, text, _ = refeed("stream", "events", "backup")
+    assert [line.split()[3] for line in text.splitlines()[1:]] == [
+        "local",
+        "agent",
+        "agent",
+        "local",
+        "local",
+        "agent",
+    ]
+    assert json.loads(refeed("stream", "launch", "backup", "--kind", "backup", "--json")[1])["generation"] == 2
+    code, text, _ = refeed("stream", "cancel", "backup", "--wait")
+    assert (code, text.splitlines()[0]) == (0, "backup  CANCELLED")
+    assert "backup" in refeed("stream", "list")[1]
+
+
+def test_the_terminal_says_what_is_wrong_with_its_exit_code(api: Any, refeed: Refeed) -> None:
+    launch(api)
+    code, _, said = refeed("stream", "show", "bakcup")
+    assert (code, "Did you mean backup?" in said) == (4, True)
+    code, _, said = refeed("stream", "launch", "rows", "--kind", "backup", "--group", "orders")
+    assert (code, "has no option group" in said) == (4, True)
+    assert refeed("stream", "change", "backup")[0] == 2
+    assert refeed("stream", "launch", "rows")[0] == 2
+
+
+def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(
+    api: Any, refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cli import stream
+
+    monkeypatch.setattr(stream, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "_POLL_SECONDS", 0.01)
+    code, text, said = refeed("stream", "launch", "backup", "--kind", "backup", "--wait")
+    assert (code, text.splitlines()[0], "still STARTING" in said) == (1, "backup  STARTING", True)
