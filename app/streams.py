@@ -2,10 +2,13 @@
 
 from app.deployment import Deployment
 from model.settings import Settings
+from model.stream import BACKUP_STREAM
 
 
-def run_backup(settings: Settings) -> int:
-    """Run the backup stream until SIGTERM or SIGINT drains it; return the exit code.
+def run_backup(settings: Settings, *, name: str | None = None, instance_id: str | None = None) -> int:
+    """Run the backup stream until a signal or an order ends it; return the exit code.
+
+    ``name`` is the stream's where it is not the usual one, and ``instance_id`` names this start for an agent.
 
     It reports to the job store where that is not the home's own file.
 
@@ -15,11 +18,21 @@ def run_backup(settings: Settings) -> int:
     from backup.job import run_backup as run
 
     with Deployment(settings) as deployment:
-        return run(settings, deployment.warehouse, deployment.reporter)
+        return run(
+            settings,
+            deployment.warehouse,
+            deployment.reporter,
+            name=name or BACKUP_STREAM,
+            instance_id=instance_id,
+        )
 
 
-def run_pipeline(settings: Settings, group: str) -> int:
-    """Run the stream of one group of sources until SIGTERM or SIGINT drains it; return the exit code.
+def run_pipeline(
+    settings: Settings, group: str, *, name: str | None = None, instance_id: str | None = None
+) -> int:
+    """Run the stream of one group of sources until a signal or an order ends it; return the exit code.
+
+    ``name`` is the stream's where it is not the usual one, and ``instance_id`` names this start for an agent.
 
     It reports to the job store where that is not the home's own file.
 
@@ -35,4 +48,6 @@ def run_pipeline(settings: Settings, group: str) -> int:
             warehouse=deployment.warehouse,
             open_pubsub=lambda: deployment.pubsub,
             reporter=deployment.reporter,
+            name=name,
+            instance_id=instance_id,
         )

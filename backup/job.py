@@ -11,8 +11,10 @@ from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.channel import open_channel
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
+from model.stream import BACKUP_STREAM
 from streams.ack_leases import AckLeases
 from streams.committer import StreamCommitter
+from streams.folder import StreamFolder
 from streams.journal import ONLY_TABLE, Journal
 from streams.lease import hold_lease, lock_home, refuse_held
 from streams.report import StreamReporter
@@ -25,10 +27,18 @@ from warehouse.port import Warehouse
 _IDLE_SECONDS: Final = 5.0
 
 
-def run_backup(settings: Settings, warehouse: Warehouse, reporter: StreamReporter | None = None) -> int:
-    """Run the backup stream of ``settings`` until SIGTERM or SIGINT drains it; return the exit code.
+def run_backup(
+    settings: Settings,
+    warehouse: Warehouse,
+    reporter: StreamReporter | None = None,
+    *,
+    name: str = BACKUP_STREAM,
+    instance_id: str | None = None,
+) -> int:
+    """Run the backup stream of ``settings`` until a signal or an order ends it; return the exit code.
 
-    ``reporter`` keeps its reports where an API without this home finds them.
+    ``name`` is the stream's, and of its folder. ``instance_id`` names this start where an agent made it and gives
+    its orders. ``reporter`` keeps its reports where an API without this home finds them.
 
     Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
     full disk, a Pub/Sub or a warehouse that is away stops it with nothing acknowledged, and it goes on by itself.
@@ -38,14 +48,14 @@ def run_backup(settings: Settings, warehouse: Warehouse, reporter: StreamReporte
         LeaseLostError: another stream took over; nothing this one had in hand was committed.
         CheckpointCorruptError: a file of the journal can't be read; the message says what to do.
     """
-    home = settings.home / "streams" / "backup"
+    folder = StreamFolder.of(settings.home, name, instance_id)
     lease = f"backup-{settings.project}"
-    with lock_home(home) as stream, closing(warehouse.open_archive()) as archive:
+    with lock_home(folder.state) as stream, closing(warehouse.open_archive()) as archive:
         archive.check()
-        journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds)
+        journal = Journal(folder.state / "journal", keep_seconds=settings.known_ids_seconds)
         leases = archive.leases()
         refuse_held(leases, lease, stream)
-        spark = start_spark(settings, home)
+        spark = start_spark(settings, folder)
         with (
             hold_lease(leases, lease, stream) as epoch,
             closing(open_channel(settings.pubsub_address)) as channel,
@@ -56,7 +66,7 @@ def run_backup(settings: Settings, warehouse: Warehouse, reporter: StreamReporte
                 names=[ONLY_TABLE],
                 journal=journal,
                 ack_leases=AckLeases(channel, settings.project),
-                status=StatusFile(home / "status.json", instance=stream),
+                status=StatusFile(folder.status, instance=instance_id or stream),
             )
             committer.recover()
             with LabelledTopics(settings):
@@ -65,8 +75,8 @@ def run_backup(settings: Settings, warehouse: Warehouse, reporter: StreamReporte
                     committer,
                     _query_of(settings, warehouse, archive),
                     settings,
-                    home=home,
-                    instance=stream,
+                    folder=folder,
+                    instance=instance_id or stream,
                     reporter=reporter,
                     read_backlog=_read_backlog,
                 )
@@ -79,10 +89,11 @@ def _query_of(settings: Settings, warehouse: Warehouse, archive: Archive) -> Str
         BackupSource,
         slots=settings.backup_slots,
         idle_seconds=_IDLE_SECONDS,
-        batch_seconds=archive.batch_seconds(settings.backup_batch_seconds, settings.backup_slots),
+        batch_seconds=settings.backup_batch_seconds,
         batch_bytes=settings.backup_batch_bytes,
         options={"task": json.dumps(task), "secret": settings.replay_secret()},
         prefix=BACKUP_SUBSCRIPTION_PREFIX,
+        bound_seconds=lambda wanted: archive.batch_seconds(wanted, settings.backup_slots),
     )
 
 

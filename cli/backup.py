@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.invocation import HomeGroup, command_settings
-from cli.services import configure_logging
+from cli.services import InstanceOption, NameOption, configure_logging
 from cli.terminal import err, out, print_json, print_table
 from model.errors import InputError, SnapshotNotFoundError, SubscriptionNotFoundError
 from model.message import (
@@ -33,7 +33,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array."
 
 
 @app.callback()
-def backup(context: typer.Context) -> None:
+def backup(context: typer.Context, name: NameOption = None, instance: InstanceOption = None) -> None:
     """Run the backup stream until Ctrl-C or SIGTERM, which drains it; or do what the command says."""
     if context.invoked_subcommand is not None:
         return
@@ -41,7 +41,7 @@ def backup(context: typer.Context) -> None:
 
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_backup(settings))
+    raise typer.Exit(run_backup(settings, name=name, instance_id=instance))
 
 
 @app.command("snapshot")

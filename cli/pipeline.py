@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cli.invocation import HomeGroup, command_settings
-from cli.services import configure_logging
+from cli.services import InstanceOption, NameOption, configure_logging
 
 app = typer.Typer(
     cls=HomeGroup, no_args_is_help=True, help="Turn messages into rows, following the schemas in the registry."
@@ -15,6 +15,8 @@ app = typer.Typer(
 @app.command("run")
 def run(
     group: Annotated[str, typer.Option(help="The group of sources, as sources.yaml names it.")] = "default",
+    name: NameOption = None,
+    instance: InstanceOption = None,
 ) -> None:
     """Run the stream of one group of sources until Ctrl-C or SIGTERM, which drains it.
 
@@ -24,4 +26,4 @@ def run(
 
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_pipeline(settings, group))
+    raise typer.Exit(run_pipeline(settings, group, name=name, instance_id=instance))

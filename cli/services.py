@@ -11,6 +11,11 @@ import typer
 from cli.invocation import command_settings
 from cli.processes import check_port_free
 
+# What an agent passes to the streams that it starts.
+NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Name of the stream and its folder.")]
+InstanceOption = Annotated[
+    str | None, typer.Option("--instance", hidden=True, help="Id of this start, whose control file gives orders.")
+]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1.")]
 
 

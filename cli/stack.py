@@ -8,6 +8,7 @@ from typing import Final
 from cli.client import RefeedApi
 from cli.processes import Child, Children, is_listening
 from model.settings import Settings, read_settings
+from model.stream import BACKUP_STREAM
 
 # A JVM on a busy two-core machine; a warm one takes five seconds.
 _PUBSUB_SECONDS: Final = 30.0
@@ -83,9 +84,9 @@ class Stack:
             self.api.wait_until(api.is_ready, seconds=_API_SECONDS, what="become ready")
 
     def _is_backing_up(self) -> bool:
-        from streams.status import StatusFile
+        from streams.folder import read_newest_status
 
-        status = StatusFile.read(self.settings.home / "streams" / "backup" / "status.json")
+        status = read_newest_status(self.settings.home, BACKUP_STREAM)
         return status is not None and status["pid"] == self.backup.pid and status["state"] == "running"
 
     def _child(self, name: str, *arguments: str) -> Child:

@@ -22,11 +22,11 @@ from model.message import (
     parse_resource_id,
     replay_token,
 )
-from model.stream import StoredReport
+from model.stream import BACKUP_STREAM, PIPELINE_PREFIX, StoredReport
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.window import Window
-from streams.status import StatusFile
+from streams.folder import read_statuses
 from warehouse.counts import STEPS, Counts, Step, TopicVolume, floor
 
 MAX_BUCKETS: Final = 10_000
@@ -38,15 +38,15 @@ _SILENT_SECONDS: Final = 15.0
 _STATES: Final = {
     "starting": "STARTING",
     "running": "RUNNING",
+    # For the moment of a snapshot, between two commits.
+    "paused": "RUNNING",
     "waiting": "WAITING",
     "draining": "DRAINING",
     "stopped": "DRAINED",
+    "cancelled": "CANCELLED",
     "failed": "FAILED",
 }
-_ENDED: Final = frozenset({"DRAINED", "FAILED"})
-# What the backup's folder among the home's streams is called, and what those of the pipeline's groups begin with.
-BACKUP_STREAM: Final = "backup"
-_PIPELINE_PREFIX: Final = "pipeline-"
+_ENDED: Final = frozenset({"DRAINED", "CANCELLED", "FAILED"})
 _NOT_REPORTING: Final = "NOT_REPORTING"
 
 
@@ -309,12 +309,10 @@ class _Report:
 
 
 def _home_reports(home: Path) -> Iterator[_Report]:
-    for path in sorted((home / "streams").glob("*/status.json")):
-        status = StatusFile.read(path)
-        if status is not None:
-            at = _number(status.get("at"))
-            silence = None if at is None else max(0.0, datetime.now(UTC).timestamp() - at)
-            yield _Report(path.parent.name, status, silence)
+    for name, status in read_statuses(home):
+        at = _number(status.get("at"))
+        silence = None if at is None else max(0.0, datetime.now(UTC).timestamp() - at)
+        yield _Report(name, status, silence)
 
 
 def _stored_report(stored: StoredReport) -> _Report:
@@ -396,18 +394,18 @@ def _kind_of(name: str) -> str | None:
     """Return the kind of a stream that was started by hand, under the name that it always has."""
     if name == BACKUP_STREAM:
         return StreamKind.BACKUP.value
-    return StreamKind.PIPELINE.value if name.startswith(_PIPELINE_PREFIX) else None
+    return StreamKind.PIPELINE.value if name.startswith(PIPELINE_PREFIX) else None
 
 
 def _group_name(record: StreamRecord) -> str:
     """Return the name that the stream would have if somebody had started it by hand."""
-    return f"{_PIPELINE_PREFIX}{record.options['group']}" if "group" in record.options else record.name
+    return f"{PIPELINE_PREFIX}{record.options['group']}" if "group" in record.options else record.name
 
 
 def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
-    if not name.startswith(_PIPELINE_PREFIX):
+    if not name.startswith(PIPELINE_PREFIX):
         return False
-    return None if groups is None else name.removeprefix(_PIPELINE_PREFIX) not in groups
+    return None if groups is None else name.removeprefix(PIPELINE_PREFIX) not in groups
 
 
 def _backlog(

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from connectors.pubsub.client import SubscriptionInfo
-from inventory.catalog import BACKUP_STREAM, StreamInfo
+from inventory.catalog import StreamInfo
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
+from model.stream import BACKUP_STREAM
 from model.stream_options import StreamKind
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+# The usual names of streams, which are those of their folders too.
+BACKUP_STREAM: Final = "backup"
+PIPELINE_PREFIX: Final = "pipeline-"
 
 
 @dataclass(frozen=True, slots=True)

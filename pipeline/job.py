@@ -10,6 +10,7 @@ from typing import Final
 from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.client import PubSub
 from model.settings import Settings
+from model.stream import PIPELINE_PREFIX
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
@@ -17,6 +18,7 @@ from pipeline.source import StagingSource
 from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.committer import StreamCommitter
+from streams.folder import StreamFolder
 from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.lease import hold_lease, lock_home
 from streams.report import StreamReporter
@@ -36,12 +38,15 @@ def run_pipeline(
     warehouse: Warehouse,
     open_pubsub: Callable[[], PubSub],
     reporter: StreamReporter | None = None,
+    name: str | None = None,
+    instance_id: str | None = None,
 ) -> int:
-    """Run the stream of one group of sources until SIGTERM or SIGINT drains it; return the exit code.
+    """Run the stream of one group of sources until a signal or an order ends it; return the exit code.
 
-    ``reporter`` keeps its reports where an API without this home finds them. ``open_pubsub`` is called after Spark
-    has started, and what it returns is closed with the stream: PySpark forks, and a fork beside the threads of an
-    open channel may end in SIGABRT.
+    ``name`` is the stream's, and of its folder, ``pipeline-GROUP`` without. ``instance_id`` names this start where
+    an agent made it and gives its orders. ``reporter`` keeps its reports where an API without this home finds
+    them. ``open_pubsub`` is called after Spark has started, and what it returns is closed with the stream: PySpark
+    forks, and a fork beside the threads of an open channel may end in SIGABRT.
 
     Every message of its sources is a row of its staging table once, or a dead letter once, and is acknowledged
     only then. The registry is followed while it runs: a new source, or a new schema, needs no restart.
@@ -51,12 +56,13 @@ def run_pipeline(
         LeaseLostError: another stream took over; nothing this one had in hand was committed.
         CheckpointCorruptError: a file of the journal, or the plan, can't be read; the message says what to do.
     """
-    home = group_home(settings, group)
+    folder = StreamFolder.of(settings.home, name or group_home(settings, group).name, instance_id)
+    home = folder.state
     lease = f"pipeline-{settings.project}-{group}"
     with lock_home(home) as stream:
         journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds, schema=TABLE_IDS_SCHEMA)
-        spark = start_spark(settings, home)
-        status = StatusFile(home / "status.json", instance=stream)
+        spark = start_spark(settings, folder)
+        status = StatusFile(folder.status, instance=instance_id or stream)
         tables = warehouse.open_row_tables(stream=stream, lease=lease)
         with closing(tables), open_pubsub() as pubsub:
             sources = Group(
@@ -88,8 +94,8 @@ def run_pipeline(
                     committer,
                     _query_of(settings, home),
                     settings,
-                    home=home,
-                    instance=stream,
+                    folder=folder,
+                    instance=instance_id or stream,
                     reporter=reporter,
                     read_backlog=partial(_read_backlog, status),
                     watch=_every(settings.registry_poll_seconds, partial(sources.follow, committer)),
@@ -99,7 +105,7 @@ def run_pipeline(
 
 def group_home(settings: Settings, group: str) -> Path:
     """Return the folder of a group's state."""
-    return settings.home / "streams" / f"pipeline-{group}"
+    return StreamFolder.of(settings.home, f"{PIPELINE_PREFIX}{group}").state
 
 
 def _read_backlog(status: StatusFile, backlogs: MonitoredBacklogs) -> BacklogSample | None:

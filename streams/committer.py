@@ -3,8 +3,8 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +52,8 @@ class StreamCommitter:
         self.status = status
         # A table does not change while commits are made: take this first to change one.
         self.lock = threading.Lock()
+        # Held from a batch's journal entry to its acknowledgements: who has it is between two commits.
+        self.turn = threading.Lock()
         # While this file exists the stream drains, and waits for no quota.
         self.stop_file: Path | None = None
         self._work = work
@@ -122,6 +124,13 @@ class StreamCommitter:
         """Let go of a batch that will not be committed: its messages come again."""
         self._drop(batch.parts)
 
+    def give_back(self, batch: Batch) -> int:
+        """Let go of a batch whose messages may come again at once; return how many they are."""
+        ids = batch.ids()
+        self._ack_leases.give_back(ids)
+        self.give_up(batch)
+        return len(ids)
+
     def commit_batch(self, batch: Batch) -> None:
         """Commit the batch and acknowledge it, learn from it, and wait for the quotas, in this order.
 
@@ -129,6 +138,22 @@ class StreamCommitter:
             RefeedError: a task reported it, or a table has not its part: those messages come again, or the next
                 start settles the attempt.
         """
+        with self._own_turn(batch):
+            self._settle_batch(batch)
+        self._wait_until(batch.next_at)
+
+    @contextmanager
+    def _own_turn(self, batch: Batch) -> Iterator[None]:
+        """Have the turn for as long as the block runs; while a pause has it, the batch stays held."""
+        if not self.turn.acquire(blocking=False):
+            with self.hold(batch):
+                self.turn.acquire()
+        try:
+            yield
+        finally:
+            self.turn.release()
+
+    def _settle_batch(self, batch: Batch) -> None:
         self._totals["faults"] += batch.faults
         if batch.error is not None:
             self.give_up(batch)
@@ -143,7 +168,6 @@ class StreamCommitter:
                 self._learn(batch)
         self._journal.prune(has_messages=has_messages)
         self._report()
-        self._wait_until(batch.next_at)
 
     def _commit_parts(self, batch: Batch) -> None:
         new = find_new(batch, self._journal, self._targets)
@@ -266,7 +290,6 @@ class StreamCommitter:
 
     def _report(self) -> None:
         self.status.write(
-            state="running",
             totals=dict(self._totals),
             batch_seconds=self._batch_seconds,
             last_batch_at=time.time(),

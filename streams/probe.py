@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from model.settings import read_settings
-from streams.status import StatusFile
+from streams.folder import StreamFolder, read_newest_status
 
 # A stream reports every five seconds; a batch that waits for the warehouse does not stop it.
 _SILENT_SECONDS: Final = 60.0
@@ -19,10 +19,10 @@ def find_fault(name: str, *, host: str, now: float) -> str | None:
     A home is shared: the status file of a stream that ran in an earlier pod may be seconds old, so that a report
     from another host does not count.
     """
-    path = read_settings(os.environ).home / "streams" / name / "status.json"
-    status = StatusFile.read(path)
+    home = read_settings(os.environ).home
+    status = read_newest_status(home, name)
     if status is None:
-        return f"{path} is not there yet"
+        return f"{StreamFolder.of(home, name).status} is not there yet"
     if status.get("host") != host:
         return f"the last report is {status.get('host')}'s, this is {host}"
     silence = now - status["at"]

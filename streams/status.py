@@ -34,13 +34,24 @@ class StatusFile:
         }
         # Threads of one stream write it: give what does not change any more.
         self._lock = threading.Lock()
+        self._is_closed = False
         self._seen: deque[tuple[float, dict[str, float]]] = deque()
 
     def write(self, **fields: Any) -> None:
         """Change ``fields`` and write all of them; a state without an error clears the error."""
+        self._write(fields)
+
+    def write_last(self, **fields: Any) -> None:
+        """Write the end of the stream: a thread that is still at work changes nothing of it any more."""
+        self._write(fields, is_last=True)
+
+    def _write(self, fields: dict[str, Any], *, is_last: bool = False) -> None:
         if "state" in fields:
             fields.setdefault("error", None)
         with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = is_last
             if "totals" in fields:
                 fields["rates"], fields["rates_over_seconds"] = self._rates(fields["totals"])
             self._fields |= fields
@@ -55,7 +66,8 @@ class StatusFile:
     def note(self, **fields: Any) -> None:
         """Change ``fields`` for the next write; a thread beside the work gives no sign of life by it."""
         with self._lock:
-            self._fields |= fields
+            if not self._is_closed:
+                self._fields |= fields
 
     def fields(self) -> dict[str, Any]:
         """Return a copy of all fields as they are now; ``at`` is missing before the first write."""

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import structlog
 
@@ -13,6 +13,8 @@ from connectors.spark.session import open_session
 from model.settings import Settings
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
+from streams.control import BatchPace, ControlFile
+from streams.folder import StreamFolder
 from streams.lag import ReadSample, measuring
 from streams.report import StreamReporter, reporting
 from streams.run import run_until_stopped
@@ -21,7 +23,6 @@ _log = structlog.get_logger(__name__)
 
 # A batch has fixed costs of a quarter of a second: with a backlog it grows.
 _BACKLOG_FACTOR: Final = 3.0
-_SCRATCH: Final = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +40,47 @@ class StreamQuery:
     options: Mapping[str, str]
     prefix: str = ""
     plan_file: Path | None = None
+    # The warehouse's quotas may want longer batches than a person does.
+    bound_seconds: Callable[[float], float] = lambda wanted_seconds: wanted_seconds
+
+    def at_pace(self, pace: BatchPace) -> Self:
+        """Return the query with batches of another length and size, as far as ``pace`` has them."""
+        return replace(
+            self,
+            batch_seconds=self.batch_seconds if pace.batch_seconds is None else pace.batch_seconds,
+            batch_bytes=self.batch_bytes if pace.batch_bytes is None else pace.batch_bytes,
+        )
 
     def pull_options(self, settings: Settings) -> PullOptions:
         """Return how tasks pull; the stop file is another one in each query."""
+        batch_seconds = self.bound_seconds(self.batch_seconds)
         return PullOptions(
             project=settings.project,
             emulator_host=settings.pubsub_address,
             prefix=self.prefix,
             slots=self.slots,
             idle_seconds=self.idle_seconds,
-            linger_seconds=self.batch_seconds,
-            backlog_seconds=self.batch_seconds * _BACKLOG_FACTOR,
+            linger_seconds=batch_seconds,
+            backlog_seconds=batch_seconds * _BACKLOG_FACTOR,
             max_bytes=self.batch_bytes // self.slots,
             stop_file="",
             plan_file=None if self.plan_file is None else str(self.plan_file),
         )
 
 
-def start_spark(settings: Settings, home: Path) -> Any:
-    """Return the Spark session of the stream whose folder is ``home``.
+def start_spark(settings: Settings, folder: StreamFolder) -> Any:
+    """Return the Spark session of the stream whose folder is ``folder``.
 
     Call it before anything opens a gRPC channel: PySpark forks to start its JVM, and a fork beside gRPC's young
     threads may end in SIGABRT before it becomes one (2 of 25 tries).
     """
-    shutil.rmtree(home / _SCRATCH, ignore_errors=True)
+    shutil.rmtree(folder.scratch, ignore_errors=True)
+    folder.run.mkdir(parents=True, exist_ok=True)
     return open_session(
-        f"refeed-{home.name}",
+        f"refeed-{folder.name}",
         master=settings.spark_master,
         driver_memory=settings.spark_driver_memory,
-        scratch=home / _SCRATCH,
+        scratch=folder.scratch,
         conf=settings.spark_conf,
     )
 
@@ -78,42 +91,43 @@ def run_stream(
     query: StreamQuery,
     settings: Settings,
     *,
-    home: Path,
+    folder: StreamFolder,
     instance: str,
     reporter: StreamReporter | None,
     read_backlog: ReadSample,
     watch: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run ``query`` and commit its batches until SIGTERM or SIGINT drains the stream.
+    """Run ``query`` and commit its batches until a signal or an order ends the stream.
 
-    ``instance`` is the stream's id in its ``home``. ``reporter`` keeps its reports where an API without this home
-    finds them. ``watch`` is called a few times a second.
+    ``instance`` names this start of the stream in its reports. ``reporter`` keeps them where an API without this
+    home finds them. ``watch`` is called a few times a second.
 
     Raises:
         RefeedError: as :func:`streams.run.run_until_stopped` says.
     """
     spark.dataSource.register(query.source)
-    pull = query.pull_options(settings)
     status = committer.status
+    control = None if folder.control is None else ControlFile(folder.control)
     with (
         CommitWorker(committer) as worker,
         measuring(status, settings.project, settings.pubsub_address, read_backlog),
-        reporting(status, reporter, name=home.name, instance=instance),
+        reporting(status, reporter, name=folder.name, instance=instance),
     ):
 
-        def start_query(checkpoint: Path, stop_file: Path) -> Any:
+        def start_query(checkpoint: Path, stop_file: Path, pace: BatchPace) -> Any:
             committer.stop_file = stop_file
+            pull = replace(query.at_pace(pace).pull_options(settings), stop_file=str(stop_file))
             started = (
                 spark.readStream.format(query.source.name())
-                .option("pull", replace(pull, stop_file=str(stop_file)).as_json())
+                .option("pull", pull.as_json())
                 .options(**query.options)
                 .load()
-                .writeStream.queryName(f"refeed-{home.name}")
+                .writeStream.queryName(f"refeed-{folder.name}")
                 .foreachBatch(worker.take_batch)
                 .option("checkpointLocation", str(checkpoint))
                 .start()
             )
-            _log.info(f"{committer.name}_started", project=settings.project)
+            _log.info(f"{committer.name}_started", project=settings.project, batch_seconds=pull.linger_seconds)
             return started
 
         run_until_stopped(
@@ -121,7 +135,7 @@ def run_stream(
             start_query,
             name=committer.name,
             sink=worker,
-            finish=worker.finish,
-            scratch=home / _SCRATCH,
+            scratch=folder.scratch,
+            control=control,
             watch=watch,
         )

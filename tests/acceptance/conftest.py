@@ -83,12 +83,12 @@ class Backyard:
         ids = Publisher(self.pubsub.channel, self.pubsub.topic_path(topic)).publish(messages)
         self.published |= {(topic, i): message for i, message in zip(ids, messages, strict=True)}
 
-    def start_backup(self, **environment: str) -> Child:
+    def start_backup(self, *arguments: str, **environment: str) -> Child:
         name = f"backup-{len(list(self._children))}"
         return self._children.start(
             Child(
                 name,
-                [sys.executable, "-m", "cli.main", "backup"],
+                [sys.executable, "-m", "cli.main", "backup", *arguments],
                 environment={**self.environment, **environment},
                 log=self.home / "logs" / f"{name}.log",
             )

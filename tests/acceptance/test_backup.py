@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from jobs.store import open_store
 from model.failpoint import FAILPOINTS
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
 from model.settings import read_settings
+from streams.control import StreamControl
+from streams.folder import StreamFolder
 from streams.status import StatusFile
 from tests.acceptance.conftest import wait_for
 
@@ -75,6 +78,65 @@ def test_topics_attached_meanwhile_a_broker_killed_and_a_drain_change_nothing(ba
     assert status is not None
     assert status["state"] == "stopped"
     # What the drained stream did not take is still there for the next one.
+    backyard.wait_until_archived(backyard.start_backup())
+    backyard.check_archive()
+
+
+def test_a_drain_whose_bound_is_too_short_leaves_its_messages_and_says_how_many(backyard):
+    backyard.attach("orders")
+    folder = StreamFolder.of(backyard.home, "backup", "in_1")
+    # A batch so long that its tasks hold the messages when the drain comes.
+    backup = backyard.start_backup("--instance", "in_1", REFEED_BACKUP_BATCH_SECONDS="60")
+    backyard.publish("orders", 300)
+    leased = lambda: sum(s["leased_messages"] for s in backyard.stats().values())  # noqa: E731
+    wait_for(lambda: leased() == 300, seconds=60, why=f"its tasks hold all: {backup.log_tail()}")
+    StreamControl(1, "drain", timeout_seconds=0).write(folder.control)
+    wait_for(lambda: not backup.is_running, seconds=30, why="it ends")
+    assert backup.exit_code == 0, backup.log_tail()
+    status = StatusFile.read(folder.status)
+    assert status is not None
+    assert (status["state"], status["control_number"], status["not_committed"]) == ("stopped", 1, 300)
+    assert status["error"]["code"] == "drain_timed_out"
+    assert (backyard.unacked(), backyard.archived()) == (300, [])
+    # Another start of the same stream, on the same state.
+    backyard.wait_until_archived(backyard.start_backup("--instance", "in_2"))
+    backyard.check_archive()
+
+
+def test_another_pace_a_pause_and_a_cancel_under_load_lose_and_repeat_nothing(backyard):
+    backyard.attach("orders")
+    folder = StreamFolder.of(backyard.home, "backup", "in_1")
+    backup = backyard.start_backup("--instance", "in_1")
+
+    def wait_while_publishing(state: str, number: int) -> None:
+        def is_there() -> bool:
+            backyard.publish("orders", 50, seed=len(backyard.published))
+            assert backup.is_running, backup.ended_error().message
+            found = StatusFile.read(folder.status) or {}
+            return (found.get("state"), found.get("control_number")) == (state, number)
+
+        wait_for(is_there, seconds=60, why=f"{state} by order {number}: {backup.log_tail()}")
+
+    wait_while_publishing("running", 0)
+    pid = StatusFile.read(folder.status)["pid"]
+    StreamControl(1, "run", batch_seconds=0.1, batch_bytes=1_000_000).write(folder.control)
+    wait_while_publishing("running", 1)
+    assert (pid, backup.log.read_text().count("backup_started")) == (backup.pid, 2), "one process, two queries"
+    StreamControl(2, "pause", timeout_seconds=60).write(folder.control)
+    wait_while_publishing("paused", 2)
+    journal, rows = sorted((folder.state / "journal").iterdir()), len(backyard.archived())
+    until = time.monotonic() + 1
+    wait_for(lambda: time.monotonic() > until, seconds=5, why="batches that are commits away came meanwhile")
+    assert (sorted((folder.state / "journal").iterdir()), len(backyard.archived())) == (journal, rows)
+    StreamControl(3, "run", batch_seconds=0.1, batch_bytes=1_000_000).write(folder.control)
+    wait_while_publishing("running", 3)
+    assert backup.log.read_text().count("backup_started") == 2, "a pause begins no query"
+    backyard.publish("orders", 500, seed=1)
+    StreamControl(4, "cancel").write(folder.control)
+    wait_for(lambda: not backup.is_running, seconds=30, why="it ends")
+    assert backup.exit_code == 0, backup.log_tail()
+    status = StatusFile.read(folder.status)
+    assert (status["state"], status["control_number"]) == ("cancelled", 4)
     backyard.wait_until_archived(backyard.start_backup())
     backyard.check_archive()
 

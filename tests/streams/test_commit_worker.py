@@ -1,7 +1,10 @@
 """Which batch waits for which, and where an error comes out; the committer is the test's own."""
 
+import subprocess
+import sys
 import threading
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -9,6 +12,7 @@ import pytest
 
 from connectors.pubsub.source import TaskResult
 from model.errors import WarehouseUnavailableError
+from streams import commit_worker
 from streams.commit_worker import CommitWorker
 from streams.status import StatusFile
 
@@ -17,6 +21,10 @@ class Number(int):
     """A batch, which is a number here."""
 
     keeps_the_next = False
+
+    def ids(self) -> pa.Table:
+        """As many messages as its number is."""
+        return pa.table({"ack_id": ["a"] * self})
 
 
 class SlowCommitter:
@@ -28,6 +36,8 @@ class SlowCommitter:
         self.committed: list[int] = []
         self.held: list[int] = []
         self.given_up: list[int] = []
+        self.given_back: list[int] = []
+        self.turn = threading.Lock()
         self.go_on = threading.Semaphore(0)
         self.failures: dict[int, Exception] = {}
 
@@ -40,6 +50,10 @@ class SlowCommitter:
 
     def give_up(self, batch):
         self.given_up.append(batch)
+
+    def give_back(self, batch):
+        self.given_back.append(batch)
+        return int(batch)
 
     def commit_batch(self, batch):
         self.began.append(batch)
@@ -55,7 +69,9 @@ def committer(tmp_path):
 
 
 @pytest.fixture
-def worker(committer):
+def worker(committer, monkeypatch):
+    # A test that fails must not end the tests' own process.
+    monkeypatch.setattr(commit_worker, "end_process", lambda: None)
     with CommitWorker(committer) as found:
         yield found
         committer.go_on.release(10)
@@ -122,3 +138,59 @@ def test_an_error_of_the_last_batch_comes_out_when_the_stream_drains(worker, com
     with pytest.raises(WarehouseUnavailableError):
         worker.finish()
     worker.finish()
+
+
+def test_an_abandoned_stream_gives_back_the_batch_that_waits_and_each_that_comes(worker, committer):
+    worker.take_batch(results(5), 0)
+    second = threading.Thread(target=worker.take_batch, args=(results(7), 1), daemon=True)
+    second.start()
+    second.join(0.1)
+    assert (second.is_alive(), worker.count_left()) == (True, 5)
+    worker.abandon()
+    second.join(30)
+    worker.take_batch(results(9), 2)
+    worker.finish()
+    assert (committer.given_back, committer.given_up) == ([7, 9], [])
+    assert (worker.wait_for_commit(seconds=0.0), worker.count_left()) == (False, 5 + 7 + 9)
+    # What was under way ends well within the grace: its messages are not among those that are left.
+    committer.go_on.release()
+    assert worker.wait_for_commit(seconds=30)
+    assert (committer.committed, worker.count_left()) == ([5], 7 + 9)
+
+
+def test_a_batch_that_fails_while_its_stream_is_abandoned_is_left(worker, committer):
+    committer.failures[5] = WarehouseUnavailableError("not now")
+    worker.take_batch(results(5), 0)
+    worker.abandon()
+    committer.go_on.release()
+    assert worker.wait_for_commit(seconds=30)
+    assert (worker.count_left(), worker.failure) == (5, None)
+
+
+HANGING = """
+import sys, threading
+from pathlib import Path
+from tests.streams.test_commit_worker import SlowCommitter, results
+from streams.commit_worker import CommitWorker
+from streams.status import StatusFile
+
+with CommitWorker(SlowCommitter(StatusFile(Path(sys.argv[1]) / "status.json"))) as worker:
+    worker.take_batch(results(5), 0)
+    if sys.argv[2] == "abandon":
+        worker.abandon()
+        print(worker.wait_for_commit(seconds=0.1), worker.count_left(), flush=True)
+print("not reached")
+"""
+
+
+def test_a_commit_that_hangs_does_not_keep_an_abandoned_stream_s_process(tmp_path):
+    """The process ends as a kill would end it, so that nothing is acknowledged or given away meanwhile."""
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING, str(tmp_path), "abandon"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "False 5\n", "")

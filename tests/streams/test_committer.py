@@ -1,3 +1,4 @@
+import threading
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -155,3 +156,33 @@ def test_parts_whose_table_another_stream_has_are_dropped_and_nothing_is_acknowl
         stream.commit("1", table="other")
     assert (stream.table.rows, stream.table.dropped, stream.leases.acked) == ([], [["1"]], [])
     assert stream.journal.entries(EntryState.PENDING) == []
+
+
+def test_a_batch_waits_its_turn_with_its_messages_held_and_another_waits_for_no_quota(stream):
+    """A pause has the turn: no journal entry, commit or acknowledgement comes while the state is copied."""
+    assert stream.committer.turn.acquire(blocking=False)
+    first = threading.Thread(target=stream.commit, args=("1",), daemon=True)
+    first.start()
+    deadline = time.monotonic() + 30
+    while not stream.leases.is_held:
+        assert time.monotonic() < deadline, "its messages are held"
+        time.sleep(0.01)
+    assert (stream.table.rows, stream.leases.acked) == ([], [])
+    assert stream.journal.entries(EntryState.PENDING) == []
+    stream.committer.turn.release()
+    first.join(30)
+    assert (stream.table.rows, stream.leases.acked) == (["1"], ["a1"])
+    waits = threading.Thread(target=stream.commit, args=("2",), kwargs={"wait_seconds": 0.5}, daemon=True)
+    waits.start()
+    assert stream.committer.turn.acquire(timeout=30), "a quota is waited for between two commits"
+    stream.committer.turn.release()
+    waits.join(30)
+    assert stream.leases.acked == ["a1", "a2"]
+
+
+def test_a_batch_that_is_given_back_comes_again_at_once_and_its_parts_are_dropped(stream):
+    part = SimpleNamespace(ids=["1", "2"], rows=2)
+    output = TaskOutput((TargetPart(ONLY_TABLE, part, ids("1", "2")),), ids("3"), ids("4"), None)
+    assert stream.committer.give_back(Batch((output,))) == 4
+    assert (stream.leases.given_back, stream.leases.acked) == (["a1", "a2", "a3", "a4"], [])
+    assert (stream.table.rows, stream.table.dropped) == ([], [["1", "2"]])

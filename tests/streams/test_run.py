@@ -2,7 +2,10 @@
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +13,41 @@ import pytest
 
 from model.errors import LeaseLostError, RefeedError, WarehouseError, WarehouseUnavailableError
 from streams import run as run_module
+from streams.control import BatchPace, ControlFile, Order, StreamControl
 from streams.run import run_until_stopped
 from streams.status import StatusFile
+
+
+class Sink:
+    """Holds ``left`` messages that are not committed; its commit under way ends when it is told to."""
+
+    def __init__(self, status: StatusFile, failure: RefeedError | None = None) -> None:
+        self.status = status
+        self.failure = failure
+        self.left = 0
+        self.is_committing = False
+        self.last: RefeedError | None = None
+        self.calls: list[str] = []
+
+    def finish(self) -> None:
+        if self.last is not None:
+            raise self.last
+
+    def pause(self) -> bool:
+        self.calls.append("pause")
+        return not self.is_committing
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
+
+    def wait_for_commit(self, *, seconds: float) -> bool:
+        return not self.is_committing
+
+    def count_left(self) -> int:
+        return self.left
 
 
 class Query:
@@ -39,7 +75,7 @@ def run(tmp_path, monkeypatch):
     def start(*reasons: str, failure: RefeedError | None = None, looks: int = 0) -> int:
         queries = iter(reasons)
         started: list[Query] = []
-        sink = SimpleNamespace(status=StatusFile(tmp_path / "status.json"), failure=failure)
+        sink = Sink(StatusFile(tmp_path / "status.json"), failure)
 
         def start_query(*_) -> Query:
             sink.failure = failure if not started else None
@@ -73,7 +109,7 @@ def test_a_stream_without_batches_goes_on_saying_that_it_lives(run, tmp_path, mo
     monkeypatch.setattr(run_module, "_TELL_SECONDS", 0.0)
     monkeypatch.setattr(StatusFile, "write", lambda _, **fields: written.append(fields))
     run("broken", looks=3)
-    assert written[:-1] == [{"state": "running"}, {}, {}, {}]
+    assert written[:-1] == [{"state": "running", "control_number": 0}, {}, {}, {}]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +156,8 @@ def drain(tmp_path, monkeypatch):
     def start(
         *, query: RefeedError | None = None, before: RefeedError | None = None, last: RefeedError | None = None
     ) -> dict[str, Any] | None:
-        sink = SimpleNamespace(status=StatusFile(tmp_path / "status.json"), failure=before)
+        sink = Sink(StatusFile(tmp_path / "status.json"), before)
+        sink.last = last
 
         def fail_query() -> None:
             sink.failure = query
@@ -131,14 +168,8 @@ def drain(tmp_path, monkeypatch):
                 return Query("what Spark makes of it")
             return DrainedQuery(fail_query if query else None)
 
-        def finish() -> None:
-            if last is not None:
-                raise last
-
         spark = SimpleNamespace(stop=lambda: None)
-        run_until_stopped(
-            spark, start_query, name="stream", sink=sink, scratch=tmp_path / "scratch", finish=finish
-        )
+        run_until_stopped(spark, start_query, name="stream", sink=sink, scratch=tmp_path / "scratch")
         return StatusFile.read(tmp_path / "status.json")
 
     (tmp_path / "scratch").mkdir()
@@ -159,3 +190,224 @@ def test_a_batch_that_fails_while_the_stream_drains_is_the_streams_end(drain, tm
     status = StatusFile.read(tmp_path / "status.json")
     assert status is not None
     assert (status["state"], status["error"]["code"]) == ("stopped", "warehouse_unavailable")
+
+
+class LiveQuery:
+    """A query that runs until it is stopped; ``drained`` is when its last batch is done."""
+
+    def __init__(self) -> None:
+        self.isActive = True
+        self.drained = threading.Event()
+        self.drained.set()
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        assert self.drained.wait(30), "the test lets it end"
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class Steered:
+    """A stream that takes orders, in a thread; its queries run until they are stopped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.control = folder / "control.json"
+        self.path = folder / "status.json"
+        self.sink = Sink(StatusFile(self.path))
+        self.paces: list[BatchPace] = []
+        self.queries: list[LiveQuery] = []
+        self.watched = 0
+        self.spark_stops: list[str] = []
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+        self.is_slow = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        run_until_stopped(
+            SimpleNamespace(stop=lambda: self.spark_stops.append("stop")),
+            self._start_query,
+            name="stream",
+            sink=self.sink,
+            scratch=self.scratch,
+            control=ControlFile(self.control),
+            watch=self._watch,
+        )
+
+    def _start_query(self, _checkpoint: Path, _stop_file: Path, pace: BatchPace) -> LiveQuery:
+        self.paces.append(pace)
+        query = LiveQuery()
+        if self.is_slow:
+            query.drained.clear()
+        self.queries.append(query)
+        return query
+
+    def _watch(self) -> None:
+        self.watched += 1
+
+    def order(self, number: int, order: Order, **fields: Any) -> None:
+        StreamControl(number, order, **fields).write(self.control)
+
+    def status(self) -> dict[str, Any]:
+        return StatusFile.read(self.path) or {}
+
+    def wait_for(self, state: str, number: int) -> dict[str, Any]:
+        wait_until(
+            lambda: (self.status().get("state"), self.status().get("control_number")) == (state, number),
+            f"{state} by order {number}",
+        )
+        return self.status()
+
+    def end(self) -> dict[str, Any]:
+        self.thread.join(30)
+        assert not self.thread.is_alive(), "it ended"
+        return self.status()
+
+
+def wait_until(is_true: Callable[[], bool], why: str) -> None:
+    deadline = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def steered(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(run_module, "_TELL_SECONDS", 0.02)
+    monkeypatch.setattr(run_module, "_ABANDON_SECONDS", 0.1)
+    # Only the main thread of a process may set handlers.
+    monkeypatch.setattr(run_module.signal, "signal", lambda *_: None)
+    steered = Steered(tmp_path)
+    yield steered
+    steered.order(1_000, "cancel")
+    for query in steered.queries:
+        query.drained.set()
+    steered.thread.join(30)
+
+
+def test_a_drain_that_ends_in_time_leaves_nothing(steered):
+    steered.thread.start()
+    steered.order(1, "drain", timeout_seconds=60)
+    status = steered.end()
+    assert (status["state"], status["not_committed"], status["error"]) == ("stopped", 0, None)
+    assert (status["control_number"], steered.spark_stops, steered.scratch.exists()) == (1, ["stop"], False)
+    assert steered.sink.calls == []
+
+
+def test_a_drain_that_takes_too_long_ends_with_what_it_left(steered):
+    steered.is_slow = True
+    steered.thread.start()
+    steered.wait_for("running", 0)
+    steered.order(1, "drain", timeout_seconds=0.05)
+    wait_until(lambda: "abandon" in steered.sink.calls, "its bound is over")
+    steered.sink.left = 1_234
+    steered.queries[0].drained.set()
+    status = steered.end()
+    assert (status["state"], status["not_committed"]) == ("stopped", 1_234)
+    assert status["error"] == {
+        "code": "drain_timed_out",
+        "message": "1,234 messages were not committed within the 0.05 s of the drain. They come again.",
+    }
+
+
+def test_what_tasks_hold_at_the_end_is_unknown_and_spark_is_not_waited_for(steered):
+    steered.is_slow = True
+    steered.thread.start()
+    steered.wait_for("running", 0)
+    steered.order(1, "drain", timeout_seconds=0)
+    status = steered.end()
+    assert (status["state"], status["not_committed"], steered.spark_stops) == ("stopped", None, [])
+    assert status["error"]["code"] == "drain_timed_out"
+
+
+def test_a_drain_without_a_bound_is_waited_for_until_a_cancel(steered):
+    steered.is_slow = True
+    steered.thread.start()
+    steered.wait_for("running", 0)
+    steered.order(1, "drain")
+    wait_until(lambda: steered.status()["state"] == "draining", "it drains")
+    steered.order(2, "run")
+    steered.order(3, "pause")
+    before = steered.status()["at"]
+    wait_until(lambda: steered.status()["at"] > before, "it says meanwhile that it lives")
+    assert (steered.sink.calls, steered.thread.is_alive()) == ([], True), "what ends never runs again"
+    steered.order(4, "cancel")
+    status = steered.end()
+    assert (status["state"], status["control_number"], status["not_committed"]) == ("cancelled", 4, None)
+
+
+def test_a_cancel_ends_the_stream_at_once_and_counts_what_it_held(steered):
+    steered.sink.left = 7
+    steered.thread.start()
+    steered.wait_for("running", 0)
+    steered.order(1, "cancel")
+    status = steered.end()
+    assert (status["state"], status["not_committed"], status["error"]) == ("cancelled", 7, None)
+    assert steered.sink.calls == ["abandon"]
+
+
+def test_an_order_that_came_before_the_start_is_carried_out(steered):
+    steered.order(1, "drain", timeout_seconds=60)
+    steered.thread.start()
+    assert (steered.end()["state"], steered.queries) == ("stopped", [])
+
+
+def test_a_pause_begins_between_two_commits_and_nothing_is_watched_meanwhile(steered):
+    steered.sink.is_committing = True
+    steered.thread.start()
+    steered.order(1, "pause", timeout_seconds=60)
+    wait_until(lambda: len(steered.sink.calls) > 2, "it is tried")
+    assert steered.status()["state"] == "running"
+    steered.sink.is_committing = False
+    steered.wait_for("paused", 1)
+    watched, before = steered.watched, steered.status()["at"]
+    wait_until(lambda: steered.status()["at"] > before, "it says meanwhile that it lives")
+    assert steered.watched == watched
+    steered.order(2, "run")
+    steered.wait_for("running", 2)
+    assert (steered.sink.calls[-1], len(steered.queries)) == ("resume", 1), "the query goes on"
+
+
+def test_a_pause_that_nobody_ends_is_over_after_its_bound(steered):
+    steered.thread.start()
+    steered.order(1, "pause", timeout_seconds=0.1)
+    wait_until(lambda: "resume" in steered.sink.calls, "it goes on by itself")
+    steered.wait_for("running", 1)
+    assert steered.sink.calls == ["pause", "resume"], "and is not paused again"
+
+
+@pytest.mark.parametrize("order", ["drain", "cancel"])
+def test_a_stream_that_is_paused_can_be_ended(steered, order):
+    steered.thread.start()
+    steered.order(1, "pause")
+    steered.wait_for("paused", 1)
+    steered.order(2, order)
+    assert steered.end()["state"] == ("stopped" if order == "drain" else "cancelled")
+    assert steered.sink.calls[:2] == ["pause", "resume"], "a commit that waits its turn gets it"
+
+
+def test_another_pace_begins_the_query_again_in_the_same_process(steered):
+    steered.thread.start()
+    steered.wait_for("running", 0)
+    steered.order(1, "run", batch_seconds=2.5, batch_bytes=1_000)
+    steered.wait_for("running", 1)
+    assert steered.paces == [BatchPace(), BatchPace(2.5, 1_000)]
+    assert [query.isActive for query in steered.queries] == [False, True]
+    # The same pace under another number begins nothing.
+    steered.order(2, "run", batch_seconds=2.5, batch_bytes=1_000)
+    steered.wait_for("running", 2)
+    assert (len(steered.queries), steered.sink.calls, steered.spark_stops) == (2, [], [])
+
+
+def test_a_stream_that_waits_for_a_passing_fault_drains_at_once(steered, monkeypatch):
+    monkeypatch.setattr(run_module, "_RETRY_SECONDS", 60.0)
+
+    def fail(*_: Any) -> LiveQuery:
+        raise WarehouseUnavailableError("not now")
+
+    monkeypatch.setattr(steered, "_start_query", fail)
+    steered.thread.start()
+    wait_until(lambda: steered.status().get("state") == "waiting", "it waits")
+    steered.order(1, "cancel")
+    assert steered.end()["state"] == "cancelled"

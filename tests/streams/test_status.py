@@ -41,3 +41,15 @@ def test_totals_have_rates_of_what_they_grew_by(tmp_path: Path) -> None:
     assert (first["rates"], first["rates_over_seconds"]) == ({}, 0.0), "one look has no rate"
     assert second["rates"].keys() == {"messages"}
     assert second["rates"]["messages"] > 0
+
+
+def test_nothing_is_written_after_the_last_word(tmp_path):
+    path = tmp_path / "status.json"
+    status = StatusFile(path)
+    status.write(state="draining", totals={"messages": 3})
+    status.write_last(state="stopped", not_committed=2)
+    status.write(totals={"messages": 5})
+    status.note(totals={"messages": 6})
+    fields = StatusFile.read(path)
+    assert (fields["state"], fields["not_committed"], fields["totals"]) == ("stopped", 2, {"messages": 3})
+    assert status.fields()["totals"] == {"messages": 3}

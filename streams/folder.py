@@ -1,0 +1,68 @@
+"""The folder of a stream: its state at the top, and below ``instances/`` what each start of it reports."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from streams.status import StatusFile
+
+_INSTANCES: Final = "instances"
+_STATUS: Final = "status.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFolder:
+    """Where the stream keeps its state (``state``), and where this start of it reports and takes orders (``run``).
+
+    An agent gives each start an ``instance_id``, and with it a folder of its own; a stream that was started by
+    hand has none, reports beside its state and takes no orders but signals.
+    """
+
+    state: Path
+    instance_id: str | None = None
+
+    @classmethod
+    def of(cls, home: Path, name: str, instance_id: str | None = None) -> Self:
+        """Return the folder of the stream ``name`` in ``home``."""
+        return cls(home / "streams" / name, instance_id)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.state.name
+
+    @property
+    def run(self) -> Path:
+        """The folder of this start."""
+        return self.state if self.instance_id is None else self.state / _INSTANCES / self.instance_id
+
+    @property
+    def status(self) -> Path:
+        """The status file of this start."""
+        return self.run / _STATUS
+
+    @property
+    def control(self) -> Path | None:
+        """The control file of this start, None for a stream that no agent started."""
+        return None if self.instance_id is None else self.run / "control.json"
+
+    @property
+    def scratch(self) -> Path:
+        """Spark's own files, which nobody needs after this start."""
+        return self.run / "spark"
+
+
+def read_statuses(home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each status that the streams of ``home`` have written, with the stream's name, by name."""
+    for state in sorted((home / "streams").glob("*")):
+        for path in (state / _STATUS, *sorted(state.glob(f"{_INSTANCES}/*/{_STATUS}"))):
+            status = StatusFile.read(path)
+            if status is not None:
+                yield state.name, status
+
+
+def read_newest_status(home: Path, name: str) -> dict[str, Any] | None:
+    """Return the status that the stream ``name`` of ``home`` wrote last, None while it never wrote one."""
+    found = [status for stream, status in read_statuses(home) if stream == name]
+    return max(found, key=lambda status: float(status.get("at") or 0.0), default=None)
