@@ -1,13 +1,12 @@
 """What a subscription has still to deliver: messages that came back, then the log from its cursor on."""
 
 import time
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
-from local.acklog import AckLog
 from local.segments import MessageLog
-from local.seqset import Run, Seqs
+from local.seqset import Run, Seqs, SeqSet
 from local.wire import read_attributes
 from model.filters import Filter
 
@@ -17,6 +16,12 @@ SCAN_SECONDS: Final = 0.2
 NOTHING: Final[Seqs] = np.empty(0, dtype=np.int64)
 
 
+class AckState(Protocol):
+    """The acknowledged messages, as :class:`~local.acklog.AckLog` has them; a seek replaces the set."""
+
+    acked: SeqSet
+
+
 class LogReader:
     """A cursor over a topic's log that passes over what is acknowledged or filtered out.
 
@@ -24,7 +29,7 @@ class LogReader:
     the next entry of the ack log.
     """
 
-    def __init__(self, log: MessageLog, acks: AckLog, message_filter: Filter) -> None:
+    def __init__(self, log: MessageLog, acks: AckState, message_filter: Filter) -> None:
         self._log = log
         self._acks = acks
         self._filter = message_filter
@@ -107,7 +112,7 @@ class LogReader:
 class WaitingMessages:
     """Undelivered messages of a subscription without message ordering."""
 
-    def __init__(self, log: MessageLog, acks: AckLog, message_filter: Filter) -> None:
+    def __init__(self, log: MessageLog, acks: AckState, message_filter: Filter) -> None:
         self._log = log
         self._acks = acks
         self._reader = LogReader(log, acks, message_filter)

@@ -12,8 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from local.acklog import AckLog
-from local.backlog import NOTHING, SCAN_SECONDS, LogReader
+from local.backlog import NOTHING, SCAN_SECONDS, AckState, LogReader
 from local.damage import DamagedError
 from local.segments import MessageLog
 from local.seqset import Seqs
@@ -91,7 +90,7 @@ class OrderedBacklog:
     that waits for its consumer is kept in memory, so that the key does not hold up the others.
     """
 
-    def __init__(self, log: MessageLog, acks: AckLog, message_filter: Filter) -> None:
+    def __init__(self, log: MessageLog, acks: AckState, message_filter: Filter) -> None:
         self._log = log
         self._acks = acks
         self._reader = LogReader(log, acks, message_filter)

@@ -1,6 +1,7 @@
 """Topics, subscriptions and snapshots by name: made, changed, kept and deleted."""
 
 import contextlib
+import secrets
 import shutil
 import threading
 import time
@@ -23,8 +24,13 @@ from local.subscription import Rules, Subscription
 from model.errors import CheckpointCorruptError
 from model.filters import parse_filter
 
+# "The lifetime of the snapshot is 7 days - (age of oldest unacked message in the subscription)", and "the service
+# will refuse to create a snapshot that would expire in less than 1 hour after creation":
+# https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.snapshots
 _SNAPSHOT_SECONDS: Final = 7 * 86400
 _MIN_SNAPSHOT_SECONDS: Final = 3600
+# Snapshots of one project: https://cloud.google.com/pubsub/quotas#resource_limits
+MAX_SNAPSHOTS: Final = 5000
 # A publisher that does not read its connection must not keep a topic's consumers waiting.
 MAX_ANSWER_SECONDS: Final = 1.0
 
@@ -246,12 +252,23 @@ class Resources:
     # -- snapshots and seeks
 
     def create_snapshot(self, name: str, subscription: str, labels: dict[str, str]) -> Any:
-        """Keep what ``subscription`` has acknowledged by now; what is published later is not."""
+        """Keep what ``subscription`` has acknowledged by now; what is published later is not.
+
+        "If the name is not provided in the request, the server will assign a random name for this snapshot on the
+        same project as the subscription": https://cloud.google.com/pubsub/docs/reference/rpc/google.pubsub.v1
+        """
+        if not name:
+            project = subscription.partition("/subscriptions/")[0]
+            name = f"{project}/snapshots/s-{secrets.token_hex(8)}"
         configs.validate_name(name, "snapshots")
         with self._lock:
             if name in self.snapshots:
                 raise StatusError.already_exists(name)
             entry = self.subscription(subscription)
+            prefix = name.partition("/snapshots/")[0] + "/snapshots/"
+            count = sum(each.startswith(prefix) for each in self.snapshots)
+            if count >= MAX_SNAPSHOTS:
+                raise StatusError.limit_reached("snapshots-per-project", count, MAX_SNAPSHOTS)
             if entry.config.topic == DELETED_TOPIC:
                 raise StatusError.failed_precondition(f"The topic of the subscription {subscription} was deleted.")
             state = entry.working.read_state()
@@ -293,7 +310,7 @@ class Resources:
             del self.snapshots[name]
             self._drop_unused_logs()
 
-    def seek_to_snapshot(self, subscription: str, name: str) -> None:
+    def seek_to_snapshot(self, subscription: str, name: str, *, effect_seconds: float = 0.0) -> None:
         """Give ``subscription`` the state that the snapshot keeps; both must belong to one topic."""
         with self._lock:
             entry = self.subscription(subscription)
@@ -302,9 +319,10 @@ class Resources:
                 raise StatusError.failed_precondition(
                     "The subscription and the snapshot must be attached to the same topic."
                 )
-            entry.working.seek(SeqSet(snapshot.state.floor, snapshot.state.runs()))
+            state = SeqSet(snapshot.state.floor, snapshot.state.runs())
+            entry.working.seek(state, effect_seconds=effect_seconds)
 
-    def seek_to_time(self, subscription: str, publish_time_us: int) -> None:
+    def seek_to_time(self, subscription: str, publish_time_us: int, *, effect_seconds: float = 0.0) -> None:
         """Hold what was published before that time for done, and the rest, as far as retained, for undone."""
         with self._lock:
             entry = self.subscription(subscription)
@@ -317,7 +335,7 @@ class Resources:
             if topic is not None and topic.config.HasField("message_retention_duration"):
                 oldest = _now_us() - _microseconds(topic.config.message_retention_duration)
                 retained = min(retained, log.first_seq_since(oldest))
-            entry.working.seek_to_time(publish_time_us, retained)
+            entry.working.seek_to_time(publish_time_us, retained, effect_seconds=effect_seconds)
 
     # -- upkeep
 

@@ -59,7 +59,8 @@ class PubSubServer:
 
     What it has answered survives ``kill -9`` of its process; with ``fsync`` also a power cut. With a
     ``health_port`` it answers ``GET /`` there while it serves. ``partial_pulls`` is for tests: a Pull brings fewer
-    messages than wait, or none, at random.
+    messages than wait, or none, at random. So is ``seek_seconds``: a seek takes effect that long after its answer,
+    as Google's may within a minute, and what it holds for done may come meanwhile.
 
     Raises:
         LeaseHeldError: on ``start``, another server uses the data folder.
@@ -75,6 +76,7 @@ class PubSubServer:
         fsync: bool = False,
         health_port: int | None = None,
         partial_pulls: bool = False,
+        seek_seconds: float = 0.0,
         segment_bytes: int | None = None,
     ) -> None:
         self.data_dir = Path(data_dir)
@@ -84,6 +86,7 @@ class PubSubServer:
         self._health: HealthServer | None = None
         self._fsync = fsync
         self._partial_pulls = partial_pulls
+        self._seek_seconds = seek_seconds
         self._segment_bytes = segment_bytes
         self._lock_fd = -1
         self._resources: Resources | None = None
@@ -126,7 +129,12 @@ class PubSubServer:
         server.add_generic_rpc_handlers(
             (
                 PublisherService(resources).handler(),
-                SubscriberService(resources, self._slots, partial_pulls=self._partial_pulls).handler(),
+                SubscriberService(
+                    resources,
+                    self._slots,
+                    partial_pulls=self._partial_pulls,
+                    seek_seconds=self._seek_seconds,
+                ).handler(),
                 grpc.method_handlers_generic_handler(STATS_METHOD.split("/")[1], stats),
             )
         )
@@ -261,6 +269,7 @@ def serve(
     fsync: bool = False,
     health_port: int | None = None,
     partial_pulls: bool = False,
+    seek_seconds: float = 0.0,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly; one line on standard output says when it is ready.
 
@@ -280,7 +289,13 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with PubSubServer(
-        data_dir, host, port, fsync=fsync, health_port=health_port, partial_pulls=partial_pulls
+        data_dir,
+        host,
+        port,
+        fsync=fsync,
+        health_port=health_port,
+        partial_pulls=partial_pulls,
+        seek_seconds=seek_seconds,
     ) as server:
         sys.stdout.write(f"Pub/Sub server on {server.emulator_host}\n")
         if server.health_port is not None:
@@ -300,6 +315,12 @@ def main() -> None:
     parser.add_argument(
         "--partial-pulls", action="store_true", help="for tests: answer a Pull with fewer, or none"
     )
+    parser.add_argument(
+        "--seek-seconds",
+        type=float,
+        default=0.0,
+        help="for tests: let a seek take effect this long after its answer",
+    )
     arguments = parser.parse_args()
     # Standard output has the one line that says where the server is.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
@@ -311,6 +332,7 @@ def main() -> None:
             fsync=arguments.fsync,
             health_port=arguments.health_port,
             partial_pulls=arguments.partial_pulls,
+            seek_seconds=arguments.seek_seconds,
         )
     except (CheckpointCorruptError, LeaseHeldError, PortTakenError, StorageFullError) as exc:
         sys.exit(exc.message)

@@ -72,6 +72,14 @@ class StatusError(Exception):
         return cls(code, text, details=status.SerializeToString(), ack_ids=ack_ids)
 
     @classmethod
+    def limit_reached(cls, limit: str, current: int, maximum: int) -> "StatusError":
+        """RESOURCE_EXHAUSTED: the project has as many as it may have."""
+        return cls(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f'Your project has exceeded a limit: (type="{limit}", current={current}, maximum={maximum}).',
+        )
+
+    @classmethod
     def disk_full(cls) -> "StatusError":
         """RESOURCE_EXHAUSTED: the disk took nothing of the request; it may be sent again later."""
         return cls(grpc.StatusCode.RESOURCE_EXHAUSTED, "The local server's disk is full; nothing was stored.")

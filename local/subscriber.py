@@ -32,11 +32,23 @@ _PARTIAL_MESSAGES: Final = 1000
 
 
 class SubscriberService:
-    """The calls on subscriptions and snapshots; with ``partial_pulls`` a Pull brings fewer messages at random."""
+    """The calls on subscriptions and snapshots.
 
-    def __init__(self, resources: Resources, slots: StreamSlots, *, partial_pulls: bool = False) -> None:
+    For tests: with ``partial_pulls`` a Pull brings fewer messages at random, and a seek takes effect
+    ``seek_seconds`` after its answer.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        slots: StreamSlots,
+        *,
+        partial_pulls: bool = False,
+        seek_seconds: float = 0.0,
+    ) -> None:
         self._resources = resources
         self._slots = slots
+        self._seek_seconds = seek_seconds
         self._dice = random.Random(1) if partial_pulls else None  # noqa: S311 - no secret
 
     def handler(self) -> Handler:
@@ -172,11 +184,16 @@ class SubscriberService:
         return types.ListSnapshotsResponse.pb()(snapshots=page, next_page_token=token)
 
     def _seek(self, request: Any) -> Any:
-        target = request.WhichOneof("target")
+        """Seek; delivery follows "eventually", in up to a minute, and what is acknowledged may come meanwhile.
+
+        See "Eventual consistency of Seek operations" on https://cloud.google.com/pubsub/docs/replay-overview
+        """
+        target, seconds = request.WhichOneof("target"), self._seek_seconds
         if target == "snapshot":
-            self._resources.seek_to_snapshot(request.subscription, request.snapshot)
+            self._resources.seek_to_snapshot(request.subscription, request.snapshot, effect_seconds=seconds)
         elif target == "time":
-            self._resources.seek_to_time(request.subscription, request.time.ToMicroseconds())
+            time_us = request.time.ToMicroseconds()
+            self._resources.seek_to_time(request.subscription, time_us, effect_seconds=seconds)
         else:
             raise StatusError.invalid("A seek needs a time or a snapshot.")
         return types.SeekResponse.pb()()

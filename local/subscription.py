@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from local.acklog import AckLog
-from local.backlog import NOTHING, WaitingMessages
+from local.backlog import NOTHING, AckState, WaitingMessages
 from local.damage import DamagedError
 from local.leases import LeaseBook
 from local.ordering import OrderedBacklog
@@ -49,6 +49,14 @@ class Backpressure:
     oldest_unacked_seconds: float
 
 
+@dataclass(slots=True)
+class LateSeek:
+    """A seek on disk that deliveries do not follow yet: until ``until`` they follow ``acked``."""
+
+    acked: SeqSet
+    until: float
+
+
 class Subscription:
     """The working half of a subscription; safe to use from many threads.
 
@@ -75,7 +83,10 @@ class Subscription:
         self.detached = False
         self._acks = acks
         self._clock = clock
-        self._backlog = (OrderedBacklog if ordered else WaitingMessages)(log, acks, message_filter)
+        self._ordered = ordered
+        self._filter = message_filter
+        self._backlog = self._open_backlog(acks)
+        self._late: LateSeek | None = None
         # Numbered by time, so that an id from before a restart is never one of a lease of today.
         self._leases = LeaseBook(time.time_ns() // 1000)
         # Ids of leases below this number were made before a seek and no longer count.
@@ -88,6 +99,9 @@ class Subscription:
         # The bells of the consumers that wait for messages, longest first. One rings for what is new, and whoever
         # leaves some of it rings the next: a publish that wakes hundreds takes the interpreter from everybody.
         self._waiting: deque[threading.Event] = deque()
+
+    def _open_backlog(self, acks: AckState) -> OrderedBacklog | WaitingMessages:
+        return (OrderedBacklog if self._ordered else WaitingMessages)(self.log, acks, self._filter)
 
     # -- delivery
 
@@ -142,7 +156,7 @@ class Subscription:
         """Hold messages that are damaged on disk for done; the log has reported them."""
         with self._lock:
             self._leases.take_back(damaged)
-            self._acks.record(read_runs(damaged))
+            self._record(damaged)
             self._backlog.confirm(damaged, damaged)
 
     def wait(
@@ -200,13 +214,18 @@ class Subscription:
         self.notify()
 
     def expire_leases(self) -> None:
-        """Take messages back whose deadline is over; cheap when there are none."""
-        if self._leases.is_due(self._clock()):
+        """Take messages back whose deadline is over, and let a late seek take effect; cheap otherwise."""
+        late = self._late
+        if self._leases.is_due(self._clock()) or (late is not None and self._clock() >= late.until):
             with self._lock:
                 self._expire(self._clock())
             self.bury_doomed()
 
     def _expire(self, now: float) -> None:
+        if self._late is not None and now >= self._late.until:
+            self._late = None
+            self._backlog = self._open_backlog(self._acks)
+            self._deliver_again()
         expired = self._leases.expire(now)
         if len(expired):
             self._come_back(self._without_doomed(expired))
@@ -302,7 +321,7 @@ class Subscription:
         done = self._backlog.acknowledge(held, late)
         if len(done):
             try:
-                self._acks.record(read_runs(done))
+                self._record(done)
             except BaseException:
                 self._come_back(held)
                 raise
@@ -312,6 +331,13 @@ class Subscription:
                     self._returns.pop(seq, None)
         if self._backlog.has_some:
             self.notify()
+
+    def _record(self, done: Seqs) -> None:
+        runs = read_runs(done)
+        self._acks.record(runs)
+        if self._late is not None:
+            for start, end in runs:
+                self._late.acked.add(start, end)
 
     def _accepted(self, ids: AckIds) -> tuple[AckIds, list[str]]:
         """Return the ids that count, and those that exactly-once delivery refuses: an ended lease is no lease."""
@@ -338,23 +364,36 @@ class Subscription:
         with self._lock:
             return SeqSet(self._acks.acked.floor, self._acks.acked.runs())
 
-    def seek(self, state: SeqSet) -> None:
+    def seek(self, state: SeqSet, *, effect_seconds: float = 0.0) -> None:
         """Make ``state`` what is acknowledged; everything else is delivered again.
+
+        For the next ``effect_seconds`` deliveries follow what was acknowledged before: messages that the seek
+        holds for done may still come, and those that it brings back come later. The seek itself is on disk when
+        this returns, and a restart ends the delay.
 
         Raises:
             StatusError: the disk did not take it; nothing has changed.
         """
         with self._lock:
+            before = self._acks.acked if self._late is None else self._late.acked
             state.add(state.floor, self.log.first_seq)
             self._acks.replace(state)
-            self._leases.clear()
-            self._first_valid_lease = self._leases.next_number
-            self._returns.clear()
-            self._doomed.clear()
-            self._backlog.reset()
-            self.wake()
+            self._late = None
+            if effect_seconds:
+                acked = SeqSet(before.floor, before.runs())
+                self._late = LateSeek(acked, self._clock() + effect_seconds)
+            self._backlog = self._open_backlog(self._acks if self._late is None else self._late)
+            self._deliver_again()
 
-    def seek_to_time(self, publish_time_us: int, first_retained_seq: int) -> None:
+    def _deliver_again(self) -> None:
+        self._leases.clear()
+        self._first_valid_lease = self._leases.next_number
+        self._returns.clear()
+        self._doomed.clear()
+        self._backlog.reset()
+        self.wake()
+
+    def seek_to_time(self, publish_time_us: int, first_retained_seq: int, *, effect_seconds: float = 0.0) -> None:
         """Hold what was published before that time for done, the rest from ``first_retained_seq`` on for undone.
 
         Messages below ``first_retained_seq`` keep their state: those that are done are gone.
@@ -365,7 +404,7 @@ class Subscription:
             acked = self._acks.acked
             for start, end in [(target, acked.floor), *acked.runs()]:
                 state.add(start, min(end, first_retained_seq))
-            self.seek(state)
+            self.seek(state, effect_seconds=effect_seconds)
 
     def drop_expired(self, now_us: int) -> None:
         """Hold what is older than the retention for done, and bring the ack log up to date."""

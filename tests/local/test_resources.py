@@ -3,6 +3,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from google.pubsub_v1 import types
 
@@ -16,6 +17,7 @@ TOPIC = "projects/p/topics/orders"
 SUBSCRIPTION = "projects/p/subscriptions/orders"
 SNAPSHOT = "projects/p/snapshots/before"
 PullResponse = types.PullResponse.pb()
+DAY = 86_400
 
 
 def topic(**settings: Any) -> Any:
@@ -101,6 +103,55 @@ def test_an_expired_snapshot_is_dropped(resources: Resources) -> None:
     resources.clean_up()
     with pytest.raises(StatusError, match="resource=before"):
         resources.snapshot(SNAPSHOT)
+
+
+def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_open_message(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources.create_subscription(subscription("projects/p/subscriptions/all"))
+    publish(resources, b"old")
+    published = time.time()
+    monkeypatch.setattr("time.time", lambda: published + 3 * DAY)
+    made = resources.create_snapshot(SNAPSHOT, "projects/p/subscriptions/all", {})
+    assert abs(made.expire_time.ToSeconds() - published - 7 * DAY) <= 1
+    consume(resources, "projects/p/subscriptions/all")
+    fresh = resources.create_snapshot(SNAPSHOT + "-2", "projects/p/subscriptions/all", {})
+    assert abs(fresh.expire_time.ToSeconds() - published - 10 * DAY) <= 1
+
+
+def test_a_snapshot_that_would_expire_within_an_hour_is_refused(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources.create_subscription(subscription("projects/p/subscriptions/all"))
+    publish(resources, b"old")
+    published = time.time()
+    monkeypatch.setattr("time.time", lambda: published + 7 * DAY - 3500)
+    with pytest.raises(StatusError, match="less than 1 hour") as raised:
+        resources.create_snapshot(SNAPSHOT, "projects/p/subscriptions/all", {})
+    assert raised.value.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert resources.snapshots == {}
+    monkeypatch.setattr("time.time", lambda: published + 7 * DAY - 3700)
+    resources.create_snapshot(SNAPSHOT, "projects/p/subscriptions/all", {})
+
+
+def test_a_project_has_no_more_snapshots_than_its_limit(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("local.resources.MAX_SNAPSHOTS", 2)
+    for number in range(2):
+        resources.create_snapshot(f"{SNAPSHOT}-{number}", SUBSCRIPTION, {})
+    with pytest.raises(StatusError, match="snapshots-per-project") as raised:
+        resources.create_snapshot(f"{SNAPSHOT}-2", SUBSCRIPTION, {})
+    assert raised.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    resources.create_snapshot("projects/q/snapshots/another-project", SUBSCRIPTION, {})
+    resources.delete_snapshot(f"{SNAPSHOT}-0")
+    resources.create_snapshot(f"{SNAPSHOT}-2", SUBSCRIPTION, {})
+
+
+def test_a_snapshot_without_a_name_is_given_one(resources: Resources) -> None:
+    made = resources.create_snapshot("", SUBSCRIPTION, {})
+    assert made.name.startswith("projects/p/snapshots/")
+    assert resources.snapshot(made.name).config == made
 
 
 def test_the_files_of_what_is_deleted_go(resources: Resources, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -220,6 +221,21 @@ def test_a_snapshot_of_another_topic_does_not_fit(shop) -> None:
     shop.subscriber.create_snapshot(name=snapshot, subscription=other)
     with pytest.raises(exceptions.FailedPrecondition):
         shop.subscriber.seek(request={"subscription": path, "snapshot": snapshot})
+
+
+def test_in_the_test_mode_a_seek_takes_effect_late(shop, tmp_path: Path, wait_until) -> None:
+    with (
+        PubSubServer(tmp_path / "late", seek_seconds=1.0) as server,
+        grpc.insecure_channel(server.emulator_host) as channel,
+    ):
+        shop = type(shop)(channel)
+        path, snapshot = shop.subscribe(), f"{PROJECT}/snapshots/before"
+        shop.publish(b"first")
+        shop.subscriber.create_snapshot(name=snapshot, subscription=path)
+        shop.ack(path, shop.pull(path))
+        shop.subscriber.seek(request={"subscription": path, "snapshot": snapshot})
+        assert shop.pull_now(path) == []
+        wait_until(lambda: shop.pull_now(path) == [b"first"], "the seek has not taken effect")
 
 
 def test_a_seek_to_a_time_replays_what_is_retained_and_purges_what_is_not_wanted(shop) -> None:

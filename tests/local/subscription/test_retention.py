@@ -1,5 +1,6 @@
 """What is dropped when it is old, and where a seek takes a subscription."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -55,3 +56,74 @@ def test_a_state_below_what_is_on_disk_is_lifted(bench: Any) -> None:
     assert bench.log.delete_before(60) > 0
     bench.subscription.seek(SeqSet(0))
     assert len(bench.pull(100)) == 60 - bench.log.first_seq
+
+
+def test_a_delayed_seek_goes_on_with_what_it_holds_for_done_and_brings_the_rest_later(bench: Any) -> None:
+    bench.publish("a", "b")
+    got = bench.pull()
+    bench.ack(got["a"])
+    state = bench.subscription.read_state()
+    bench.extend(0, got["b"])
+    # From "a" on all is wanted, but for "b", which is open now and done in the state.
+    state = SeqSet(0, [(1, 2)])
+    bench.subscription.seek(state, effect_seconds=60)
+    assert list(bench.pull()) == ["b"]
+    bench.publish("c")
+    assert list(bench.pull()) == ["c"]
+    assert bench.pull() == {}
+    bench.now += 60
+    bench.subscription.expire_leases()
+    assert list(bench.pull()) == ["a", "c"]
+
+
+def test_an_acknowledgement_during_a_delayed_seek_counts_where_the_seek_has_not_made_it_new(bench: Any) -> None:
+    bench.publish("a")
+    state = bench.subscription.read_state()
+    before = bench.pull()
+    bench.subscription.seek(state, effect_seconds=60)
+    bench.ack(before["a"])
+    bench.publish("b")
+    got = bench.pull()
+    assert list(got) == ["a", "b"]
+    bench.ack(got["b"])
+    bench.now += 60
+    assert list(bench.pull()) == ["a"]
+
+
+def test_a_delayed_seek_is_durable_when_it_is_answered(bench: Any) -> None:
+    bench.publish("a", "b")
+    state = bench.subscription.read_state()
+    bench.ack(*bench.pull().values())
+    bench.subscription.seek(state, effect_seconds=60)
+    bench.publish("c")
+    bench.open()
+    assert list(bench.pull()) == ["a", "b", "c"]
+
+
+def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench: Any, wait_until: Any) -> None:
+    bench.publish("a")
+    state = bench.subscription.read_state()
+    bench.ack(*bench.pull().values())
+    bench.subscription.seek(state, effect_seconds=60)
+    bell = threading.Event()
+    waiting = threading.Thread(target=bench.subscription.wait, args=(bell, 10.0), daemon=True)
+    waiting.start()
+    wait_until(lambda: len(bench.subscription._waiting) == 1, "the consumer does not wait")
+    bench.now += 60
+    bench.subscription.expire_leases()
+    waiting.join(5)
+    assert bell.is_set()
+    assert list(bench.pull()) == ["a"]
+
+
+def test_a_second_seek_during_a_delayed_one_is_what_takes_effect(bench: Any, wait_until: Any) -> None:
+    bench.publish("a", "b")
+    nothing = bench.subscription.read_state()
+    bench.ack(*bench.pull().values())
+    everything = bench.subscription.read_state()
+    bench.subscription.seek(nothing, effect_seconds=60)
+    bench.subscription.seek(everything, effect_seconds=60)
+    assert bench.pull() == {}
+    bench.now += 60
+    assert bench.pull() == {}
+    assert bench.subscription.read_backpressure().undelivered_messages == 0
