@@ -198,6 +198,24 @@ class CheckpointCorruptError(RefeedError):
     code = "checkpoint_corrupt"
 
 
+class SnapshotRefusedError(RefeedError):
+    """No snapshot can be made of the stream as it is now."""
+
+    code = "snapshot_refused"
+
+
+class SnapshotCorruptError(RefeedError):
+    """The files of a stream's snapshot are damaged or not whole."""
+
+    code = "snapshot_corrupt"
+
+
+class SnapshotFormatError(RefeedError):
+    """A newer release made the snapshot, and this one can't read it."""
+
+    code = "snapshot_format_unknown"
+
+
 class FolderUnavailableError(RefeedError, OSError):
     """The storage that holds the jobs' folders does not answer, or refuses; REFEED_JOBS_FOLDER names it."""
 

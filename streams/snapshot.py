@@ -1,0 +1,414 @@
+"""A stream's state: what it is, its copy taken between two commits, and how a copy becomes the state again."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tarfile
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Final, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+
+from model.disk import check_room
+from model.errors import (
+    RefeedError,
+    SnapshotCorruptError,
+    SnapshotFormatError,
+    SnapshotRefusedError,
+    StorageFullError,
+)
+from model.moment import render_moment
+from streams.journal import EntryState
+
+# Counts up when an older release could not put the state back. A newer one reads every older format.
+STATE_FORMAT: Final = 1
+
+_MANIFEST: Final = "snapshot.json"
+_STATE: Final = "state.tar"
+_JOURNAL: Final = "journal"
+PLAN_FILE: Final = "plan.json"
+_STREAM_ID: Final = "stream-id"
+_ENTRY: Final = re.compile(rf"\d{{15}}\.({'|'.join(EntryState)})\.arrow")
+# Folders beside the journal: links to a state, a state on its way back, and the journal that it replaces.
+_CAPTURED: Final = "captured"
+_UNFINISHED: Final = "restored.unfinished"
+_RESTORED: Final = "restored"
+_REPLACED: Final = "replaced"
+_CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+
+class SnapshotFolder(Protocol):
+    """The folder of one snapshot, on a disk or in a bucket."""
+
+    @property
+    def path(self) -> Path | None:
+        """Where the folder lies on this machine's disk, None in a bucket."""
+        ...
+
+    def making(self) -> AbstractContextManager["SnapshotFolder"]:
+        """Give a folder to fill that becomes this one when the block ends without an error."""
+        ...
+
+    def own_name(self, name: str) -> str:
+        """Return a name, made of ``name``, that no other maker of this folder uses."""
+        ...
+
+    def writer(self, name: str) -> AbstractContextManager[Any]:
+        """Give what a large file is written to: a path, or an open file."""
+        ...
+
+    def complete(self, name: str, content: bytes) -> None:
+        """Write the last file, by which others know that the folder is whole."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return what a file holds."""
+        ...
+
+    def reader(self, name: str) -> IO[bytes]:
+        """Open a file to read ranges of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StateManifest:
+    """What a snapshot's folder holds; ``facts`` are its maker's, such as the release and the schemas' versions.
+
+    ``first_publish_time`` and ``last_publish_time`` are those of the ids that the journal knew, None without any.
+    """
+
+    format_version: int
+    stream: str
+    stream_id: str
+    taken_at: datetime
+    archive: str
+    size_bytes: int
+    sha256: str
+    last_attempt: int
+    known_messages: int
+    first_publish_time: datetime | None
+    last_publish_time: datetime | None
+    facts: Mapping[str, Any]
+
+    def render(self) -> bytes:
+        """Return the manifest as its file holds it, with a checksum over all of it."""
+        body = asdict(self) | {name: render_moment(getattr(self, name)) for name in _TIMES}
+        return json.dumps({"checksum": _checksum(body), **body}, indent=1).encode()
+
+    @classmethod
+    def parse(cls, content: bytes, where: str) -> Self:
+        """Return the manifest that ``content``, read at ``where``, holds.
+
+        Raises:
+            SnapshotFormatError: a newer release wrote it.
+            SnapshotCorruptError: it is damaged.
+        """
+        try:
+            body = json.loads(content)
+            checksum = body.pop("checksum")
+            _check_format(body["format_version"], where)
+            is_whole = checksum == _checksum(body)
+            times = {name: None if body[name] is None else datetime.fromisoformat(body[name]) for name in _TIMES}
+            manifest = cls(**body | times)
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise SnapshotCorruptError(f"{where} is damaged: {exc}", path=where) from exc
+        if not is_whole:
+            raise SnapshotCorruptError(f"{where} is damaged: its checksum differs.", path=where)
+        return manifest
+
+
+_TIMES: Final = ("taken_at", "first_publish_time", "last_publish_time")
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedState:
+    """A state that was linked to beside its journal, so that the stream may go on while it is copied."""
+
+    folder: Path
+    stream: str
+    stream_id: str
+    taken_at: datetime
+
+    def discard(self) -> None:
+        """Let go of the links."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def capture_state(folder: Path) -> CapturedState:
+    """Link to the files of the state in a stream's ``folder``, in milliseconds; its stream is between two commits.
+
+    The files of a journal are never changed in place: the links keep their content while the stream goes on.
+
+    Raises:
+        SnapshotRefusedError: no stream has run here yet, or an attempt waits for its outcome.
+        StorageFullError: there is no room.
+    """
+    captured = folder / _CAPTURED
+    shutil.rmtree(captured, ignore_errors=True)
+    entries = _entries(folder)
+    for path in entries:
+        attempt, state, _ = path.name.split(".")
+        if state == EntryState.PENDING:
+            raise SnapshotRefusedError(
+                f"The outcome of attempt {int(attempt)} is not known yet: its next start finds it out.",
+                file=str(path),
+            )
+    try:
+        stream_id = (folder / _STREAM_ID).read_text()
+    except FileNotFoundError as exc:
+        raise SnapshotRefusedError(f"No stream has run in {folder}: there is no state yet.") from exc
+    try:
+        (captured / _JOURNAL).mkdir(parents=True)
+        for path in entries:
+            _link(path, captured / _JOURNAL / path.name)
+        if (folder / PLAN_FILE).exists():
+            _link(folder / PLAN_FILE, captured / PLAN_FILE)
+    except OSError as exc:
+        shutil.rmtree(captured, ignore_errors=True)
+        raise StorageFullError(f"The state in {folder} can't be linked to: {exc}") from exc
+    return CapturedState(captured, folder.name, stream_id, datetime.now(UTC))
+
+
+def store_state(captured: CapturedState, files: SnapshotFolder, facts: Mapping[str, Any]) -> StateManifest:
+    """Copy a captured state to ``files``, durably: the folder is whole when this returns, else it is not there.
+
+    In a bucket an error may leave a file without a manifest, which nothing reads; the snapshot's folder is removed
+    by its name.
+
+    Raises:
+        OSError: the storage does not answer, or has no room.
+        SnapshotCorruptError: an entry of the journal can't be read.
+    """
+    entries = sorted((captured.folder / _JOURNAL).iterdir())
+    messages, first, last = _read_spans(entries)
+    with files.making() as made:
+        name = made.own_name(_STATE)
+        with made.writer(name) as target:
+            size, sha256 = _write_archive(captured.folder, target)
+        manifest = StateManifest(
+            format_version=STATE_FORMAT,
+            stream=captured.stream,
+            stream_id=captured.stream_id,
+            taken_at=captured.taken_at,
+            archive=name,
+            size_bytes=size,
+            sha256=sha256,
+            last_attempt=max((int(path.name.split(".")[0]) for path in entries), default=0),
+            known_messages=messages,
+            first_publish_time=first,
+            last_publish_time=last,
+            facts=facts,
+        )
+        made.complete(_MANIFEST, manifest.render())
+        if made.path is not None:
+            for path in (made.path / name, made.path / _MANIFEST, made.path):
+                _sync(path)
+    if files.path is not None:
+        _sync(files.path.parent)
+    return manifest
+
+
+def read_manifest(files: SnapshotFolder) -> StateManifest:
+    """Return what the snapshot in ``files`` holds.
+
+    Raises:
+        SnapshotCorruptError: it is not whole.
+        SnapshotFormatError: a newer release made it.
+    """
+    try:
+        content = files.read(_MANIFEST)
+    except FileNotFoundError as exc:
+        raise SnapshotCorruptError(
+            f"{files} has no {_MANIFEST}: the snapshot is not whole.", path=str(files)
+        ) from exc
+    return StateManifest.parse(content, f"{files}/{_MANIFEST}")
+
+
+def restore_state(files: SnapshotFolder, folder: Path, *, min_free_bytes: int = 0) -> StateManifest:
+    """Make the snapshot in ``files`` the state in a stream's ``folder``; the caller holds the folder's lock.
+
+    What is damaged, half there or newer is refused before anything is changed. After a crash the state is the old
+    one or, once :func:`finish_restore` was called, the new one. The stream's id is not restored: two homes with
+    one id would take each other's lease for their own.
+
+    Raises:
+        SnapshotCorruptError: the snapshot is damaged or not whole.
+        SnapshotFormatError: a newer release made it.
+        StorageFullError: there is no room; nothing has changed.
+    """
+    manifest = read_manifest(files)
+    folder.mkdir(parents=True, exist_ok=True)
+    if check_room(folder, min_free_bytes) < 2 * manifest.size_bytes:
+        raise StorageFullError(f"The disk of {folder} has no room for {2 * manifest.size_bytes} bytes.")
+    unfinished = folder / _UNFINISHED
+    for leftover in (unfinished, folder / _RESTORED):
+        shutil.rmtree(leftover, ignore_errors=True)
+    (unfinished / _JOURNAL).mkdir(parents=True)
+    archive = unfinished / _STATE
+    try:
+        _fetch_archive(files, manifest, archive)
+        _unpack(archive, unfinished, str(files))
+        archive.unlink()
+        for path in (
+            *(unfinished / _JOURNAL).iterdir(),
+            unfinished / PLAN_FILE,
+            unfinished / _JOURNAL,
+            unfinished,
+        ):
+            if path.exists():
+                _sync(path)
+        unfinished.rename(folder / _RESTORED)
+        _sync(folder)
+    except RefeedError:
+        raise
+    except OSError as exc:
+        raise StorageFullError(f"The snapshot {files} can't be put back to {folder}: {exc}") from exc
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    finish_restore(folder)
+    return manifest
+
+
+def finish_restore(folder: Path) -> bool:
+    """Put a restored state in its place, also after a crash; return whether there was one.
+
+    A stream calls it under the folder's lock before it opens its journal.
+    """
+    shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
+    restored = folder / _RESTORED
+    if not restored.exists():
+        return False
+    replaced = restored / _REPLACED
+    replaced.mkdir(exist_ok=True)
+    # Each step is left out when it was made before a crash; the journal moves last, and with it the rest is over.
+    if (restored / _JOURNAL).exists():
+        if (restored / PLAN_FILE).exists():
+            (restored / PLAN_FILE).rename(folder / PLAN_FILE)
+        if (folder / _JOURNAL).exists():
+            (folder / _JOURNAL).rename(replaced / _JOURNAL)
+        (restored / _JOURNAL).rename(folder / _JOURNAL)
+        _sync(folder)
+        _sync(restored)
+    shutil.rmtree(restored)
+    return True
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / _JOURNAL).glob("*.arrow") if _ENTRY.fullmatch(path.name))
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        # Some file systems have no links.
+        shutil.copy2(source, target)
+
+
+def _read_spans(entries: list[Path]) -> tuple[int, datetime | None, datetime | None]:
+    """Return how many ids ``entries`` hold, and the first and the last publish_time of them."""
+    messages = 0
+    ends: list[datetime] = []
+    for path in entries:
+        try:
+            with pa.memory_map(str(path)) as source:
+                times = pa.ipc.open_file(source).read_all().column("publish_time")
+        except (OSError, KeyError, pa.ArrowException) as exc:
+            raise SnapshotCorruptError(f"The journal file {path.name} can't be read: {exc}") from exc
+        if len(times):
+            span = pc.min_max(times)
+            ends += [span["min"].as_py(), span["max"].as_py()]
+            messages += len(times)
+    return messages, min(ends, default=None), max(ends, default=None)
+
+
+class _Hashing:
+    """Counts and hashes what is written to ``target``."""
+
+    def __init__(self, target: IO[bytes]) -> None:
+        self._target = target
+        self.size_bytes = 0
+        self.digest = hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self._target.write(content)
+        self.digest.update(content)
+        self.size_bytes += len(content)
+        return len(content)
+
+
+def _write_archive(folder: Path, target: Any) -> tuple[int, str]:
+    """Write the files of ``folder`` as one tar to ``target``; return its size and its SHA-256."""
+    if isinstance(target, str):
+        with Path(target).open("wb") as file:
+            return _write_archive(folder, file)
+    hashing = _Hashing(target)
+    with tarfile.open(fileobj=hashing, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            tar.add(path, arcname=str(path.relative_to(folder)), recursive=False)
+    return hashing.size_bytes, hashing.digest.hexdigest()
+
+
+def _fetch_archive(files: SnapshotFolder, manifest: StateManifest, target: Path) -> None:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        source = files.reader(manifest.archive)
+    except FileNotFoundError as exc:
+        raise SnapshotCorruptError(f"{files}/{manifest.archive} is not there.", path=str(files)) from exc
+    with source, target.open("wb") as file:
+        while chunk := source.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+            file.write(chunk)
+    if size != manifest.size_bytes or digest.hexdigest() != manifest.sha256:
+        raise SnapshotCorruptError(
+            f"{files}/{manifest.archive} is damaged: its checksum differs, or it has {size} bytes in the place of "
+            f"{manifest.size_bytes}.",
+            path=str(files),
+        )
+
+
+def _unpack(archive: Path, folder: Path, where: str) -> None:
+    try:
+        with tarfile.open(archive, mode="r:") as tar:
+            for member in tar:
+                path = Path(member.name)
+                is_entry = path.parent == Path(_JOURNAL) and _ENTRY.fullmatch(path.name)
+                if not member.isfile() or not (is_entry or member.name == PLAN_FILE):
+                    raise SnapshotCorruptError(f"{where} holds {member.name}, which is no file of a state.")
+                tar.extract(member, folder, filter="data")
+    except tarfile.TarError as exc:
+        raise SnapshotCorruptError(f"{where} is damaged: {exc}", path=where) from exc
+
+
+def _check_format(version: int, where: str) -> None:
+    if version > STATE_FORMAT:
+        raise SnapshotFormatError(
+            f"{where} has the state format {version}; this release reads formats up to {STATE_FORMAT}. Restore it "
+            "with the release that made it.",
+            format_version=version,
+            newest_read=STATE_FORMAT,
+        )
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # Some file systems don't flush folders.
+        with suppress(PermissionError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

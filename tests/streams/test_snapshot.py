@@ -1,0 +1,316 @@
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.files import DiskFiles, Files, open_files
+from model.errors import (
+    FolderUnavailableError,
+    SnapshotCorruptError,
+    SnapshotFormatError,
+    SnapshotRefusedError,
+    StorageFullError,
+)
+from streams import snapshot
+from streams.journal import IDS_SCHEMA, EntryState, Journal
+from streams.snapshot import capture_state, finish_restore, read_manifest, restore_state, store_state
+from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+
+# Google's client leaves the connection of a download that failed to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in.*socket:pytest.PytestUnraisableExceptionWarning"
+)
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def ids(*message_ids: str, at: datetime = NOON) -> pa.Table:
+    count = len(message_ids)
+    return pa.table(
+        {
+            "topic": pa.array(["orders"] * count).dictionary_encode(),
+            "subscription": pa.array(["refeed-backup.orders"] * count).dictionary_encode(),
+            "message_id": list(message_ids),
+            "publish_time": pa.array([at] * count, pa.timestamp("us", tz="UTC")),
+            "ack_id": [f"ack-{m}" for m in message_ids],
+        },
+        schema=IDS_SCHEMA,
+    )
+
+
+def add(folder: Path, attempt: int, *message_ids: str, at: datetime = NOON) -> None:
+    journal = Journal(folder / "journal", keep_seconds=600)
+    journal.move(journal.write(attempt, ids(*message_ids, at=at)), EntryState.DONE)
+
+
+def known(folder: Path, *message_ids: str, at: datetime = NOON) -> list[bool]:
+    found: list[bool] = (
+        Journal(folder / "journal", keep_seconds=600).find_known(ids(*message_ids, at=at)).to_pylist()
+    )
+    return found
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    folder = tmp_path / "streams" / "backup"
+    folder.mkdir(parents=True)
+    (folder / "stream-id").write_text("a" * 32)
+    (folder / "plan.json").write_text('{"plan": 1}')
+    (folder / "status.json").write_text("{}")
+    add(folder, 7, "1", "2")
+    add(folder, 8, "3", at=NOON + timedelta(minutes=1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[GcsServer]:
+    with running_gcs("snapshots") as server:
+        yield server
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if request.param == "disk":
+        yield DiskFiles(tmp_path / "snapshots")
+        return
+    server = request.getfixturevalue("gcs")
+    server.buckets["snapshots"].clear()
+    with pointing_at(server, monkeypatch):
+        yield open_files("gs://snapshots/of")
+
+
+def take(state: Path, files: Files, **facts: object) -> snapshot.StateManifest:
+    captured = capture_state(state)
+    try:
+        return store_state(captured, files, facts)
+    finally:
+        captured.discard()
+
+
+def test_a_snapshot_brings_back_the_journal_and_the_plan_as_they_were(state: Path, place: Files) -> None:
+    made = take(state, place.folder("sn_1"), release="0.1.0")
+    before = content(state)
+    shutil.rmtree(state / "journal")
+    (state / "plan.json").write_text('{"plan": 2}')
+    add(state, 9, "4")
+    assert restore_state(place.folder("sn_1"), state) == made
+    assert content(state) == before
+    assert known(state, "1", "2", "4") == [True, True, False]
+    assert Journal(state / "journal", keep_seconds=600).last_attempt() == 8
+    assert (made.stream, made.stream_id, made.last_attempt, made.known_messages) == ("backup", "a" * 32, 8, 3)
+    assert (made.first_publish_time, made.last_publish_time) == (NOON, NOON + timedelta(minutes=1))
+    assert read_manifest(place.folder("sn_1")).facts == {"release": "0.1.0"}
+
+
+def test_the_stream_may_go_on_while_its_state_is_copied(state: Path, place: Files) -> None:
+    captured = capture_state(state)
+    add(state, 9, "4")
+    journal = Journal(state / "journal", keep_seconds=600)
+    for entry in journal.entries(EntryState.DONE):
+        if entry.attempt == 7:
+            journal.keep_only(entry, ids("1"))
+        elif entry.attempt == 8:
+            journal.forget(entry)
+    (state / "plan.new").write_text("{}")
+    (state / "plan.new").rename(state / "plan.json")
+    store_state(captured, place.folder("sn_1"), {})
+    captured.discard()
+    assert not (state / "captured").exists()
+    restore_state(place.folder("sn_1"), state)
+    assert known(state, "1", "2", "4") == [True, True, False]
+    assert json.loads((state / "plan.json").read_text()) == {"plan": 1}
+
+
+def test_the_id_of_a_stream_stays_its_own(state: Path, place: Files, tmp_path: Path) -> None:
+    take(state, place.folder("sn_1"))
+    other = tmp_path / "other"
+    restore_state(place.folder("sn_1"), other)
+    assert not (other / "stream-id").exists()
+    assert known(other, "1") == [True]
+
+
+def test_times_of_the_files_come_back_so_that_what_was_recovered_is_kept_for_its_week(
+    state: Path, place: Files
+) -> None:
+    journal = Journal(state / "journal", keep_seconds=600)
+    journal.remember(9, ids("9"))
+    path = journal.entries(EntryState.RECOVERED)[0].path
+    os.utime(path, (1_700_000_000.25, 1_700_000_000.25))
+    take(state, place.folder("sn_1"))
+    restore_state(place.folder("sn_1"), state)
+    assert path.stat().st_mtime == 1_700_000_000.25
+
+
+def test_no_snapshot_is_made_of_a_stream_that_never_ran_or_waits_for_an_outcome(
+    state: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SnapshotRefusedError, match="no state yet"):
+        capture_state(tmp_path / "streams" / "none")
+    Journal(state / "journal", keep_seconds=600).write(9, ids("9"))
+    with pytest.raises(SnapshotRefusedError, match="attempt 9"):
+        capture_state(state)
+    assert not (state / "captured").exists()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-600])
+
+
+def flip(path: Path) -> None:
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+
+
+@pytest.mark.parametrize("name", ["snapshot.json", "state.tar"])
+@pytest.mark.parametrize("damage", [truncate, flip, Path.unlink])
+def test_a_damaged_snapshot_is_refused_and_changes_nothing(
+    state: Path, tmp_path: Path, damage: Any, name: str
+) -> None:
+    files = DiskFiles(tmp_path / "sn_1")
+    take(state, files)
+    add(state, 9, "4")
+    before = content(state)
+    damage(tmp_path / "sn_1" / name)
+    with pytest.raises(SnapshotCorruptError):
+        restore_state(files, state)
+    assert content(state) == before
+
+
+def test_a_snapshot_that_was_half_copied_is_none(
+    state: Path, place: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no more")
+
+    monkeypatch.setattr(type(place), "complete", fail)
+    captured = capture_state(state)
+    with pytest.raises(OSError, match="no more"):
+        store_state(captured, place.folder("sn_1"), {})
+    with pytest.raises(SnapshotCorruptError, match="not whole"):
+        read_manifest(place.folder("sn_1"))
+
+
+def test_a_newer_format_is_refused_by_its_number(
+    state: Path, place: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "STATE_FORMAT", 2)
+    take(state, place.folder("sn_1"))
+    monkeypatch.undo()
+    before = content(state)
+    with pytest.raises(SnapshotFormatError, match="format 2; this release reads formats up to 1") as raised:
+        restore_state(place.folder("sn_1"), state)
+    assert raised.value.details == {"format_version": 2, "newest_read": 1}
+    assert content(state) == before
+
+
+def test_a_file_that_is_no_part_of_a_state_is_refused(state: Path, tmp_path: Path) -> None:
+    captured = capture_state(state)
+    (captured.folder / "lock").write_text("1")
+    files = DiskFiles(tmp_path / "sn_1")
+    store_state(captured, files, {})
+    before = content(state)
+    with pytest.raises(SnapshotCorruptError, match="holds lock"):
+        restore_state(files, state)
+    captured.discard()
+    assert content(state) == {name: text for name, text in before.items() if not name.startswith("captured")}
+
+
+def test_a_snapshot_without_room_is_refused_before_anything_changes(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = DiskFiles(tmp_path / "sn_1")
+    take(state, files)
+    before = content(state)
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(StorageFullError):
+        restore_state(files, state, min_free_bytes=free)
+    assert content(state) == before
+
+
+class PowerCutError(BaseException):
+    """The machine loses its power."""
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_state_is_the_old_or_the_new_one_wherever_a_restore_ends(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    files = DiskFiles(tmp_path / "sn_1")
+    take(state, files)
+    new = content(state)
+    add(state, 9, "4")
+    (state / "plan.json").write_text('{"plan": 2}')
+    old = content(state)
+    left = step
+
+    def counted(real: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                raise PowerCutError
+            left -= 1
+            return real(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as cut:
+        cut.setattr(Path, "rename", counted(Path.rename))
+        cut.setattr(Path, "unlink", counted(Path.unlink))
+        cut.setattr(Path, "mkdir", counted(Path.mkdir))
+        cut.setattr(shutil, "rmtree", counted(shutil.rmtree))
+        with contextlib.suppress(PowerCutError):
+            restore_state(files, state)
+    finish_restore(state)
+    assert content(state) in ([new] if left else [old, new])
+    assert not any((state / name).exists() for name in ("restored", "restored.unfinished"))
+
+
+def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path).as_posix())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    files = DiskFiles(tmp_path / "snapshots" / "sn_1")
+    take(state, files)
+    unfinished = "snapshots/sn_1.unfinished"
+    assert flushed == [f"{unfinished}/state.tar", f"{unfinished}/snapshot.json", unfinished, "snapshots"]
+    flushed.clear()
+    restore_state(files, state)
+    restored = "streams/backup/restored.unfinished"
+    entries = sorted(path.name for path in (state / "journal").iterdir())
+    assert sorted(flushed[:2]) == [f"{restored}/journal/{name}" for name in entries]
+    assert flushed[2:5] == [f"{restored}/plan.json", f"{restored}/journal", restored]
+    assert flushed[5:] == ["streams/backup", "streams/backup", "streams/backup/restored"]
+
+
+def test_a_storage_that_does_not_answer_leaves_the_state_alone(
+    state: Path, place: Files, monkeypatch: Any
+) -> None:
+    take(state, place.folder("sn_1"))
+
+    def fail(*_: object) -> None:
+        raise FolderUnavailableError("away")
+
+    monkeypatch.setattr(type(place), "reader", fail)
+    before = content(state)
+    with pytest.raises(FolderUnavailableError):
+        restore_state(place.folder("sn_1"), state)
+    assert content(state) == before
