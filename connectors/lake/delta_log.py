@@ -11,10 +11,11 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from deltalake import DeltaTable
@@ -43,6 +44,7 @@ class DeltaLog:
         self._folder = None if "://" in uri else Path(uri).absolute() / "_delta_log"
         self._durable: int | None = None
         self._checkpointed = -1
+        self._interval = _CHECKPOINT_INTERVAL
 
     @property
     def is_local(self) -> bool:
@@ -96,6 +98,41 @@ class DeltaLog:
         self._keep_short(self._folder, table)
         return self._checkpointed != before
 
+    def append(self, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
+        """Write the entry that follows ``version`` durably; False where it is taken, or may have been.
+
+        For each commit delta-rs reads every entry since the last checkpoint, and this reads none. So the caller
+        has to know that ``actions`` fit the table at ``version``, which it has made durable through this object.
+
+        Raises:
+            OSError: the entry may be there, and may not be durable.
+        """
+        if self._folder is None or self._durable != version:
+            return False
+        # An entry is only deleted after a checkpoint that is newer: its place must not be taken again.
+        if _checkpoint_version(self._folder) > version:
+            return False
+        # Vacuum deletes the one that a kill leaves. Written in place the entry could be read, and relied on, torn.
+        temporary = self._folder.parent / f"{uuid.uuid4().hex}.json.tmp"
+        try:
+            with temporary.open("wb") as file:
+                file.write("".join(f"{json.dumps(action)}\n" for action in actions).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            # Two writers can't both make it: delta-rs makes its own in this way as well.
+            _entry(self._folder, version + 1).hardlink_to(temporary)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_file(str(self._folder))
+        self._durable = version + 1
+        return True
+
+    def is_checkpoint_due(self, version: int) -> bool:
+        """Whether :meth:`committed` would look for a checkpoint to write at ``version``."""
+        return version - self._checkpointed >= self._interval
+
     def sync(self, table: DeltaTable) -> None:
         """Make every entry up to the table's version durable, also those of other writers: the log has no gaps.
 
@@ -116,11 +153,11 @@ class DeltaLog:
     def _keep_short(self, folder: Path, table: DeltaTable) -> None:
         """Write a checkpoint when it is due, and delete what it stands for; a failure is only logged."""
         configuration = table.metadata().configuration
-        interval = int(configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
-        if table.version() - self._checkpointed < interval:
+        self._interval = int(configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
+        if not self.is_checkpoint_due(table.version()):
             return
         self._checkpointed = _checkpoint_version(folder)
-        if table.version() - self._checkpointed < interval:
+        if not self.is_checkpoint_due(table.version()):
             return
         try:
             self._write_checkpoint(folder, table.version())

@@ -54,10 +54,14 @@ class LakeRowTables:
 
     def take(self, name: str) -> int:
         """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
+        return self._take(name)[0].committed_attempt(self._stream)
+
+    def _take(self, name: str) -> tuple[LakeRowTable, int]:
+        """Return the table and the epoch under which it is taken."""
         if name not in self._taken:
             table = self.open(name)
             self._taken[name] = (table, table.take_lease(self._lease))
-        return self._taken[name][0].committed_attempt(self._stream)
+        return self._taken[name]
 
     def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
@@ -81,8 +85,7 @@ class LakeRowTables:
         failures: list[RefeedError] = []
 
         def commit(name: str) -> bool:
-            self.take(name)
-            table, epoch = self._taken[name]
+            table, epoch = self._take(name)
             try:
                 table.commit(parts[name], Attempt(self._stream, number, self._lease, epoch))
             except RefeedError as exc:

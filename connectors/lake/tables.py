@@ -6,11 +6,11 @@ The archive is one such table (:mod:`connectors.lake.archive`); tables of rows h
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -51,6 +51,15 @@ class DataFile:
     partition: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class _Tip:
+    """The version that a commit under a lease made, when it was the newest; the lease was held at it."""
+
+    version: int
+    lease: str
+    lease_epoch: int
+
+
 class LakeTable:
     """What every table of a lake can do; one object per thread, because it holds a snapshot that calls move on.
 
@@ -64,6 +73,7 @@ class LakeTable:
         self.partitioning = partitioning
         self._log = DeltaLog(self.uri)
         self._delta: DeltaTable | None = None
+        self._tip: _Tip | None = None
 
     def exists(self) -> bool:
         """Say whether the table has been created."""
@@ -166,18 +176,71 @@ class LakeTable:
             CommitOutcomeUnknownError: nobody can say; ask :meth:`committed_attempt` before doing anything else.
         """
         _refuse_old(files)
-        # The epoch is checked on the very snapshot that the commit is made from: a stream that takes the lease
-        # after it wrote the same transaction, and Delta refuses the second writer of one.
-        table = self._table()
-        if table.transaction_version(f"lease:{attempt.lease}") != attempt.lease_epoch:
-            raise LeaseLostError(lease=attempt.lease)
         numbers = {f"stream:{attempt.stream}": attempt.number, f"lease:{attempt.lease}": attempt.lease_epoch}
+        # While nobody else commits, the lease that was held at the last commit is held still.
+        tip = self._tip_of(attempt)
+        table = None if tip is not None else self._held_table(attempt)
         failpoint.hit("commit.before")
         try:
-            self._commit(table, files, numbers)
+            if tip is None or not self._append(tip, files, numbers):
+                table = self._held_table(attempt) if table is None else table
+                self._commit(table, files, numbers)
+                is_held = table.transaction_version(f"lease:{attempt.lease}") == attempt.lease_epoch
+                self._tip = _Tip(table.version(), attempt.lease, attempt.lease_epoch) if is_held else None
         except (DeltaError, OSError) as exc:
             self._resolve(attempt, exc)
         failpoint.hit("commit.after")
+
+    def _tip_of(self, attempt: Attempt) -> _Tip | None:
+        """Return the newest version that is known, None where another lease or nothing is known of it."""
+        tip, self._tip = self._tip, None
+        is_its_own = tip is not None and (tip.lease, tip.lease_epoch) == (attempt.lease, attempt.lease_epoch)
+        return tip if is_its_own else None
+
+    def _held_table(self, attempt: Attempt) -> DeltaTable:
+        """Return the table where the attempt's lease is held.
+
+        The epoch is checked on the very snapshot that the commit is made from: a stream that takes the lease
+        after it wrote the same transaction, and Delta refuses the second writer of one.
+        """
+        table = self._table()
+        if table.transaction_version(f"lease:{attempt.lease}") != attempt.lease_epoch:
+            raise LeaseLostError(lease=attempt.lease)
+        return table
+
+    def _append(self, tip: _Tip, files: Sequence[WrittenFile], transactions: Mapping[str, int]) -> bool:
+        """Make one durable commit that follows ``tip``; False, and nothing is made, where another did."""
+        actions: list[dict[str, Any]] = [
+            {
+                "commitInfo": {
+                    "timestamp": int(time.time() * 1000),
+                    "operation": "WRITE",
+                    "operationParameters": {"mode": "Append"},
+                }
+            }
+        ]
+        partition = PARTITION_COLUMNS[self.partitioning].name
+        actions += [
+            {
+                "add": {
+                    "path": quote(file.path),
+                    "partitionValues": {partition: file.partition},
+                    "size": file.size_bytes,
+                    "modificationTime": file.modified_at_ms,
+                    "dataChange": True,
+                    "stats": file.stats,
+                }
+            }
+            for file in files
+        ]
+        actions += [{"txn": {"appId": app, "version": version}} for app, version in transactions.items()]
+        if not self._log.append(tip.version, actions):
+            return False
+        self._tip = replace(tip, version=tip.version + 1)
+        if self._log.is_checkpoint_due(self._tip.version):
+            self._log.committed(self._log.open())
+            self._delta = None
+        return True
 
     def compact(self, *, max_small_files: int = 0) -> int:
         """Merge small files of each partition into large ones and return how many went away.
@@ -301,7 +364,7 @@ class LakeTable:
     def _resolve(self, attempt: Attempt, exc: Exception) -> None:
         """Return when the failed commit is in after all; raise the error that says what is true."""
         try:
-            self._delta = None
+            self._delta = self._tip = None
             is_settled = self._log.is_local or self._take_place(attempt)
             is_in = self.committed_attempt(attempt.stream) >= attempt.number
             is_ours = self.lease_epoch(attempt.lease) == attempt.lease_epoch

@@ -1,3 +1,5 @@
+import errno
+import json
 import os
 import random
 import sys
@@ -16,7 +18,7 @@ from connectors.lake.files import FILE_SCHEMA
 from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import LakeTable
 from model.archive import Attempt
-from model.errors import RefeedError, WarehouseError
+from model.errors import LeaseLostError, RefeedError, StorageFullError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.power import Moment, Survival, can_record, rebuild, record
 
@@ -198,6 +200,138 @@ def test_a_commit_syncs_the_entries_of_others_that_it_builds_on(tmp_path, monkey
     synced = synced_paths(monkeypatch)
     append(archive, 2, 1)
     assert {str(entry(archive, version)) for version in (3, 4, 5)} <= set(synced)
+
+
+@pytest.fixture(params=["day", "hour"])
+def followed(request, tmp_path) -> LakeArchive:
+    """An archive that knows its newest version, after one commit; its entries are 0 to 2."""
+    archive = LakeArchive(str(tmp_path), "backup.messages", request.param)
+    archive.create()
+    append(archive, 1, archive.take_lease("l"))
+    return archive
+
+
+def count_reads(monkeypatch) -> list[str]:
+    """Note each time that delta-rs reads the log, or writes an entry."""
+    found: list[str] = []
+    for name in ("__init__", "update_incremental", "create_write_transaction"):
+        own = getattr(DeltaTable, name)
+
+        def noted(*args, own=own, name=name, **options):
+            found.append(name)
+            return own(*args, **options)
+
+        monkeypatch.setattr(DeltaTable, name, noted)
+    return found
+
+
+def test_commits_that_nobody_comes_between_read_no_log(followed, monkeypatch):
+    # With each entry since the checkpoint delta-rs takes longer.
+    with monkeypatch.context() as watched:
+        reads = count_reads(watched)
+        for number in (2, 3):
+            append(followed, number, 1)
+    assert reads == []
+    found = followed.another()
+    assert read_ids(found, "message_id") == ["1", "2", "3"]
+    assert found.settle(Attempt("s", 3, "l", 1))
+    assert {file.partition for file in found.data_files()} == {file.partition for file in followed.data_files()}
+    assert [commit["operation"] for commit in DeltaTable(found.uri).history()][:3] == ["WRITE"] * 3
+    assert not list(Path(found.uri).glob("*.tmp"))
+
+
+def test_an_entry_says_what_delta_rs_says(followed):
+    append(followed, 2, 1)
+    theirs, ours = (
+        [json.loads(line) for line in entry(followed, version).read_bytes().splitlines()] for version in (2, 3)
+    )
+    assert [list(action) for action in ours] == [list(action) for action in theirs]
+    (their_file,), (our_file,) = (
+        [action["add"] for action in found if "add" in action] for found in (theirs, ours)
+    )
+    assert our_file["partitionValues"] == their_file["partitionValues"]
+    assert our_file == {name: our_file.get(name) for name, value in their_file.items() if value is not None}
+    assert [action for action in ours if action.get("txn", {}).get("appId") == "lease:l"] == [
+        {"txn": {"appId": "lease:l", "version": 1}}
+    ]
+
+
+def test_an_entry_is_durable_before_it_has_its_name_and_before_the_commit_returns(followed, monkeypatch):
+    synced = synced_paths(monkeypatch)
+    append(followed, 2, 1)
+    written, folder = synced[-2:]
+    assert written.endswith(".json.tmp")
+    assert folder == str(entry(followed, 3).parent)
+
+
+def test_a_commit_follows_what_another_committed_meanwhile(followed, monkeypatch):
+    other = followed.another()
+    other.take_lease("another")
+    synced = synced_paths(monkeypatch)
+    for number in (2, 3):
+        append(followed, number, 1)
+    assert str(entry(followed, 3)) in synced
+    assert followed.another().version() == 5
+    assert read_ids(followed.another(), "message_id") == ["1", "2", "3"]
+
+
+def test_a_lease_that_was_taken_since_the_last_commit_refuses_the_next(followed):
+    followed.another().take_lease("l")
+    for _ in range(2):
+        with pytest.raises(LeaseLostError):
+            append(followed, 2, 1)
+    assert read_ids(followed.another(), "message_id") == ["1"]
+
+
+def test_the_place_of_an_entry_that_a_checkpoint_stands_for_is_not_taken_again(followed):
+    DeltaTable(followed.uri).alter.set_table_properties({"delta.checkpointInterval": "5"})
+    followed.another().take_lease("another")
+    assert Path(followed.uri, "_delta_log", f"{4:020d}.checkpoint.parquet").exists()
+    for version in range(4):
+        entry(followed, version).unlink()
+    append(followed, 2, 1)
+    assert not entry(followed, 3).exists()
+    assert read_ids(followed.another(), "message_id") == ["1", "2"]
+
+
+def test_a_commit_whose_folder_can_t_be_synced_is_asked_for(followed, monkeypatch):
+    fsync, refused = os.fsync, []
+
+    def refuse(descriptor: int) -> None:
+        if not refused and Path(f"/proc/self/fd/{descriptor}").readlink() == entry(followed, 3).parent:
+            refused.append(descriptor)
+            raise OSError("I/O error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    append(followed, 2, 1)
+    assert len(refused) == 1
+    append(followed, 3, 1)
+    assert read_ids(followed.another(), "message_id") == ["1", "2", "3"]
+
+
+def test_an_entry_for_which_there_is_no_room_adds_nothing(followed, monkeypatch):
+    def refuse(*_) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "hardlink_to", refuse)
+        with pytest.raises(StorageFullError):
+            append(followed, 2, 1)
+    append(followed, 2, 1)
+    assert read_ids(followed.another(), "message_id") == ["1", "2"]
+    assert not list(Path(followed.uri).glob("*.tmp"))
+
+
+def test_commits_that_read_no_log_write_its_checkpoints_too(tmp_path):
+    archive = archive_of(tmp_path, 2)
+    properties = {"delta.checkpointInterval": "5"}
+    DeltaTable(archive.uri).alter.set_table_properties(properties)
+    for number in range(3, 15):
+        append(archive, number, 1)
+    found = sorted(path.name for path in Path(archive.uri, "_delta_log").glob("*.checkpoint.parquet"))
+    assert found == [f"{version:020d}.checkpoint.parquet" for version in (4, 9, 14)]
+    assert read_ids(archive.another(), "message_id") == sorted(str(number) for number in range(1, 15))
 
 
 def test_a_copy_that_a_kill_left_of_the_log_goes_with_a_later_checkpoint(tmp_path):
