@@ -35,6 +35,8 @@ class LakeRowWriter(LakeArchiveWriter):
     dictionary_columns: ClassVar[bool | list[str]] = True
     statistics_columns: ClassVar[bool | list[str]] = True
     bounded_columns: ClassVar[tuple[str, ...]] = ("ingest_time", "_topic", "_publish_time")
+    # A task writes one for each of its tables, of some tens of rows where there are hundreds of tables.
+    small_bytes: ClassVar[int] = 64 * 1024
 
     def write_rows(self, batches: Sequence[pa.RecordBatch]) -> WrittenFile:
         """Write one durable file with the rows of ``batches``, which have one schema and an ``ingest_time``.

@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
@@ -118,6 +119,30 @@ def test_rows_that_are_not_wanted_are_left_out_of_a_file_before_its_commit(table
     table.commit([kept], Attempt("s", 1, "l", table.take_lease("l")))
     assert DeltaTable(table.uri).to_pyarrow_table().column("id").to_pylist() == [2]
     assert writer.write_without(file, pa.array([True, True])) is None
+
+
+def test_files_of_few_rows_are_written_without_dictionaries_and_merged_into_one_with_them(table):
+    # With hundreds of tables each file has some tens of rows: zstd and dictionaries took half of the time.
+    table.evolve(FIRST)
+    rows = [{"id": number, "items": [{"sku": "same"}]} for number in range(50)]
+    for number in (1, 2):
+        write(table, FIRST, *rows, number=number)
+    large = table.writer().write_rows([batch(FIRST, *rows * 100)])
+    table.compact()
+    (merged,) = table.data_files()
+    assert merged.rows == 100
+    assert [row["id"] for row in table.read_rows(["id"])] == [*range(50), *range(50)]
+    assert codecs(table, large.path) == {("ZSTD", True)}
+    small = table.writer().write_rows([batch(FIRST, *rows)])
+    assert codecs(table, small.path) == {("SNAPPY", False)}
+    assert codecs(table, merged.path.removeprefix(f"{table.uri}/")) == {("ZSTD", True)}
+
+
+def codecs(table: LakeRowTable, name: str) -> set[tuple[str, bool]]:
+    """Return how the columns of a file are compressed, and whether they have dictionaries."""
+    group = pq.ParquetFile(f"{table.uri}/{name}").metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {(column.compression, column.has_dictionary_page) for column in columns}
 
 
 def test_a_commit_under_a_lease_that_another_took_adds_nothing(table):
