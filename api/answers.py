@@ -18,6 +18,7 @@ from model.job import is_job_id
 from model.principal import Principal
 from reporting.service import MergeService
 from rollout.service import StreamService
+from rollout.snapshots import SnapshotService
 
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
@@ -51,6 +52,11 @@ def inventory_service(request: Request) -> Inventory:
 def stream_service(request: Request) -> StreamService:
     """Return the app's service that steers streams; a FastAPI dependency."""
     return services_of(request).streams
+
+
+def snapshot_service(request: Request) -> SnapshotService:
+    """Return the app's service that makes snapshots of streams; a FastAPI dependency."""
+    return services_of(request).snapshots
 
 
 def standing_caller(request: Request) -> StandingCaller:
@@ -128,6 +134,7 @@ Service = Annotated[BackfillService, Depends(backfill_service)]
 Merges = Annotated[MergeService, Depends(merge_service)]
 OpenInventory = Annotated[Inventory, Depends(inventory_service)]
 Streams = Annotated[StreamService, Depends(stream_service)]
+Snapshots = Annotated[SnapshotService, Depends(snapshot_service)]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jobs.store import JobStore
     from reporting.service import MergeService
     from rollout.service import StreamService
+    from rollout.snapshots import SnapshotService
 
 _NAME: Final = "refeed"
 
@@ -36,6 +37,7 @@ class Services:
     merges: "MergeService"
     inventory: "Inventory"
     streams: "StreamService"
+    snapshots: "SnapshotService"
     store: "JobStore"
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
     from rollout.service import StreamService
+    from rollout.snapshots import SnapshotService
     from streams.report import StreamReporter
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
@@ -204,6 +205,13 @@ class Deployment:
         from rollout.service import StreamService
 
         return StreamService(self.store, groups=self.staged.groups)
+
+    @cached_property
+    def snapshots(self) -> "SnapshotService":
+        """Which snapshots of streams people want; an agent makes them."""
+        from rollout.snapshots import SnapshotService
+
+        return SnapshotService(self.store)
 
     def open(self) -> None:
         """Open everything that runs jobs, without running any yet.

@@ -57,6 +57,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             merges=deployment.merges,
             inventory=deployment.inventory,
             streams=deployment.streams,
+            snapshots=deployment.snapshots,
             store=deployment.store,
             gatekeeper=gatekeeper,
             audit=audit,

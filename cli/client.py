@@ -171,6 +171,36 @@ class RefeedApi:
         """Return a stream's history behind line number ``after``."""
         return self._call("GET", f"{_stream_path(name)}/events", params={"after": str(after)})
 
+    def create_snapshot(self, name: str, *, with_source: bool, idempotency_key: str) -> dict[str, Any]:
+        """Ask for a snapshot of a stream and return it; the key makes sending it twice harmless."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return self._call(
+            "POST", f"{_stream_path(name)}:snapshot", json={"with_source": with_source}, headers=headers
+        )
+
+    def list_snapshots(self, *, stream: str | None = None) -> list[dict[str, Any]]:
+        """Return every snapshot, or those of one stream, newest first."""
+        params = {} if stream is None else {"stream": stream}
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self._call("GET", "/snapshots", params=params)
+            found += page["snapshots"]
+            if page["next_page_token"] is None:
+                return found
+            params["page_token"] = page["next_page_token"]
+
+    def read_snapshot(self, snapshot: str) -> dict[str, Any]:
+        """Return a snapshot."""
+        return self._call("GET", f"/snapshots/{quote(snapshot, safe='')}")
+
+    def delete_snapshot(self, snapshot: str) -> dict[str, Any]:
+        """Ask for a snapshot to be deleted, and return it."""
+        return self._call("DELETE", f"/snapshots/{quote(snapshot, safe='')}")
+
+    def list_rollbacks(self, name: str) -> dict[str, Any]:
+        """Return every time that a stream was put back to a snapshot."""
+        return self._call("GET", f"{_stream_path(name)}/rollbacks")
+
     def create_merge(self, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         """Create a merge and return it; the key makes sending it twice harmless."""
         return self._call("POST", "/merges", json=request, headers={"Idempotency-Key": idempotency_key})

@@ -27,6 +27,7 @@ from cli import (
     query,
     registry,
     services,
+    snapshot,
     spark,
     status,
     stream,
@@ -86,6 +87,9 @@ app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
 app.command("messages", epilog=inventory.EXIT_CODES)(messages.messages)
 app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
 app.add_typer(stream.app, name="stream")
+stream.app.command("snapshot", epilog=snapshot.EXIT_CODES)(snapshot.create)
+stream.app.command("rollback", epilog=snapshot.EXIT_CODES)(snapshot.rollback)
+app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(backfill.app, name="backfill")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.command("pubsub")(services.pubsub)

@@ -14,6 +14,7 @@ from jobs.store import JobFilter, SortOrder
 from model.errors import RequestInvalidError
 
 _TIME_FIELDS: Final = frozenset({"created_at"})
+_ID_TOKEN: Final = re.compile(r"id ([a-z]{2,3}_[0-9A-Z]{26})")
 _ROW_TOKEN: Final = re.compile(r"row ([0-9]{1,18})")
 
 
@@ -64,6 +65,32 @@ def parse_row_token(token: str | None) -> int:
     if match is None:
         _refuse("The page_token is not one that a page gave.")
     return int(match[1])
+
+
+def render_id_token(last_id: str) -> str:
+    """Return the token of the page after the one that ended with ``last_id``."""
+    return base64.urlsafe_b64encode(f"id {last_id}".encode()).decode().rstrip("=")
+
+
+def parse_id_token(token: str | None) -> str | None:
+    """Return the id that :func:`render_id_token` was given; None without a token.
+
+    Raises:
+        RequestInvalidError: the token is not one that a page gave.
+
+    Example:
+        >>> parse_id_token(render_id_token("sn_01M7Z1H20HKNZ6PGKRYCX6J210")), parse_id_token(None)
+        ('sn_01M7Z1H20HKNZ6PGKRYCX6J210', None)
+    """
+    if not token:
+        return None
+    try:
+        match = _ID_TOKEN.fullmatch(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii"))
+    except (binascii.Error, ValueError):
+        match = None
+    if match is None:
+        _refuse("The page_token is not one that a page gave.")
+    return match[1]
 
 
 def _digest(where: JobFilter, order: Sequence[SortOrder]) -> str:

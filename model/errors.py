@@ -310,6 +310,18 @@ class StreamStateError(RefeedError):
     code = "stream_state_conflict"
 
 
+class StreamSnapshotNotFoundError(RefeedError):
+    """No stream has a snapshot of this id."""
+
+    code = "stream_snapshot_not_found"
+
+
+class SnapshotExpiredError(RefeedError):
+    """Pub/Sub has dropped its part of the snapshot: the subscriptions can't go back to it."""
+
+    code = "snapshot_expired"
+
+
 class StreamChangedError(RefeedError):
     """The stream has changed since it was read."""
 

@@ -163,3 +163,36 @@ def source_from_json(fields: Mapping[str, Any]) -> Source:
 def sources_by_subscription(plans: Sequence[SourcePlan]) -> dict[str, SourcePlan]:
     """Return the plans by the subscription that their messages come through."""
     return {plan.source.subscription: plan for plan in plans}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a plan's file says without opening a warehouse: what is pulled, and each table's columns or version."""
+
+    subscriptions: tuple[str, ...]
+    columns: Mapping[str, list[str]]
+    versions: Mapping[str, int]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the facts of the plan that :meth:`GroupPlan.to_text` wrote to ``path``; none without a file.
+
+        Raises:
+            CheckpointCorruptError: it can't be read.
+        """
+        try:
+            found = json.loads(path.read_text())
+            sources = found["sources"]
+            return cls(
+                tuple(found["subscriptions"]),
+                {
+                    one["source"]["staging"]: [field["name"] for field in one["source"]["schema"]["fields"]]
+                    for one in sources
+                    if one["source"]["schema"] is not None
+                },
+                {kind["table"]: kind["number"] for one in sources for kind in one["types"]},
+            )
+        except FileNotFoundError:
+            return cls((), {}, {})
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise CheckpointCorruptError(f"The plan {path} can't be read: {exc}", file=str(path)) from exc

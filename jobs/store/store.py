@@ -12,10 +12,11 @@ from jobs.store.leases import Leases
 from jobs.store.managed_streams import ManagedStreams
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
+from jobs.store.stream_snapshots import StreamSnapshots
 from jobs.store.streams import Streams
 
 
-class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog, Streams, ManagedStreams):
+class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog, Streams, ManagedStreams, StreamSnapshots):
     """Jobs with their history and leases, plans, API keys, the audit log, streams and what is still to be told.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only

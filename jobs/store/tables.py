@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0006"
+SCHEMA_REVISION: Final = "0007"
 
 METADATA: Final = sa.MetaData()
 
@@ -214,4 +214,49 @@ STREAM_EVENTS: Final = sa.Table(
     sa.Column("what", TEXT, nullable=False),
     sa.Column("why", TEXT),
     sa.Column("fields", DOCUMENT, nullable=False),
+)
+
+# Snapshots of streams; a record goes when nothing is left of its snapshot.
+STREAM_SNAPSHOTS: Final = sa.Table(
+    "stream_snapshots",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("kind", TEXT, nullable=False),
+    sa.Column("with_source", sa.Boolean, nullable=False),
+    sa.Column("reason", TEXT, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("release", TEXT),
+    sa.Column("format_version", sa.Integer),
+    sa.Column("sources", DOCUMENT, nullable=False),
+    sa.Column("taken_at", Moment),
+    sa.Column("size_bytes", sa.BigInteger),
+    sa.Column("seconds_paused", sa.Float),
+    sa.Column("known_messages", sa.BigInteger),
+    sa.Column("place", DOCUMENT),
+    sa.Column("error", DOCUMENT),
+    sa.Column("created_by", TEXT, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("finished_at", Moment),
+    sa.Column("idempotency_key", TEXT, unique=True),
+    sa.Column("fingerprint", TEXT),
+)
+
+# Streams that are put back to a snapshot, and how far that is.
+STREAM_RESTORES: Final = sa.Table(
+    "stream_restores",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("snapshot_id", TEXT, nullable=False),
+    sa.Column("discard_staged", sa.Boolean, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("step", TEXT, nullable=False),
+    sa.Column("discarded_rows", sa.BigInteger),
+    sa.Column("not_reverted", DOCUMENT, nullable=False),
+    sa.Column("error", DOCUMENT),
+    sa.Column("created_by", TEXT, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("finished_at", Moment),
 )

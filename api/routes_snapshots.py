@@ -1,0 +1,180 @@
+"""Snapshots of streams as a resource, and streams that go back to one."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Response, status
+
+from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, Snapshots, problems
+from api.schemas_snapshots import (
+    RollbackCreate,
+    RollbackOut,
+    RollbacksOut,
+    SnapshotCreate,
+    SnapshotOut,
+    SnapshotsOut,
+)
+from jobs.page_tokens import parse_id_token, render_id_token
+from model.moment import render_moment
+from model.stream_snapshot import RestoreRecord, SnapshotFault, SnapshotRecord
+
+router: Final = APIRouter(tags=["snapshots"])
+_UNKNOWN_STREAM: Final = "No stream was ever launched under this name."
+_UNKNOWN: Final = "There is no such snapshot."
+
+StreamName = Annotated[str, Path(description="A stream's name.", examples=["backup"], max_length=300)]
+SnapshotId = Annotated[str, Path(description="A snapshot's id.", max_length=64)]
+
+
+@router.post(
+    "/streams/{name}:snapshot",
+    operation_id="createSnapshot",
+    status_code=status.HTTP_201_CREATED,
+    response_model=SnapshotOut,
+    responses={
+        201: {"headers": CREATED_HEADERS},
+        **problems(s404=_UNKNOWN_STREAM, s409="The stream has ended.", s422="The request is not valid."),
+    },
+)
+def create_snapshot(
+    name: StreamName,
+    response: Response,
+    snapshots: Snapshots,
+    caller: Caller,
+    *,
+    body: SnapshotCreate | None = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Any:
+    """Make a snapshot of a stream's state, and of its subscriptions, between two commits."""
+    with_source = body is not None and body.with_source
+    made = snapshots.create(name, with_source=with_source, principal=caller, idempotency_key=idempotency_key)
+    response.headers["Location"] = f"/snapshots/{made.id}"
+    response.headers["Retry-After"] = "1"
+    return render_snapshot(made)
+
+
+@router.get(
+    "/snapshots",
+    operation_id="listSnapshots",
+    response_model=SnapshotsOut,
+    responses=problems(s422="A parameter is not valid."),
+)
+def list_snapshots(
+    snapshots: Snapshots,
+    caller: Caller,
+    *,
+    stream: Annotated[str | None, Query(description="Only those of this stream.", max_length=300)] = None,
+    page_size: Annotated[int, Query(ge=1, le=1000)] = 50,
+    page_token: Annotated[str | None, Query(max_length=1000)] = None,
+) -> Any:
+    """List snapshots, newest first."""
+    before = parse_id_token(page_token)
+    found = snapshots.list_page(principal=caller, stream=stream, before=before, limit=page_size + 1)
+    page = found[:page_size]
+    token = render_id_token(page[-1].id) if len(found) > page_size else None
+    return {"snapshots": [render_snapshot(each) for each in page], "next_page_token": token}
+
+
+@router.get(
+    "/snapshots/{snapshot_id}",
+    operation_id="getSnapshot",
+    response_model=SnapshotOut,
+    responses=problems(s404=_UNKNOWN, s422="The id is not valid."),
+)
+def get_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) -> Any:
+    """Show a snapshot."""
+    return render_snapshot(snapshots.get(snapshot_id, principal=caller))
+
+
+@router.delete(
+    "/snapshots/{snapshot_id}",
+    operation_id="deleteSnapshot",
+    status_code=status.HTTP_202_ACCEPTED,
+    response_model=SnapshotOut,
+    responses=problems(s404=_UNKNOWN, s409="A stream is being put back to it.", s422="The id is not valid."),
+)
+def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) -> Any:
+    """Delete a snapshot: an agent deletes its files and its Pub/Sub snapshots, and then it is gone."""
+    return render_snapshot(snapshots.delete(snapshot_id, principal=caller))
+
+
+@router.post(
+    "/streams/{name}:rollback",
+    operation_id="rollBackStream",
+    status_code=status.HTTP_202_ACCEPTED,
+    response_model=RollbackOut,
+    responses=problems(
+        s404="There is no such stream, or no such snapshot.",
+        s409="The stream has ended or is being put back, or the snapshot is not COMPLETED or of another kind.",
+        s422="The request is not valid.",
+    ),
+)
+def roll_back_stream(name: StreamName, body: RollbackCreate, snapshots: Snapshots, caller: Caller) -> Any:
+    """Drain a stream, put it back to a snapshot, and start it again; nothing is archived or staged twice by it."""
+    return render_rollback(
+        snapshots.rollback(name, body.snapshot, discard_staged=body.discard_staged, principal=caller)
+    )
+
+
+@router.get(
+    "/streams/{name}/rollbacks",
+    operation_id="listRollbacks",
+    response_model=RollbacksOut,
+    responses=problems(s422="The name is not valid."),
+)
+def list_rollbacks(name: StreamName, snapshots: Snapshots, caller: Caller) -> Any:
+    """List every time that a stream was put back to a snapshot, newest first, and what could not go back."""
+    return {"rollbacks": [render_rollback(each) for each in snapshots.list_rollbacks(name, principal=caller)]}
+
+
+def render_snapshot(record: SnapshotRecord) -> dict[str, Any]:
+    """Return the snapshot in the API's shape."""
+    return {
+        "id": record.id,
+        "stream": record.stream,
+        "kind": record.kind,
+        "state": record.state.value,
+        "reason": record.reason.value,
+        "with_source": record.with_source,
+        "release": record.release,
+        "format_version": record.format_version,
+        "subscriptions": [
+            {
+                "subscription": source.subscription,
+                "snapshot": source.snapshot,
+                "topic": source.topic,
+                "expire_time": render_moment(source.expire_time),
+            }
+            for source in record.sources
+        ],
+        "expire_time": render_moment(record.expire_time),
+        "taken_at": render_moment(record.taken_at),
+        "size_bytes": record.size_bytes,
+        "seconds_paused": record.seconds_paused,
+        "known_messages": record.known_messages,
+        "error": _render_fault(record.error),
+        "created_by": record.created_by,
+        "created_at": render_moment(record.created_at),
+        "finished_at": render_moment(record.finished_at),
+    }
+
+
+def render_rollback(record: RestoreRecord) -> dict[str, Any]:
+    """Return the rollback in the API's shape."""
+    return {
+        "id": record.id,
+        "stream": record.stream,
+        "snapshot": record.snapshot_id,
+        "discard_staged": record.discard_staged,
+        "state": record.state.value,
+        "step": record.step.value,
+        "discarded_rows": record.discarded_rows,
+        "not_reverted": list(record.not_reverted),
+        "error": _render_fault(record.error),
+        "created_by": record.created_by,
+        "created_at": render_moment(record.created_at),
+        "finished_at": render_moment(record.finished_at),
+    }
+
+
+def _render_fault(fault: SnapshotFault | None) -> dict[str, str] | None:
+    return None if fault is None else {"code": fault.code, "message": fault.message}

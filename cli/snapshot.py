@@ -1,0 +1,185 @@
+"""``refeed snapshot``, ``refeed stream snapshot`` and ``rollback``: snapshots of streams through the HTTP API."""
+
+import time
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, Final
+from uuid import uuid4
+
+import typer
+
+from cli.client import RefeedApi
+from cli.invocation import HomeGroup
+from cli.jobs import JsonOption
+from cli.moments import render_minute
+from cli.terminal import ExitCode, err, out, print_json, print_table
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, and with --wait the snapshot is whole or the stream is back; 1 with --wait: it is not; "
+    "2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
+)
+_POLL_SECONDS: Final = 0.5
+_WAIT_SECONDS: Final = 600.0
+
+app = typer.Typer(
+    cls=HomeGroup,
+    help="List, show and delete snapshots of streams (through the API at REFEED_API_URL, with REFEED_API_KEY).",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.", show_default=False)]
+StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+
+
+def create(
+    name: StreamArgument,
+    *,
+    with_source: Annotated[
+        bool,
+        typer.Option(
+            "--with-source", help="Make a Pub/Sub snapshot of each of its subscriptions at the same moment."
+        ),
+    ] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Repeated calls with the same key make one snapshot.")
+    ] = None,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a snapshot of a stream between two commits: its state, and its source for up to seven days.
+
+    A rollback puts the stream back to it: 'refeed stream rollback NAME ID'.
+    """
+    with RefeedApi.from_environment() as api:
+        key = idempotency_key or str(uuid4())
+        made = api.create_snapshot(name, with_source=with_source, idempotency_key=key)
+        if wait:
+            made = _wait(made, lambda: api.read_snapshot(made["id"]), {"PENDING"})
+    _print_snapshot(made, as_json=as_json)
+    _exit_failed(made)
+
+
+def rollback(
+    name: StreamArgument,
+    snapshot: IdArgument,
+    *,
+    discard_staged: Annotated[
+        bool,
+        typer.Option(
+            "--discard-staged",
+            help="Delete the rows that were staged since the snapshot; reporting and archive are never touched.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Drain a stream, put it back to a snapshot, its subscriptions too, and start it again.
+
+    Messages since the snapshot come again. Those that the stream's tables have are not written twice.
+    """
+    with RefeedApi.from_environment() as api:
+        found = api.read_snapshot(snapshot)
+        if not yes:
+            subscriptions = len(found["subscriptions"])
+            err.print(
+                f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.", markup=False
+            )
+            typer.confirm("It is drained for that and started again. Go on?", abort=True, err=True)
+        asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot, "discard_staged": discard_staged})
+        if wait:
+
+            def look() -> dict[str, Any]:
+                done = api.list_rollbacks(name)["rollbacks"]
+                return next((each for each in done if each["id"] == asked["id"]), asked)
+
+            asked = _wait(asked, look, {"RUNNING"})
+    if as_json:
+        print_json(asked)
+    else:
+        out.print(f"{asked['id']}: {name} goes back to {snapshot}, {asked['state']}", markup=False)
+        for sentence in asked["not_reverted"]:
+            out.print(f"stays: {sentence}", markup=False)
+    _exit_failed(asked)
+
+
+@app.command("list", epilog=EXIT_CODES)
+def list_(
+    stream: Annotated[str | None, typer.Option("--stream", help="Only those of this stream.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List snapshots, newest first."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_snapshots(stream=stream)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["id"],
+            each["stream"],
+            each["state"],
+            each["reason"],
+            render_minute(each["created_at"]),
+            f"{len(each['subscriptions'])} subscriptions" if each["with_source"] else "state alone",
+            "" if each["expire_time"] is None else render_minute(each["expire_time"]),
+        )
+        for each in found
+    ]
+    print_table(("id", "stream", "state", "reason", "made", "holds", "source expires"), rows)
+
+
+@app.command("show", epilog=EXIT_CODES)
+def show(snapshot: IdArgument, as_json: JsonOption = False) -> None:
+    """Show a snapshot: its state, its subscriptions and when Pub/Sub drops them."""
+    with RefeedApi.from_environment() as api:
+        _print_snapshot(api.read_snapshot(snapshot), as_json=as_json)
+
+
+@app.command("delete", epilog=EXIT_CODES)
+def delete(
+    snapshot: IdArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a snapshot, its files and its Pub/Sub snapshots; an agent does it within seconds."""
+    if not yes:
+        typer.confirm(f"Nothing can go back to {snapshot} after this. Go on?", abort=True, err=True)
+    with RefeedApi.from_environment() as api:
+        _print_snapshot(api.delete_snapshot(snapshot), as_json=as_json)
+
+
+def _wait(found: dict[str, Any], look: Callable[[], dict[str, Any]], under_way: Collection[str]) -> dict[str, Any]:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while found["state"] in under_way and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        found = look()
+    return found
+
+
+def _exit_failed(found: dict[str, Any]) -> None:
+    error = found["error"]
+    if error is not None:
+        err.print(f"{error['code']}: {error['message']}", markup=False)
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_snapshot(found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"{found['id']} of {found['stream']}: {found['state']}", markup=False)
+    for label, key in (
+        ("made", "created_at"),
+        ("by", "created_by"),
+        ("release", "release"),
+        ("bytes", "size_bytes"),
+        ("seconds paused", "seconds_paused"),
+        ("source expires", "expire_time"),
+    ):
+        if found[key] is not None:
+            out.print(f"  {label}: {found[key]}", markup=False)
+    for source in found["subscriptions"]:
+        out.print(f"  {source['subscription']}: {source['snapshot']}", markup=False)

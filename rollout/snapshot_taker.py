@@ -1,0 +1,220 @@
+"""Makes and deletes the snapshots of the streams that an agent holds."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from connectors.pubsub.client import PubSub, SnapshotInfo
+from jobs.files import Files
+from jobs.store import JobStore
+from model import failpoint
+from model.errors import RefeedError, SnapshotRefusedError
+from model.failure import safe_message
+from model.message import backup_subscription_id, source_snapshot_id
+from model.stream_options import StreamKind
+from model.stream_snapshot import (
+    SnapshotFault,
+    SnapshotPlace,
+    SnapshotReason,
+    SnapshotRecord,
+    SnapshotState,
+    SourceSnapshot,
+)
+from pipeline.plan import PlanFacts
+from streams.snapshot import PLAN_FILE, CapturedState, StateManifest, capture_state, store_state
+
+_log = structlog.get_logger(__name__)
+
+# Each is a request of some tens of milliseconds, and the stream is paused until the last one is answered.
+_REQUESTS: Final = 8
+# A scheduled snapshot that failed is tried again after this time.
+_RETRY_FAILED: Final = timedelta(minutes=10)
+
+# Lets no commit begin while the block runs. It raises SnapshotRefusedError when the stream does not pause in time.
+Pause = Callable[[], AbstractContextManager[None]]
+
+
+class SnapshotTaker:
+    """Carries out what the store's records of snapshots ask for; each call can be made again after a crash.
+
+    A snapshot that fails halfway leaves nothing behind: its Pub/Sub snapshots and its folder are deleted before
+    its record says FAILED. What a crash leaves is found by its names, and deleted before the next try.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        open_pubsub: Callable[[], PubSub],
+        files: Files,
+        host: str,
+    ) -> None:
+        self._store = store
+        self._open_pubsub = open_pubsub
+        self._files = files
+        self._host = host
+
+    def take(self, snapshot: SnapshotRecord, state: Path, pause: Pause) -> SnapshotRecord:
+        """Make the PENDING ``snapshot`` of the stream whose folder is ``state``; return its record as it ended.
+
+        Raises:
+            RefeedError: what is left of a try can't be deleted; the snapshot stays PENDING, and is tried again.
+        """
+        if snapshot.place is not None:
+            self._remove_all(snapshot)
+        place = SnapshotPlace(self._host, str(self._folder(snapshot)))
+        self._store.begin_snapshot(snapshot.id, place)
+        captured: CapturedState | None = None
+        try:
+            with pause():
+                began = time.monotonic()
+                captured = capture_state(state)
+                failpoint.hit("snapshot.captured")
+                sources = self._snapshot_sources(snapshot, state) if snapshot.with_source else []
+                failpoint.hit("snapshot.sources")
+                seconds_paused = time.monotonic() - began
+            manifest = self._copy(snapshot, captured, sources)
+            failpoint.hit("snapshot.copied")
+        except (RefeedError, OSError) as exc:
+            return self._fail(snapshot, exc)
+        finally:
+            if captured is not None:
+                captured.discard()
+        made = self._store.complete_snapshot(
+            snapshot.id,
+            sources=sources,
+            format_version=manifest.format_version,
+            taken_at=manifest.taken_at,
+            size_bytes=manifest.size_bytes,
+            seconds_paused=round(seconds_paused, 3),
+            known_messages=manifest.known_messages,
+        )
+        _log.info(
+            "snapshot_made",
+            stream=snapshot.stream,
+            snapshot=snapshot.id,
+            subscriptions=len(sources),
+            bytes=manifest.size_bytes,
+            seconds_paused=made.seconds_paused,
+        )
+        self._note(made, f"snapshot {made.id} made")
+        return made
+
+    def delete(self, snapshot: SnapshotRecord) -> bool:
+        """Delete a DELETING ``snapshot``; False when its files are on another machine's disk.
+
+        Raises:
+            RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
+        """
+        place = snapshot.place
+        if place is not None and not place.is_shared and place.host != self._host:
+            return False
+        if place is not None:
+            self._remove_all(snapshot)
+        self._store.forget_snapshot(snapshot.id)
+        _log.info("snapshot_deleted", stream=snapshot.stream, snapshot=snapshot.id)
+        return True
+
+    def _folder(self, snapshot: SnapshotRecord) -> Files:
+        return self._files.folder(snapshot.stream).folder(snapshot.id)
+
+    def _snapshot_sources(self, snapshot: SnapshotRecord, state: Path) -> list[SourceSnapshot]:
+        """Make a Pub/Sub snapshot of every subscription of the stream, several at once."""
+        with self._open_pubsub() as pubsub:
+            subscriptions = find_subscriptions(pubsub, snapshot.kind, state)
+
+            def make(subscription: str) -> tuple[str, SnapshotInfo]:
+                return subscription, pubsub.create_snapshot(
+                    source_snapshot_id(snapshot.id, subscription), subscription
+                )
+
+            with ThreadPoolExecutor(_REQUESTS) as pool:
+                made = list(pool.map(make, subscriptions))
+        if not made:
+            raise SnapshotRefusedError(
+                f"{snapshot.stream} has no subscription yet: make the snapshot without its source."
+            )
+        return [SourceSnapshot(name, info.id, info.topic, info.expires_at) for name, info in made]
+
+    def _copy(
+        self, snapshot: SnapshotRecord, captured: CapturedState, sources: Sequence[SourceSnapshot]
+    ) -> StateManifest:
+        plan = PlanFacts.read(captured.folder / PLAN_FILE)
+        facts: dict[str, Any] = {
+            "snapshot": snapshot.id,
+            "kind": snapshot.kind,
+            "release": snapshot.release,
+            "columns": dict(plan.columns),
+            "versions": dict(plan.versions),
+            "sources": {source.subscription: source.snapshot for source in sources},
+        }
+        return store_state(captured, self._folder(snapshot), facts)
+
+    def _fail(self, snapshot: SnapshotRecord, exc: RefeedError | OSError) -> SnapshotRecord:
+        code = exc.code if isinstance(exc, RefeedError) else "storage_full"
+        message = exc.message if isinstance(exc, RefeedError) else f"The snapshot can't be written: {exc}"
+        self._remove_all(snapshot)
+        failed = self._store.fail_snapshot(snapshot.id, SnapshotFault(code, safe_message(code, message)))
+        _log.error("snapshot_failed", stream=snapshot.stream, snapshot=snapshot.id, code=code, error=message)
+        self._note(failed, f"snapshot {snapshot.id} failed", why=f"{code}: {message}")
+        return failed
+
+    def _remove_all(self, snapshot: SnapshotRecord) -> None:
+        """Delete every Pub/Sub snapshot and every file of ``snapshot``, whatever of it there is."""
+        prefix = source_snapshot_id(snapshot.id, "")
+        if snapshot.with_source:
+            with self._open_pubsub() as pubsub:
+                for found in pubsub.list_snapshots():
+                    if found.id.startswith(prefix):
+                        pubsub.delete_snapshot(found.id)
+        files = self._files.folder(snapshot.stream)
+        for name in (snapshot.id, f"{snapshot.id}.unfinished"):
+            files.take_away(name, lambda: False)
+        files.sweep()
+
+    def _note(self, snapshot: SnapshotRecord, what: str, why: str | None = None) -> None:
+        self._store.note_stream(snapshot.stream, actor="agent", what=what, why=why, snapshot=snapshot.id)
+
+
+def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:
+    """Return the ids of the subscriptions that a stream of ``kind``, whose folder is ``state``, pulls from."""
+    if kind == StreamKind.PIPELINE:
+        return list(PlanFacts.read(state / PLAN_FILE).subscriptions)
+    return [
+        found.id
+        for found in pubsub.list_subscriptions()
+        if found.id == backup_subscription_id(found.topic) and not found.detached
+    ]
+
+
+def find_overdue(snapshots: Sequence[SnapshotRecord], *, every: timedelta, now: datetime) -> bool:
+    """Whether a stream's newest snapshot is older than ``every``; one that failed counts for some minutes."""
+    for each in snapshots:
+        waits = min(every, _RETRY_FAILED) if each.state is SnapshotState.FAILED else every
+        if each.state is not SnapshotState.DELETING and now - each.created_at < waits:
+            return False
+    return True
+
+
+def find_surplus(snapshots: Sequence[SnapshotRecord], *, keep: int) -> list[SnapshotRecord]:
+    """Return which of a stream's ``snapshots`` retention deletes: scheduled ones, but for the ``keep`` newest.
+
+    What people asked for is never among them, and neither is the newest COMPLETED one, whoever made it.
+
+    Example:
+        >>> find_surplus([], keep=7)
+        []
+    """
+    whole = sorted(
+        (each for each in snapshots if each.state is SnapshotState.COMPLETED),
+        key=lambda each: each.id,
+        reverse=True,
+    )
+    scheduled = [each for each in whole if each.reason is SnapshotReason.SCHEDULED]
+    return [each for each in scheduled[max(keep, 1) :] if each is not whole[0]]

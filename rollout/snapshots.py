@@ -1,0 +1,99 @@
+"""Snapshots of streams as callers ask for them: made, listed, deleted, and gone back to."""
+
+import hashlib
+import json
+from typing import Final
+
+import structlog
+
+from jobs.store import Idempotency, JobStore
+from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord
+
+_LOG: Final = structlog.get_logger()
+
+
+class SnapshotService:
+    """Writes down which snapshots people want, and to which a stream goes back; an agent carries it out.
+
+    Every call answers from the store within milliseconds. A snapshot is PENDING until an agent has made it, and
+    DELETING until nothing of it is left.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    def create(
+        self, stream: str, *, with_source: bool, principal: Principal, idempotency_key: str | None = None
+    ) -> SnapshotRecord:
+        """Ask for a snapshot of the stream's state, and with its source one of each of its subscriptions.
+
+        Raises:
+            StreamNotFoundError: there never was such a stream.
+            StreamStateError: it has ended.
+            IdempotencyKeyReusedError: the key came before with another request.
+        """
+        principal.require(STREAMS_OPERATE)
+        fingerprint = hashlib.sha256(json.dumps([stream, with_source]).encode()).hexdigest()
+        made = self._store.create_snapshot(
+            stream,
+            with_source=with_source,
+            actor=principal.name,
+            reason=SnapshotReason.MANUAL,
+            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, fingerprint),
+        )
+        _LOG.info("snapshot_asked", stream=stream, snapshot=made.id, with_source=with_source, by=principal.name)
+        return made
+
+    def list_page(
+        self, *, principal: Principal, stream: str | None = None, before: str | None = None, limit: int
+    ) -> list[SnapshotRecord]:
+        """Return at most ``limit`` snapshots, newest first, of those older than ``before``."""
+        principal.require(STREAMS_READ)
+        return self._store.list_snapshots(stream=stream, before=before, limit=limit)
+
+    def get(self, snapshot_id: str, *, principal: Principal) -> SnapshotRecord:
+        """Return the snapshot.
+
+        Raises:
+            StreamSnapshotNotFoundError: there is none.
+        """
+        principal.require(STREAMS_READ)
+        return self._store.get_snapshot(snapshot_id)
+
+    def delete(self, snapshot_id: str, *, principal: Principal) -> SnapshotRecord:
+        """Ask for the snapshot's files, its Pub/Sub snapshots and its record to be deleted.
+
+        Raises:
+            StreamSnapshotNotFoundError: there is none.
+            StreamStateError: a stream is being put back to it.
+        """
+        principal.require(STREAMS_OPERATE)
+        found = self._store.delete_snapshot(snapshot_id)
+        _LOG.info("snapshot_unwanted", stream=found.stream, snapshot=found.id, by=principal.name)
+        return found
+
+    def rollback(
+        self, stream: str, snapshot_id: str, *, discard_staged: bool, principal: Principal
+    ) -> RestoreRecord:
+        """Ask for a living stream to be drained, put back to the snapshot, and started again.
+
+        Raises:
+            StreamNotFoundError, StreamSnapshotNotFoundError: there is none.
+            StreamStateError: the stream has ended, or is being put back already.
+            SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
+        """
+        principal.require(STREAMS_OPERATE)
+        asked = self._store.create_restore(
+            stream, snapshot_id, discard_staged=discard_staged, actor=principal.name
+        )
+        _LOG.info("rollback_asked", stream=stream, snapshot=snapshot_id, by=principal.name)
+        return asked
+
+    def list_rollbacks(self, stream: str, *, principal: Principal) -> list[RestoreRecord]:
+        """Return every time that the stream was put back to a snapshot, newest first."""
+        principal.require(STREAMS_READ)
+        return self._store.list_restores(stream)

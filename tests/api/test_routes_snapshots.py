@@ -1,0 +1,216 @@
+"""Snapshots of streams over HTTP and in the terminal, and streams that are put back."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_RESTORES, STREAM_SNAPSHOTS
+from model.principal import STREAMS_OPERATE, STREAMS_READ
+from model.stream_options import StreamKind
+from model.stream_snapshot import RestoreStep, SnapshotFault, SnapshotState, SourceSnapshot
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.orders", "orders", NOON)
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Any) -> Any:
+    return start_api()
+
+
+@pytest.fixture
+def api(served: Any) -> Iterator[Any]:
+    served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    yield served
+    with served.store._database.write() as connection:
+        for table in (STREAM_RESTORES, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS):
+            connection.execute(table.delete())
+
+
+def ask(api: Any, **body: Any) -> dict[str, Any]:
+    with api.client() as client:
+        answer = client.post("/streams/backup:snapshot", json=body)
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def complete(api: Any, snapshot_id: str) -> None:
+    """What an agent does when it has made the snapshot."""
+    api.store.complete_snapshot(
+        snapshot_id,
+        sources=[SOURCE],
+        format_version=1,
+        taken_at=NOON,
+        size_bytes=1_000,
+        seconds_paused=0.02,
+        known_messages=7,
+    )
+
+
+def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api: Any) -> None:
+    with api.client() as client:
+        answer = client.post("/streams/backup:snapshot", json={"with_source": True})
+        assert answer.status_code == 201
+        made = answer.json()
+        assert made["id"].startswith("sn_")
+        assert answer.headers["Location"] == f"/snapshots/{made['id']}"
+        assert (made["stream"], made["state"], made["reason"], made["with_source"]) == (
+            "backup",
+            "PENDING",
+            "manual",
+            True,
+        )
+        assert {made["expire_time"], made["size_bytes"], made["seconds_paused"], made["taken_at"]} == {None}
+        complete(api, made["id"])
+        shown = client.get(answer.headers["Location"]).json()
+        (listed,) = client.get("/snapshots").json()["snapshots"]
+    assert shown == listed
+    assert (shown["state"], shown["size_bytes"], shown["seconds_paused"]) == ("COMPLETED", 1_000, 0.02)
+    assert (shown["format_version"], shown["known_messages"]) == (1, 7)
+    assert shown["expire_time"] == "2026-03-01T12:00:00Z"
+    assert shown["subscriptions"] == [
+        {
+            "subscription": "refeed-backup.orders",
+            "snapshot": "refeed.sn_1.refeed-backup.orders",
+            "topic": "orders",
+            "expire_time": "2026-03-01T12:00:00Z",
+        }
+    ]
+
+
+def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(api: Any) -> None:
+    with api.client() as client:
+        assert client.post("/streams/backup:snapshot").json()["with_source"] is False
+        assert client.post("/streams/backup:snapshot", json={"with_sauce": True}).status_code == 422
+
+
+def test_a_snapshot_that_failed_says_why(api: Any) -> None:
+    made = ask(api)
+    api.store.fail_snapshot(made["id"], SnapshotFault("pubsub_unavailable", "Pub/Sub does not answer."))
+    with api.client() as client:
+        shown = client.get(f"/snapshots/{made['id']}").json()
+    assert shown["state"] == "FAILED"
+    assert shown["error"] == {"code": "pubsub_unavailable", "message": "Pub/Sub does not answer."}
+
+
+def test_the_same_key_asks_for_one_snapshot(api: Any) -> None:
+    with api.client() as client:
+        first, second = (
+            client.post("/streams/backup:snapshot", headers={"Idempotency-Key": "k"}).json()["id"]
+            for _ in range(2)
+        )
+        other = client.post(
+            "/streams/backup:snapshot", json={"with_source": True}, headers={"Idempotency-Key": "k"}
+        )
+    assert first == second
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+
+
+def test_snapshots_are_listed_page_by_page_and_by_stream(api: Any) -> None:
+    api.store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
+    made = sorted((ask(api)["id"] for _ in range(3)), reverse=True)
+    api.store.create_snapshot("pipeline", with_source=False, actor="ann")
+    with api.client() as client:
+        first = client.get("/snapshots", params={"stream": "backup", "page_size": 2}).json()
+        token = first["next_page_token"]
+        second = client.get("/snapshots", params={"stream": "backup", "page_size": 2, "page_token": token}).json()
+        wrong = client.get("/snapshots", params={"page_token": "nonsense"})
+        everything = client.get("/snapshots").json()
+    assert [each["id"] for each in first["snapshots"]] == made[:2]
+    assert [each["id"] for each in second["snapshots"]] == made[2:]
+    assert second["next_page_token"] is None
+    assert len(everything["snapshots"]) == 4
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "request_invalid")
+
+
+def test_a_snapshot_is_deleted_by_an_agent(api: Any) -> None:
+    made = ask(api)
+    with api.client() as client:
+        answer = client.delete(f"/snapshots/{made['id']}")
+        assert (answer.status_code, answer.json()["state"]) == (202, "DELETING")
+        api.store.forget_snapshot(made["id"])
+        gone = client.get(f"/snapshots/{made['id']}")
+    assert (gone.status_code, gone.json()["code"]) == (404, "stream_snapshot_not_found")
+
+
+def test_a_stream_is_put_back_and_says_what_could_not_go_back(api: Any) -> None:
+    made = ask(api, with_source=True)
+    complete(api, made["id"])
+    with api.client() as client:
+        answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"], "discard_staged": True})
+        assert answer.status_code == 202
+        asked = answer.json()
+        assert (asked["state"], asked["step"], asked["snapshot"]) == ("RUNNING", "waiting", made["id"])
+        again = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
+        assert (again.status_code, again.json()["code"]) == (409, "stream_state_conflict")
+        assert client.delete(f"/snapshots/{made['id']}").status_code == 409
+        api.store.advance_restore(asked["id"], RestoreStep.RESTORED, not_reverted=["A table stays wide."])
+        api.store.end_restore(asked["id"])
+        (done,) = client.get("/streams/backup/rollbacks").json()["rollbacks"]
+    assert (done["state"], done["discard_staged"], done["not_reverted"]) == (
+        "SUCCEEDED",
+        True,
+        ["A table stays wide."],
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/streams/nobody:snapshot", {}, (404, "stream_not_found")),
+        ("/streams/backup:rollback", {"snapshot": "sn_none"}, (404, "stream_snapshot_not_found")),
+        ("/streams/backup:rollback", {}, (422, "request_invalid")),
+    ],
+)
+def test_what_is_not_there_is_not_found(api: Any, path: str, body: dict[str, Any], code: tuple[int, str]) -> None:
+    with api.client() as client:
+        answer = client.post(path, json=body)
+    assert (answer.status_code, answer.json()["code"]) == code
+
+
+def test_a_pending_snapshot_is_none_to_go_back_to(api: Any) -> None:
+    made = ask(api)
+    with api.client() as client:
+        answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
+    assert (answer.status_code, answer.json()["code"]) == (409, "snapshot_refused")
+
+
+def test_looking_takes_one_scope_and_asking_another(start_api: Any) -> None:
+    closed = start_api()
+    closed.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    made = closed.store.create_snapshot("backup", with_source=False, actor="ann").id
+    with closed.client(closed.make_key(STREAMS_READ)) as client:
+        assert client.get("/snapshots").status_code == 200
+        assert client.get(f"/snapshots/{made}").status_code == 200
+        for call in (
+            client.post("/streams/backup:snapshot"),
+            client.delete(f"/snapshots/{made}"),
+            client.post("/streams/backup:rollback", json={"snapshot": made}),
+        ):
+            assert call.status_code == 403
+            assert STREAMS_OPERATE in call.json()["detail"]
+
+
+def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed) -> None:
+    assert refeed("stream", "snapshot", "backup", "--with-source")[0] == 0
+    (made,) = api.store.list_snapshots()
+    assert (made.state, made.with_source) == (SnapshotState.PENDING, True)
+    complete(api, made.id)
+    (listed,) = json.loads(refeed("snapshot", "list", "--stream", "backup", "--json")[1])
+    assert listed["id"] == made.id
+    table = refeed("snapshot", "list")[1]
+    assert made.id in table
+    assert "2026-03-01" in table
+    assert "refeed-backup.orders" in refeed("snapshot", "show", made.id)[1]
+    assert refeed("stream", "rollback", "backup", made.id, "--yes")[0] == 0
+    restore = api.store.find_restore("backup")
+    assert restore.snapshot_id == made.id
+    api.store.end_restore(restore.id, error=SnapshotFault("snapshot_corrupt", "Damaged."))
+    assert refeed("snapshot", "delete", made.id, "--yes")[0] == 0
+    assert api.store.get_snapshot(made.id).state is SnapshotState.DELETING

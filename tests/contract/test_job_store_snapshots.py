@@ -1,0 +1,154 @@
+"""Snapshots of streams, and streams that are put back, as records in every job store."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from jobs.store import Idempotency, JobStore
+from model.errors import (
+    IdempotencyKeyReusedError,
+    SnapshotRefusedError,
+    StreamNotFoundError,
+    StreamSnapshotNotFoundError,
+    StreamStateError,
+)
+from model.stream_options import StreamKind
+from model.stream_record import Wanted
+from model.stream_snapshot import (
+    RestoreState,
+    RestoreStep,
+    SnapshotFault,
+    SnapshotPlace,
+    SnapshotReason,
+    SnapshotRecord,
+    SnapshotState,
+    SourceSnapshot,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.orders", "orders", NOON)
+COMPLETED: dict[str, Any] = {
+    "sources": [
+        SOURCE,
+        SourceSnapshot("refeed-backup.b", "refeed.sn_1.refeed-backup.b", "b", NOON + timedelta(1)),
+    ],
+    "format_version": 1,
+    "taken_at": NOON - timedelta(days=1),
+    "size_bytes": 3_000_000_000,
+    "seconds_paused": 0.125,
+    "known_messages": 5_000_000_000,
+}
+
+
+@pytest.fixture(autouse=True)
+def launched(store: JobStore) -> None:
+    store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2")
+
+
+def create(store: JobStore, stream: str = "backup", **given: Any) -> SnapshotRecord:
+    return store.create_snapshot(stream, **{"with_source": True, "actor": "ann"} | given)
+
+
+def complete(store: JobStore) -> SnapshotRecord:
+    return store.complete_snapshot(create(store).id, **COMPLETED)
+
+
+def test_a_snapshot_is_pending_until_it_is_whole(store: JobStore) -> None:
+    made = create(store)
+    assert (made.state, made.stream, made.kind, made.release) == (SnapshotState.PENDING, "backup", "backup", "1.2")
+    assert (made.reason, made.created_by, made.with_source) == (SnapshotReason.MANUAL, "ann", True)
+    assert (made.sources, made.expire_time, made.size_bytes, made.place) == ((), None, None, None)
+
+    place = SnapshotPlace("here", "/home/snapshots/backup/sn")
+    assert store.begin_snapshot(made.id, place).place == place
+    done = store.complete_snapshot(made.id, **COMPLETED)
+    assert done == store.get_snapshot(made.id)
+    assert (done.state, done.sources, done.place) == (SnapshotState.COMPLETED, tuple(COMPLETED["sources"]), place)
+    assert (done.size_bytes, done.known_messages, done.seconds_paused) == (3_000_000_000, 5_000_000_000, 0.125)
+    assert (done.taken_at, done.format_version) == (COMPLETED["taken_at"], 1)
+    assert done.finished_at is not None
+    assert done.finished_at >= made.created_at
+    assert done.expire_time == NOON
+    assert done.oldest_publish_time == NOON - timedelta(days=7)
+    assert done.has_source(NOON - timedelta(seconds=1))
+    assert not done.has_source(NOON)
+
+
+def test_only_living_streams_have_snapshots(store: JobStore) -> None:
+    with pytest.raises(StreamNotFoundError):
+        create(store, "nobody")
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    with pytest.raises(StreamStateError, match="DRAINED"):
+        create(store)
+
+
+def test_the_same_key_gives_back_the_same_snapshot(store: JobStore) -> None:
+    first = create(store, idempotency=Idempotency("k", "one"))
+    assert create(store, idempotency=Idempotency("k", "one")) == first
+    assert create(store, idempotency=Idempotency("k", "one"), actor="bob").id != first.id
+    with pytest.raises(IdempotencyKeyReusedError):
+        create(store, idempotency=Idempotency("k", "two"))
+
+
+def test_snapshots_are_listed_newest_first_and_page_by_page(store: JobStore) -> None:
+    store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
+    made = [create(store).id for _ in range(3)]
+    other = create(store, "pipeline").id
+    store.complete_snapshot(made[1], **COMPLETED)
+    newest = sorted(made, reverse=True)
+    assert [each.id for each in store.list_snapshots(stream="backup")] == newest
+    assert [each.id for each in store.list_snapshots(stream="backup", limit=2)] == newest[:2]
+    assert [each.id for each in store.list_snapshots(stream="backup", before=newest[1])] == newest[2:]
+    assert [each.id for each in store.list_snapshots(states=[SnapshotState.COMPLETED])] == [made[1]]
+    assert {each.id for each in store.list_snapshots()} == {*made, other}
+
+
+def test_a_snapshot_that_failed_says_why(store: JobStore) -> None:
+    failed = store.fail_snapshot(create(store).id, SnapshotFault("pubsub_error", "No."))
+    assert (failed.state, failed.error) == (SnapshotState.FAILED, SnapshotFault("pubsub_error", "No."))
+
+
+def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store: JobStore) -> None:
+    made = create(store)
+    assert store.delete_snapshot(made.id).state is SnapshotState.DELETING
+    assert store.complete_snapshot(made.id, **COMPLETED).state is SnapshotState.DELETING
+    assert store.fail_snapshot(made.id, SnapshotFault("x", "y")).state is SnapshotState.DELETING
+    store.forget_snapshot(made.id)
+    for call in (store.get_snapshot, store.delete_snapshot):
+        with pytest.raises(StreamSnapshotNotFoundError):
+            call(made.id)
+
+
+def test_a_stream_is_put_back_step_by_step(store: JobStore) -> None:
+    snapshot = complete(store)
+    made = store.create_restore("backup", snapshot.id, discard_staged=True, actor="bob")
+    assert (made.state, made.step, made.created_by) == (RestoreState.RUNNING, RestoreStep.WAITING, "bob")
+    assert (made.generation, made.discard_staged, made.snapshot_id) == (1, True, snapshot.id)
+    assert store.find_restore("backup") == made
+    store.advance_restore(made.id, RestoreStep.RESTORED, not_reverted=["a table"])
+    moved = store.advance_restore(made.id, RestoreStep.DISCARDED, discarded_rows=7)
+    assert (moved.step, moved.discarded_rows, moved.not_reverted) == (RestoreStep.DISCARDED, 7, ("a table",))
+    ended = store.end_restore(made.id)
+    assert (ended.state, ended.error) == (RestoreState.SUCCEEDED, None)
+    assert ended.finished_at is not None
+    assert store.find_restore("backup") is None
+    again = store.create_restore("backup", snapshot.id, discard_staged=False, actor="bob")
+    failed = store.end_restore(again.id, error=SnapshotFault("snapshot_corrupt", "Damaged."))
+    assert (failed.state, failed.error) == (RestoreState.FAILED, SnapshotFault("snapshot_corrupt", "Damaged."))
+    assert store.list_restores("backup") == [failed, ended]
+
+
+def test_a_stream_is_put_back_to_a_whole_snapshot_of_its_kind_and_once_at_a_time(store: JobStore) -> None:
+    snapshot = complete(store)
+    store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
+    for stream, wanted in (("backup", create(store).id), ("pipeline", snapshot.id)):
+        with pytest.raises(SnapshotRefusedError):
+            store.create_restore(stream, wanted, discard_staged=False, actor="ann")
+    with pytest.raises(StreamSnapshotNotFoundError):
+        store.create_restore("backup", "sn_none", discard_staged=False, actor="ann")
+    store.create_restore("backup", snapshot.id, discard_staged=False, actor="ann")
+    with pytest.raises(StreamStateError, match=snapshot.id):
+        store.create_restore("backup", snapshot.id, discard_staged=False, actor="ann")
+    with pytest.raises(StreamStateError, match="put back"):
+        store.delete_snapshot(snapshot.id)
