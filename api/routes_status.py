@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from api.answers import Caller, OpenInventory, SlowCalls, problems
 from api.schemas_status import InboxOut, StatusOut
 from api.state import services_of, state_of
+from inventory.service import Inventory
 from inventory.status import StatusProblem
 from jobs.inbox_items import InboxItem
 from jobs.service import JobService
@@ -27,7 +28,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
     services = services_of(request).jobs
     with slow:
         condition = inventory.check_streams(principal=caller)
-        inbox = _list_inbox(services, caller)
+        inbox = _list_inbox(services, inventory, caller)
         active = {service.kind.collection: service.list_active(principal=caller) for service in services}
         wrong = [
             *(
@@ -47,11 +48,12 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
 
 
 @router.get("/inbox", operation_id="getInbox", response_model=InboxOut)
-def get_inbox(request: Request, caller: Caller) -> Any:
-    """List what waits for a person: canaries, approvals, pauses, failures, backfills that did not land whole."""
-    return {"items": [item.to_json() for item in _list_inbox(services_of(request).jobs, caller)]}
+def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
+    """List what waits for a person: canaries, approvals, pauses, failures, what did not land, ended streams."""
+    return {"items": [item.to_json() for item in _list_inbox(services_of(request).jobs, inventory, caller)]}
 
 
-def _list_inbox(services: Sequence[JobService[Any]], caller: Principal) -> list[InboxItem]:
+def _list_inbox(services: Sequence[JobService[Any]], inventory: Inventory, caller: Principal) -> list[InboxItem]:
     items = [item for service in services for item in service.list_inbox(principal=caller)]
+    items += inventory.list_inbox(principal=caller)
     return sorted(items, key=lambda item: item.since or _EVER)

@@ -12,12 +12,12 @@ from model.job import JobState
 
 
 class InboxItemOut(BaseModel):
-    """A job that goes on, or is mended, only when somebody does something."""
+    """A job or a stream that goes on, or is mended, only when somebody does something."""
 
-    kind: Literal["approval", "canary", "paused", "failure", "incomplete"]
-    resource: Literal["backfill", "merge"]
-    id: str
-    state: JobState
+    kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended"]
+    resource: Literal["backfill", "merge", "stream"]
+    id: str = Field(description="Of a stream its name.")
+    state: JobState | Literal["DRAINED"]
     topic: str | None
     created_by: str
     since: datetime | None = Field(description="When it began to wait.")

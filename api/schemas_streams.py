@@ -89,6 +89,9 @@ class StreamOut(BaseModel):
     not_committed: int | None = Field(
         description="Messages that its end gave back unacknowledged; they come again."
     )
+    retained_until: datetime | None = Field(
+        description="Pub/Sub deletes nothing that waits for it before this; null: nothing waits, or nobody knows."
+    )
     release: str | None = Field(description="The version that it was launched with; null is the installed one.")
     options: dict[str, Any] | None = Field(
         description="Those that it was launched with; one that is absent is as the settings say."

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 from rich.text import Text
@@ -28,6 +28,9 @@ from model.errors import (
 )
 from model.settings import DEFAULT_PROJECT, Settings
 
+if TYPE_CHECKING:
+    from model.stream_record import StreamRecord
+
 State = Literal["ok", "warning", "missing"]
 
 _STYLES: Final[dict[State, str]] = {"ok": "green", "warning": "yellow", "missing": "bold red"}
@@ -37,6 +40,8 @@ _PUBSUB_SECONDS: Final = 3.0
 _STREAM_FIXES: Final = {
     "backup_not_running": "refeed up",
     "stream_not_reporting": "refeed up",
+    "stream_without_agent": "refeed up",
+    "messages_expire": "refeed streams",
     "stream_failing": "",
     "stream_behind": "refeed topics",
     "source_alert": "refeed registry check",
@@ -164,15 +169,17 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
     from app.deployment import Deployment
     from connectors.pubsub.stats import read_stats
     from inventory.catalog import read_streams
+    from inventory.retention import retentions_of
     from inventory.status import count_attached, judge_streams
 
-    stats, attached = None, None
+    stats, attached, retentions = None, None, None
     with suppress(RefeedError):
         host = settings.pubsub_emulator_host
         if host is None or is_listening(host, seconds=_PUBSUB_SECONDS):
             with Deployment(settings).pubsub as pubsub:
-                stats, attached = read_stats(pubsub.channel), count_attached(pubsub.list_subscriptions())
-    streams = read_streams(settings.home, stats)
+                stats, subscriptions = read_stats(pubsub.channel), pubsub.list_subscriptions()
+                attached, retentions = count_attached(subscriptions), retentions_of(subscriptions)
+    streams = read_streams(settings.home, stats, records=_read_records(settings), retentions=retentions)
     problems = judge_streams(streams, attached)
     for problem in problems:
         # A home that never had a stream may be the terminal of a deployment whose streams run elsewhere.
@@ -183,6 +190,17 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
     if not problems:
         named = ", ".join(f"{stream.name} {stream.state}" for stream in streams)
         yield Finding("streams", "ok", named or "none has ever run on this home")
+
+
+def _read_records(settings: Settings) -> "list[StreamRecord]":
+    """Return the streams that were launched; a home without a job store gets none by being looked at."""
+    from app.deployment import Deployment
+
+    if not settings.has_own_store and not (settings.home / "jobs.db").exists():
+        return []
+    with suppress(RefeedError), Deployment(settings) as deployment:
+        return deployment.store.list_streams()
+    return []
 
 
 def _examine_warehouse(settings: Settings) -> Iterator[Finding]:

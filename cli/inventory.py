@@ -23,6 +23,7 @@ from model.moment import render_moment
 
 EXIT_CODES: Final = "Exit codes: 0 done; 2 wrong usage; 3 the API does not answer; 4 the API refused."
 _BAR_CHARACTERS: Final = 40
+_DOWN: Final = frozenset({"DRAINED", "CANCELLED", "FAILED", "NOT_REPORTING"})
 _CLOSER: Final = {"day": "hour", "hour": "minute"}
 _WIDTHS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 # The most steps of the next smaller kind that people look at in a terminal.
@@ -125,6 +126,8 @@ def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         elif each["state"] == "NOT_REPORTING":
             silent = render_seconds(each["seconds_since_report"])
             yield f"{each['name']}: no report for {silent}; 'refeed doctor' where it runs says what is missing"
+        if each["state"] in _DOWN and each.get("retained_until"):
+            yield f"{each['name']}: Pub/Sub keeps what waits until {render_minute(each['retained_until'])} UTC"
 
 
 def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:

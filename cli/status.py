@@ -19,6 +19,7 @@ _MENDS: Final = {
     "backup_not_running": "refeed up, or refeed backup",
     "stream_not_reporting": "refeed doctor, where it runs",
     "stream_without_agent": "refeed up, or refeed agent",
+    "messages_expire": "refeed streams",
     "stream_failing": "refeed doctor, where it runs",
     "stream_behind": "refeed topics",
     "source_alert": "refeed registry check",
@@ -30,6 +31,7 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("failure", "backfill"): "refeed backfill retry {id}",
     ("incomplete", "backfill"): "refeed backfill missing {id}",
     ("failure", "merge"): "refeed merge retry {id}",
+    ("ended", "stream"): "refeed stream show {id}",
 }
 
 

@@ -219,6 +219,8 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "reported", f"{render_seconds(found['seconds_since_report'])} ago"
     if found["not_committed"]:
         yield "given back", f"{found['not_committed']:,} messages, which come again"
+    if found["retained_until"] is not None:
+        yield "kept until", f"{render_minute(found['retained_until'])} UTC, what waits at Pub/Sub"
     if found["error"] is not None:
         yield "error", f"{found['error']['code']}: {found['error']['message']}"
     if found["state"] in _ENDED:

@@ -14,9 +14,9 @@ from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.managed import UNMANAGED, is_own_report, recorded_fields, shown_state
+from inventory.retention import parse_sample, retained_until, subscriptions_of
 from model.errors import RequestInvalidError
 from model.message import (
-    BACKUP_SUBSCRIPTION_PREFIX,
     REPLAY_ATTRIBUTE,
     backup_subscription_id,
     parse_resource_id,
@@ -101,8 +101,8 @@ class StreamInfo:
     ``owner`` is the host and process that reported, ``instance_id`` that of its newest start, or of the home where
     somebody started it by hand. From ``release`` to ``etag`` stands what was asked for when it was launched and
     who looks after it; a stream that was started by hand has none of it. ``not_committed`` are the messages that
-    its last drain gave back. ``rates`` are the
-    totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that of its worst
+    its last drain gave back. Pub/Sub deletes nothing that waits for it before ``retained_until``. ``rates`` are
+    the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that of its worst
     subscription at ``lag_measured_at``, and ``batch_seconds`` what its latest batch with messages took to be
     committed and acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. ``is_retired`` says
     that the registry no longer has the pipeline's group. None is unknown.
@@ -128,6 +128,7 @@ class StreamInfo:
     error: dict[str, str] | None
     redelivered: float | None
     not_committed: int | None
+    retained_until: str | None
     release: str | None
     options: dict[str, Any] | None
     wanted: str | None
@@ -225,23 +226,31 @@ class Catalog:
             buckets=[{"start": render_time(start), "messages": found.get(start, 0)} for start in starts],
         )
 
-    def list_streams(self, stats: Mapping[str, SubscriptionStats] | None) -> list[StreamInfo]:
+    def list_streams(
+        self, stats: Mapping[str, SubscriptionStats] | None, retentions: Mapping[str, int] | None = None
+    ) -> list[StreamInfo]:
         """Return every stream that was launched, or has reported to this home or to the store, by name.
 
-        ``stats`` None is unknown.
+        ``retentions`` are the seconds that each subscription keeps messages for. None is unknown, as of ``stats``.
 
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        return read_streams(self._home, stats, self._reports(), self._groups(), self._records())
+        records = self._records()
+        return read_streams(self._home, stats, self._reports(), self._groups(), records, retentions=retentions)
 
-    def show_stream(self, record: StreamRecord, stats: Mapping[str, SubscriptionStats] | None) -> StreamInfo:
+    def show_stream(
+        self,
+        record: StreamRecord,
+        stats: Mapping[str, SubscriptionStats] | None,
+        retentions: Mapping[str, int] | None = None,
+    ) -> StreamInfo:
         """Return a stream that was launched as :meth:`list_streams` would, but as this record has it.
 
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        found = read_streams(self._home, stats, self._reports(), self._groups(), [record])
+        found = read_streams(self._home, stats, self._reports(), self._groups(), [record], retentions=retentions)
         return next(stream for stream in found if stream.name == record.name)
 
     def _topic(
@@ -277,6 +286,8 @@ def read_streams(
     reports: Sequence[StoredReport] = (),
     groups: frozenset[str] | None = None,
     records: Sequence[StreamRecord] = (),
+    *,
+    retentions: Mapping[str, int] | None = None,
 ) -> list[StreamInfo]:
     """Return every stream of ``records``, or that reported to ``home`` or is in ``reports``, by name.
 
@@ -294,9 +305,8 @@ def read_streams(
         if known is None or _age(report) < _age(known):
             newest[report.name] = report
     names = sorted({*newest, *launched})
-    return [
-        _stream(newest.get(name) or _Report(name, {}, None), stats, groups, launched.get(name)) for name in names
-    ]
+    found = ((newest.get(name) or _Report(name, {}, None), launched.get(name)) for name in names)
+    return [_stream(report, stats, groups, record, retentions) for report, record in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +352,7 @@ def _stream(
     stats: Mapping[str, SubscriptionStats] | None,
     groups: frozenset[str] | None,
     record: StreamRecord | None,
+    retentions: Mapping[str, int] | None,
 ) -> StreamInfo:
     name, status, silence = report.name, report.status, report.silence
     state, instance = _reported_state(report), status.get("instance")
@@ -379,6 +390,7 @@ def _stream(
         error=error,
         redelivered=totals.get("redelivered"),
         not_committed=None if not_committed is None else int(not_committed),
+        retained_until=_time(retained_until(kind, status, stats, retentions)),
         **(UNMANAGED if record is None else recorded_fields(record)),
     )
 
@@ -417,21 +429,13 @@ def _backlog(
 ) -> BacklogSample | None:
     """Return what waits for the stream: by Pub/Sub's own figures, else as the stream itself measured it lately."""
     if stats is not None:
-        own = _stats_of(kind, status, stats)
+        own = [stats[name] for name in subscriptions_of(kind, status, stats)]
         if not own:
             return None
         return BacklogSample(
             max(one.oldest_unacked_seconds for one in own), sum(one.messages for one in own), time.time()
         )
-    found = status.get("backlog")
-    if not is_heard or not isinstance(found, dict):
-        return None
-    age, at, messages = (
-        _number(found.get(field)) for field in ("oldest_unacked_seconds", "sampled_at", "messages")
-    )
-    if age is None or at is None:
-        return None
-    return BacklogSample(age, None if messages is None else int(messages), at)
+    return parse_sample(status) if is_heard else None
 
 
 def _alerts(found: Any) -> list[dict[str, str]] | None:
@@ -448,16 +452,6 @@ def _number(found: Any) -> float | None:
 def _numbers(found: Any) -> dict[str, float]:
     """Return the numbers of what a stream wrote; another version of it may have written something else."""
     return {str(k): v for k, v in found.items() if isinstance(v, int | float)} if isinstance(found, dict) else {}
-
-
-def _stats_of(
-    kind: str | None, status: Mapping[str, Any], stats: Mapping[str, SubscriptionStats]
-) -> list[SubscriptionStats]:
-    """Return the stats of the stream's subscriptions: those it names, else every backup's for the backup."""
-    named = status.get("subscriptions")
-    if named is None and kind == StreamKind.BACKUP:
-        named = [name for name in stats if name.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
-    return [stats[subscription] for subscription in named or () if subscription in stats]
 
 
 def _time(seconds: Any) -> str | None:

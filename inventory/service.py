@@ -10,7 +10,9 @@ from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog, Histogram, StreamInfo, TopicInfo
 from inventory.messages import MessageBrowser, MessagePage, MessageRequest
-from inventory.status import StatusProblem, StreamCondition, count_attached, judge_streams
+from inventory.retention import retentions_of
+from inventory.status import StatusProblem, StreamCondition, count_attached, judge_streams, waiting_item
+from jobs.inbox_items import InboxItem
 from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
 from model.naming import did_you_mean
 from model.principal import MESSAGES, READ, STREAMS_READ, Principal
@@ -51,6 +53,7 @@ class Inventory:
     ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts
+        self._records = records
         self._browser = MessageBrowser(queries.messages)
         self._catalog = Catalog(
             self._counts, home=home, secret=replay_secret, reports=reports, groups=groups, records=records
@@ -106,11 +109,22 @@ class Inventory:
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
         """Return every stream that was launched or has ever reported, by name."""
         principal.require_any(READ, STREAMS_READ)
-        return self._catalog.list_streams(read_stats(self._pubsub.channel))
+        stats, retentions = read_stats(self._pubsub.channel), retentions_of(self._pubsub.list_subscriptions())
+        return self._catalog.list_streams(stats, retentions)
 
     def show_stream(self, record: StreamRecord) -> StreamInfo:
         """Return a stream that was launched; its lag is unknown while Pub/Sub does not answer."""
-        return self._catalog.show_stream(record, self._find_stats())
+        return self._catalog.show_stream(record, self._find_stats(), self._find_retentions())
+
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return the streams that somebody drained or cancelled and that messages wait for."""
+        principal.require(READ)
+        ended = [record for record in self._records() if not record.is_living]
+        if not ended:
+            return []
+        stats, retentions = self._find_stats(), self._find_retentions()
+        shown = ((record, self._catalog.show_stream(record, stats, retentions)) for record in ended)
+        return [waiting_item(record, stream) for record, stream in shown if stream.retained_until is not None]
 
     def measure_streams(self) -> list[StreamInfo]:
         """Return the streams for figures that anybody may see; lags are unknown while Pub/Sub does not answer."""
@@ -120,18 +134,24 @@ class Inventory:
         """Return the streams and what is wrong with them, also while Pub/Sub does not answer."""
         principal.require(READ)
         problems: list[StatusProblem] = []
-        stats, attached = None, None
+        stats, attached, retentions = None, None, None
         try:
             stats = read_stats(self._pubsub.channel)
-            attached = count_attached(self._pubsub.list_subscriptions())
+            subscriptions = self._pubsub.list_subscriptions()
+            attached, retentions = count_attached(subscriptions), retentions_of(subscriptions)
         except RefeedError as exc:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
-        streams = self._catalog.list_streams(stats)
+        streams = self._catalog.list_streams(stats, retentions)
         return StreamCondition(streams, [*problems, *judge_streams(streams, attached)])
 
     def _find_stats(self) -> Mapping[str, SubscriptionStats] | None:
         with suppress(RefeedError):
             return read_stats(self._pubsub.channel)
+        return None
+
+    def _find_retentions(self) -> Mapping[str, int] | None:
+        with suppress(RefeedError):
+            return retentions_of(self._pubsub.list_subscriptions())
         return None
 
     def _check_known(self, topic: str) -> None:

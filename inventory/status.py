@@ -2,16 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from connectors.pubsub.client import SubscriptionInfo
 from inventory.catalog import StreamInfo
+from jobs.inbox_items import InboxItem
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.stream import BACKUP_STREAM
 from model.stream_options import StreamKind
+from model.stream_record import StreamRecord
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.
 LATE_SECONDS: Final = 300.0
+# A night is too short to notice that messages will be deleted.
+_EXPIRES_WITHIN: Final = timedelta(days=1)
 _ENDED: Final = frozenset({"DRAINED", "CANCELLED", "FAILED"})
 
 
@@ -57,10 +62,24 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
     return found
 
 
+def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
+    """Return what the inbox says of a stream that somebody ended and that messages wait for."""
+    known = stream.backlog_messages
+    waiting = "what waits" if known is None else "1 message" if known == 1 else f"{known:,} messages"
+    message = f"It is {record.state}. Pub/Sub keeps {waiting} for it until {stream.retained_until}."
+    since, state = record.changed_at, record.state
+    return InboxItem("ended", "stream", record.name, state, None, record.created_by, since, message)
+
+
 def _judge(stream: StreamInfo) -> list[StatusProblem]:
     if stream.is_over:
         return []
     found = []
+    if stream.retained_until is not None:
+        until = datetime.fromisoformat(stream.retained_until)
+        if until - datetime.now(UTC) < _EXPIRES_WITHIN:
+            message = f"Pub/Sub keeps what waits for it until {stream.retained_until}, and then deletes it."
+            found.append(StatusProblem("messages_expire", stream.name, message))
     if stream.state == "NOT_REPORTING":
         silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"
         found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))

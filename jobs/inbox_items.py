@@ -1,4 +1,4 @@
-"""What waits for a person: jobs that go on, or are mended, only when somebody does something."""
+"""What waits for a person: jobs and streams that go on, or are mended, only when somebody does something."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -7,17 +7,18 @@ from typing import Any, Final, Literal
 from jobs.store import Job, JobFilter, JobStore
 from model.job import JobState
 from model.moment import render_moment
+from model.stream_record import StreamState
 
 # A failure that nobody has retried for so long is history.
 FAILURE_DAYS: Final = 7
 _MOST: Final = 1000
 
-InboxKind = Literal["approval", "canary", "paused", "failure", "incomplete"]
+InboxKind = Literal["approval", "canary", "paused", "failure", "incomplete", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """One job that waits: ``kind`` says for what, ``resource`` which kind of job it is.
+    """One job or stream that waits: ``kind`` says for what, ``resource`` which kind of thing it is.
 
     ``since`` is when it began to wait, None where nobody knows.
     """
@@ -25,7 +26,7 @@ class InboxItem:
     kind: InboxKind
     resource: str
     id: str
-    state: JobState
+    state: JobState | StreamState
     topic: str | None
     created_by: str
     since: datetime | None

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connectors.pubsub.publish import Publisher
 from jobs.lease_owner import LeaseOwner
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from model.message import Message
 from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
 from model.stream_record import StreamHome, StreamState
 from streams.status import StatusFile
@@ -204,6 +207,28 @@ def test_a_launched_stream_without_an_agent_is_a_problem_in_the_status(api: Any)
     with api.client() as client:
         problems = client.get("/status").json()["problems"]
     assert [(each["name"], each["code"]) for each in problems] == [("backup", "stream_without_agent")]
+
+
+def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_its_retention(
+    api: Any, refeed: Refeed
+) -> None:
+    launch(api)
+    with api.client() as client:
+        client.post("/streams/backup:drain")
+        assert client.get("/inbox").json()["items"] == [], "nothing waits"
+        subscription = api.pubsub.attach_backup("orders", token="token", ack_deadline_seconds=60)
+        try:
+            Publisher(api.pubsub.channel, api.pubsub.topic_path("orders")).publish([Message(b"1")])
+            found = client.get("/streams/backup").json()
+            (item,) = client.get("/inbox").json()["items"]
+            text = refeed("inbox")[1]
+        finally:
+            api.pubsub.delete_subscription(subscription.id)
+    left = datetime.fromisoformat(found["retained_until"]) - datetime.now(UTC)
+    assert timedelta(days=6, hours=23) < left < timedelta(days=7)
+    assert (item["kind"], item["resource"], item["id"], item["state"]) == ("ended", "stream", "backup", "DRAINED")
+    assert "Pub/Sub keeps 1 message for it until" in item["message"]
+    assert "  refeed stream show backup" in text
 
 
 def test_streams_have_scopes_of_their_own_and_changes_are_in_the_audit_log(start_api: Callable[..., Any]) -> None:

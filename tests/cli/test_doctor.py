@@ -1,6 +1,7 @@
 import json
 import socket
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from cli import doctor
 from connectors.pubsub.client import PubSub
 from connectors.spark import java
+from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import JavaNotFoundError, PubSubError
+from model.stream_options import StreamKind
 from streams.status import StatusFile
 from tests.standin.fixture import StandIn, session_standin, shared_standin
 from tests.standin.gcs_server import pointing_at, running_gcs
@@ -102,6 +105,18 @@ def test_a_stream_that_does_not_report_is_missing_and_one_that_drained_is_not(
     assert (silent["state"], silent["fix"]) == ("missing", "refeed up")
     assert silent["found"].startswith("backup: It has not reported for ")
     assert str(home / "logs" / "backup.log") in silent["found"]
+
+
+def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
+) -> None:
+    assert findings(refeed("doctor", "--json"))["streams"]["found"] == "none has ever run on this home"
+    assert not (home / "jobs.db").exists(), "a look makes no store"
+    with closing(JobStore(home / "jobs.db")) as store:
+        store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    found = findings(refeed("doctor", "--json"))["streams"]
+    assert (found["state"], found["fix"]) == ("missing", "refeed up")
+    assert found["found"] == "backup: It was launched, and no agent looks after it."
 
 
 def test_an_api_url_without_http_is_missing_with_what_to_write(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cli import inventory, terminal
 from cli.client import RefeedApi
-from cli.inventory import render_histogram
+from cli.inventory import render_histogram, render_streams
 from cli.moments import parse_moment
 from cli.terminal import COLUMNS, render_figures
 from model.errors import InputError
@@ -125,6 +125,14 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
     assert json.loads(refeed("streams", "--json").out) == found
     answer(monkeypatch, "list_streams", {"streams": []})
     assert "refeed up" in refeed("streams").out
+
+
+def test_a_stream_that_does_not_run_says_until_when_pubsub_keeps_what_waits() -> None:
+    kept = {"retained_until": "2026-01-08T00:00:00.000000Z"}
+    lines = list(render_streams([stream("backup", "DRAINED", **kept), stream("pipeline-a", **kept)]))
+    assert [line for line in lines if "keeps" in line] == [
+        "backup: Pub/Sub keeps what waits until 2026-01-08 00:00 UTC"
+    ]
 
 
 def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from connectors.pubsub.stats import SubscriptionStats
 from inventory.catalog import StreamInfo, read_streams
-from inventory.status import judge_streams
+from inventory.status import judge_streams, waiting_item
 from jobs.lease_owner import LeaseOwner
 from model.stream import StoredReport, StreamReport
 from model.stream_options import StreamKind
@@ -162,3 +163,45 @@ def test_a_stream_that_nobody_looks_after_is_a_problem(
 def test_the_backup_under_another_name_is_the_backup(record: StreamRecord) -> None:
     found = show(replace(record, name="everything", state=StreamState.DRAINED, wanted=Wanted.DRAINED))
     assert [problem.code for problem in judge_streams([found], 2)] == ["backup_not_running"]
+
+
+WEEK = 7 * 86_400
+STATS = {"refeed-backup.a": SubscriptionStats(0, 0.0), "refeed-backup.b": SubscriptionStats(3, 6.5 * 86_400)}
+
+
+def age_of(shown: str | None) -> float:
+    assert shown is not None
+    return (datetime.fromisoformat(shown) - datetime.now(UTC)).total_seconds()
+
+
+def test_what_waits_is_kept_as_long_as_the_subscription_with_the_oldest_message_keeps_it() -> None:
+    retentions = {"refeed-backup.a": 600, "refeed-backup.b": WEEK, "other": 600}
+    (found,) = read_streams(Path("/nowhere"), STATS, [report("home-1")], retentions=retentions)
+    assert age_of(found.retained_until) == pytest.approx(0.5 * 86_400, abs=60)
+    assert [problem.code for problem in judge_streams([found], None)] == ["messages_expire", "stream_behind"]
+    (none,) = read_streams(
+        Path("/nowhere"), {"refeed-backup.a": SubscriptionStats(0, 0.0)}, [report("home-1")], retentions=retentions
+    )
+    assert none.retained_until is None, "nothing waits"
+    assert read_streams(Path("/nowhere"), STATS, [report("home-1")])[0].retained_until is None
+
+
+def test_the_last_sample_of_a_stream_that_ended_bounds_what_came_after_it(record: StreamRecord) -> None:
+    """At Google, where nobody measures for a stream that does not run."""
+    at = datetime.now(UTC).timestamp() - 86_400
+    ended = report(
+        state="stopped",
+        age=86_400,
+        backlog={"oldest_unacked_seconds": 3600.0, "messages": None, "sampled_at": at},
+        subscriptions=["refeed-pipeline.a", "gone"],
+    )
+    drained = replace(record, kind=StreamKind.PIPELINE, wanted=Wanted.DRAINED, state=StreamState.DRAINED)
+    (found,) = read_streams(
+        Path("/nowhere"), None, [ended], None, [drained], retentions={"refeed-pipeline.a": WEEK, "other": 60}
+    )
+    assert age_of(found.retained_until) == pytest.approx(6 * 86_400 - 3600, abs=60)
+    assert (found.lag_seconds, found.backlog_messages) == (None, None), "a day old"
+    assert judge_streams([found], None) == []
+    item = waiting_item(drained, found)
+    assert (item.kind, item.resource, item.id, item.state) == ("ended", "stream", "backup", "DRAINED")
+    assert item.message == f"It is DRAINED. Pub/Sub keeps what waits for it until {found.retained_until}."
