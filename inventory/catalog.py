@@ -298,7 +298,8 @@ def read_streams(
     newest: dict[str, _Report] = {}
     for report in (*_home_reports(home), *map(_stored_report, reports)):
         record = launched.get(report.name)
-        if record is not None and not is_own_report(record, report.status.get("instance")):
+        instance = report.status.get("instance")
+        if record is not None and not is_own_report(record, instance, _reported_state(report)):
             # Of a process before this one: its figures are not those of the one that runs.
             continue
         known = newest.get(report.name)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from jobs.lease_owner import LeaseOwner
 from model.moment import render_moment
-from model.stream_record import StreamRecord, StreamState, Wanted
+from model.stream_record import ENDED_STATES, StreamRecord, StreamState, Wanted
 
 # What every stream has in a list, null for one that was started by hand.
 UNMANAGED: Final[dict[str, Any]] = dict.fromkeys(
@@ -34,9 +34,9 @@ def recorded_fields(record: StreamRecord) -> dict[str, Any]:
     }
 
 
-def is_own_report(record: StreamRecord, instance: Any) -> bool:
-    """Whether a report is of the record's newest process, or of one that somebody started by hand."""
-    return instance == record.instance_id or not str(instance).startswith("in_")
+def is_own_report(record: StreamRecord, instance: Any, reported: str) -> bool:
+    """Whether a report is of the record's newest process, or of one that somebody runs by hand meanwhile."""
+    return instance == record.instance_id or (not str(instance).startswith("in_") and _is_up(reported))
 
 
 def shown_state(record: StreamRecord, instance: Any, reported: str | None) -> str:
@@ -46,7 +46,7 @@ def shown_state(record: StreamRecord, instance: Any, reported: str | None) -> st
     that somebody started by hand under the name is shown as it reports, whatever is wanted.
     """
     is_own = instance == record.instance_id
-    is_up = reported is not None and not StreamState(reported).is_ended and reported not in {"FAILED", _SILENT}
+    is_up = reported is not None and _is_up(reported)
     if is_up and not is_own:
         return str(reported)
     if not record.is_living:
@@ -58,3 +58,7 @@ def shown_state(record: StreamRecord, instance: Any, reported: str | None) -> st
         return StreamState.DRAINING.value
     is_agent_s = not is_up or record.state in {StreamState.FAILED, StreamState.UPDATING}
     return record.state.value if is_agent_s else str(reported)
+
+
+def _is_up(reported: str) -> bool:
+    return reported not in {*ENDED_STATES, StreamState.FAILED, StreamState.NOT_REPORTING}

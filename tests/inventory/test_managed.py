@@ -119,8 +119,10 @@ def test_the_agent_says_how_a_stream_ended_and_the_stream_how_it_runs(
 def test_the_figures_of_a_process_before_this_one_are_not_shown_as_its_own(record: StreamRecord) -> None:
     found = show(record, report("in_1", totals={"messages": 9}, age=0.5), report(totals={"messages": 1}, age=3))
     assert (found.instance_id, found.totals) == ("in_2", {"messages": 1})
-    starting = show(replace(record, instance_id="in_3"), report("in_1", totals={"messages": 9}))
-    assert (starting.instance_id, starting.totals, starting.reported_at) == ("in_3", {}, None)
+    starting = replace(record, state=StreamState.STARTING, instance_id="in_3")
+    for before in (report("in_1", totals={"messages": 9}), report("home-1", "stopped", totals={"messages": 9})):
+        shown = show(starting, before)
+        assert (shown.instance_id, shown.state, shown.totals, shown.reported_at) == ("in_3", "STARTING", {}, None)
 
 
 def test_a_drain_that_took_too_long_says_how_many_messages_it_gave_back(record: StreamRecord) -> None:
