@@ -40,10 +40,6 @@ class ArchiveTarget:
         """Return ``names`` when the archive has the attempt ``number``, for good."""
         return frozenset(names) if self._archive.settle(self._attempt(number)) else frozenset()
 
-    def inherited_ids(self) -> pa.Table:
-        """Return ids that another home archived and perhaps did not acknowledge."""
-        return self._archive.inherited_ids(self._stream)
-
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
         """Return the part without the rows where ``is_unwanted`` holds; None, and the part dropped, if not."""
         kept = self._archive.without(part, is_unwanted)

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from datetime import datetime
 from typing import Final
 
 from backup.archiving import ArchiveTarget, Archiving
@@ -9,6 +10,7 @@ from backup.labelled import LabelledTopics
 from backup.source import BackupSource
 from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.channel import open_channel
+from connectors.pubsub.client import PubSub
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
 from model.stream import BACKUP_STREAM
@@ -16,7 +18,9 @@ from streams.ack_leases import AckLeases
 from streams.committer import StreamCommitter
 from streams.folder import StreamFolder
 from streams.journal import ONLY_TABLE, Journal
+from streams.learning import Learner
 from streams.lease import hold_lease, lock_home, refuse_held
+from streams.oldest import find_oldest
 from streams.report import StreamReporter
 from streams.status import StatusFile
 from streams.stream import StreamQuery, run_stream, start_spark
@@ -57,16 +61,25 @@ def run_backup(
         refuse_held(leases, lease, stream)
         spark = start_spark(settings, folder)
         with (
-            hold_lease(leases, lease, stream) as epoch,
+            hold_lease(leases, lease, stream, journal) as held,
             closing(open_channel(settings.pubsub_address)) as channel,
         ):
+            status = StatusFile(folder.status, instance=instance_id or stream)
             committer = StreamCommitter(
                 work=Archiving(archive.parse_part),
-                targets=ArchiveTarget(archive, stream=stream, lease=lease, epoch=epoch),
+                targets=ArchiveTarget(archive, stream=stream, lease=lease, epoch=held.epoch),
                 names=[ONLY_TABLE],
                 journal=journal,
                 ack_leases=AckLeases(channel, settings.project),
-                status=StatusFile(folder.status, instance=instance_id or stream),
+                status=status,
+                learner=Learner(
+                    journal,
+                    held,
+                    read_ids=lambda _, span: archive.read_ids(span),
+                    find_oldest=lambda: _find_oldest(settings),
+                    min_free_bytes=settings.min_free_disk_bytes,
+                    status=status,
+                ),
             )
             committer.recover()
             with LabelledTopics(settings):
@@ -95,6 +108,13 @@ def _query_of(settings: Settings, warehouse: Warehouse, archive: Archive) -> Str
         prefix=BACKUP_SUBSCRIPTION_PREFIX,
         bound_seconds=lambda wanted: archive.batch_seconds(wanted, settings.backup_slots),
     )
+
+
+def _find_oldest(settings: Settings) -> datetime:
+    """Return a time before which no message of the backup was published that has still to be delivered."""
+    with PubSub(settings.project, settings.pubsub_address) as pubsub:
+        found = [one for one in pubsub.list_subscriptions() if one.id.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
+        return find_oldest(pubsub, found, settings.pubsub_address)
 
 
 def _read_backlog(backlogs: MonitoredBacklogs) -> BacklogSample | None:

@@ -1,6 +1,11 @@
-"""What every archive knows of a commit: the attempt that makes it."""
+"""What every archive knows of a commit: the attempt that makes it, and which of its messages may come again."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+# What names a message, in the archive, and the time by which it is found.
+ID_COLUMNS: Final = ("topic", "message_id", "publish_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +16,18 @@ class Attempt:
     number: int
     lease: str
     lease_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdSpan:
+    """Which rows have messages that may come again: those that were published or ingested since a time.
+
+    The first are those of messages that nobody acknowledged, the second those of messages that were acknowledged a
+    moment ago, however old they are.
+    """
+
+    published_since: datetime
+    ingested_since: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ class BigQuerySettings:
 
     ``host`` and ``storage_host`` are a stand-in's REST URL and gRPC ``host:port``; without them Google is meant.
     ``append_bytes`` is the largest append request, ``streams_per_hour`` what a stream may create of the quota,
-    ``merge_max_bytes_billed`` what each query of a merge may cost. Each task of a backup appends over
-    ``streams_per_task`` streams at once, as many connections, where it has rows for them.
+    ``merge_max_bytes_billed`` what each query of a merge, or of a stream that learns its ids, may cost. Each task
+    of a backup appends over ``streams_per_task`` streams at once, as many connections, where it has rows for them.
     """
 
     location: str

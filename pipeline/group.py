@@ -86,6 +86,16 @@ class Group:
         tables = [found.source.staging for found in self._accepted.values()]
         return [self._dead_letters.name, *(name for name in tables if self._tables.open(name).exists())]
 
+    def known_sources(self) -> list[Source]:
+        """Return the sources of the plan and those that the registry has for the group now, each once.
+
+        Raises:
+            RegistryError: the registry can't be read.
+        """
+        accepted = {found.source.name: found.source for found in self._accepted.values()}
+        listed = {source.name: source for source in self._registry.read_valid().of_group(self.name)}
+        return list({**accepted, **listed}.values())
+
     def _is_usable(self, plan: SourcePlan) -> bool:
         """Say whether tasks can use a plan of the last run, which another version of ours may have made."""
         try:

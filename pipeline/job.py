@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,12 +16,15 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
+from pipeline.staged_ids import StagedIds
 from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.committer import StreamCommitter
 from streams.folder import StreamFolder
 from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.learning import Learner
 from streams.lease import hold_lease, lock_home
+from streams.oldest import find_oldest
 from streams.report import StreamReporter
 from streams.status import StatusFile
 from streams.stream import StreamQuery, run_stream, start_spark
@@ -78,7 +82,8 @@ def run_pipeline(
                 status=status,
             )
             names = sources.start()
-            with hold_lease(tables.leases(), lease, stream):
+            ids = StagedIds(tables, settings.dead_letter_table, sources.known_sources, settings.replay_secret())
+            with hold_lease(tables.leases(), lease, stream, journal) as held:
                 committer = StreamCommitter(
                     work=StagingWork(tables.parse_part, sources.learn),
                     targets=tables,
@@ -86,6 +91,14 @@ def run_pipeline(
                     journal=journal,
                     ack_leases=AckLeases(pubsub.channel, settings.project),
                     status=status,
+                    learner=Learner(
+                        journal,
+                        held,
+                        read_ids=ids.read,
+                        find_oldest=partial(_find_oldest, settings, pubsub, sources),
+                        min_free_bytes=settings.min_free_disk_bytes,
+                        status=status,
+                    ),
                 )
                 committer.recover()
                 sources.follow(committer)
@@ -106,6 +119,13 @@ def run_pipeline(
 def group_home(settings: Settings, group: str) -> Path:
     """Return the folder of a group's state."""
     return StreamFolder.of(settings.home, f"{PIPELINE_PREFIX}{group}").state
+
+
+def _find_oldest(settings: Settings, pubsub: PubSub, group: Group) -> datetime:
+    """Return a time before which no message of the group was published that has still to be delivered."""
+    names = {source.subscription for source in group.known_sources()}
+    subscriptions = [found for found in pubsub.list_subscriptions() if found.id in names]
+    return find_oldest(pubsub, subscriptions, settings.pubsub_address)
 
 
 def _read_backlog(status: StatusFile, backlogs: MonitoredBacklogs) -> BacklogSample | None:

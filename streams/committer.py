@@ -20,6 +20,7 @@ from streams.batch import Batch, read_batch
 from streams.compaction import Compactor
 from streams.journal import Entry, EntryState, Journal, ids_of_tables, tables_of
 from streams.known import find_new
+from streams.learning import Learner
 from streams.status import StatusFile
 from streams.targets import TargetPart, Targets, Work
 
@@ -48,6 +49,7 @@ class StreamCommitter:
         journal: Journal,
         ack_leases: AckLeases,
         status: StatusFile,
+        learner: Learner | None = None,
     ) -> None:
         self.status = status
         # A table does not change while commits are made: take this first to change one.
@@ -69,6 +71,7 @@ class StreamCommitter:
         self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))
         self._batch_seconds: float | None = None
         self._totals_logged_at = time.monotonic()
+        self._learner = learner
         for name in names:
             self.take(name)
 
@@ -78,20 +81,25 @@ class StreamCommitter:
         return self._work.name
 
     def take(self, name: str) -> None:
-        """Let no older stream commit to the table ``name`` any more."""
+        """Let no older stream commit to the table ``name`` any more, and learn its ids where they are not known.
+
+        Raises:
+            RefeedError: another stream has it, or its ids can't be learned; then it is not taken.
+        """
         if name in self._taken:
             return
         newest = self._targets.take(name)
         with self._numbers:
             self._last_attempt = max(self._last_attempt, newest)
-            self._taken.add(name)
+        if self._learner is not None:
+            self._learner.take(name, newest, self._next_attempt)
+        self._taken.add(name)
 
     def recover(self) -> None:
         """Settle each table's part of the attempts that a crash left between journal and acks.
 
         Messages that are in their table are acknowledged, and their ids stay known; the others come again and are
-        new. Messages that another home's stream committed and perhaps did not acknowledge are known from now on,
-        where the warehouse can tell.
+        new.
         """
         for entry in self._journal.entries(EntryState.PENDING):
             ids = entry.read_ids()
@@ -106,10 +114,6 @@ class StreamCommitter:
             held = entry if kept.num_rows == ids.num_rows else self._journal.keep_only(entry, kept)
             self._journal.move(held, EntryState.RECOVERED)
             _log.info("attempt_recovered", attempt=entry.attempt, tables=len(committed), of=len(names))
-        inherited = self._targets.inherited_ids()
-        if inherited.num_rows:
-            self._journal.remember(self._next_attempt(), inherited)
-            _log.info("ids_inherited", messages=inherited.num_rows)
 
     def open_batch(self, rows: Sequence[TaskResult]) -> Batch:
         """Return the batch whose tasks returned ``rows``."""

@@ -1,8 +1,9 @@
 """The stream's memory of message ids: which attempts are under way, and which ids may come again."""
 
 import os
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,8 @@ import pyarrow.ipc
 
 from model import failpoint
 from model.errors import CheckpointCorruptError, StorageFullError
+from streams.journal_mark import JournalMark
+from streams.spool import IdSpool
 
 # One row a message that an attempt holds.
 IDS_SCHEMA: Final = pa.schema(
@@ -31,6 +34,9 @@ IDS_SCHEMA: Final = pa.schema(
 # The same, for a stream that writes several tables: a message is known for the table that has it.
 TABLE_IDS_SCHEMA: Final = IDS_SCHEMA.append(pa.field("table", pa.dictionary(pa.int32(), pa.string())))
 
+_OF_ACKS: Final = ("subscription", "ack_id")
+_PLAIN: Final = {"publish_time": pa.timestamp("us", tz="UTC")}
+
 # The table of ids that name none: those of a stream with one table.
 ONLY_TABLE: Final = ""
 
@@ -39,6 +45,8 @@ _RECOVERED_SECONDS: Final = 7 * 86400
 # A batch counts this part of the window at most: a stream that stood still for an hour got nothing in it.
 _LONGEST_STEP: Final = 0.1
 _SUFFIX: Final = ".arrow"
+# Ids that are learned are put together here: a start empties it.
+_LEARNING: Final = "learning"
 
 
 class EntryState(StrEnum):
@@ -87,24 +95,26 @@ class Journal:
 
     def __init__(self, folder: Path, *, keep_seconds: int, schema: pa.Schema = IDS_SCHEMA) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self._keep_seconds = keep_seconds
+        self.folder = folder
+        self.keep_seconds = keep_seconds
+        self.mark = JournalMark(folder)
         self._schema = schema
         # Seconds in which messages came. It begins with the process: in the time before nothing came again.
         self._clock = 0.0
         self._looked_at = time.monotonic()
         for leftover in folder.glob("*.tmp"):
             leftover.unlink()
+        shutil.rmtree(folder / _LEARNING, ignore_errors=True)
         opened = [_open_entry(path, schema) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
         self._entries = {entry.path: entry for entry in opened}
 
     def entries(self, state: EntryState) -> list[Entry]:
         """Return the entries in ``state``, oldest first."""
-        return [entry for entry in self._entries.values() if entry.state is state]
+        return [entry for entry in list(self._entries.values()) if entry.state is state]
 
     def last_attempt(self) -> int:
         """Return the highest number of an attempt here, 0 when there is none."""
-        return max((entry.attempt for entry in self._entries.values()), default=0)
+        return max((entry.attempt for entry in list(self._entries.values())), default=0)
 
     def write(self, attempt: int, ids: pa.Table) -> Entry:
         """Write the ids of ``attempt`` durably, as pending, before anything of it is committed.
@@ -124,6 +134,72 @@ class Journal:
             StorageFullError: there is no room; nothing is left behind.
         """
         self._add(attempt, EntryState.RECOVERED, _without_acks(ids, self._schema))
+
+    def begin(self, *, knows_all: bool) -> None:
+        """Begin a start of the stream; a journal that does not know all forgets which attempts were under way.
+
+        What is in a table of theirs is learned from it, the rest comes again and is new.
+
+        Raises:
+            StorageFullError: there is no room.
+        """
+        if not knows_all:
+            for entry in self.entries(EntryState.PENDING):
+                self.forget(entry)
+        self.mark.begin(knows_all=knows_all)
+
+    def learn(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        since: datetime,
+        next_attempt: Callable[[], int],
+        check_room: Callable[[], Any],
+    ) -> int:
+        """Write ids durably as committed and perhaps not acknowledged, however many, and return their number.
+
+        ``batches`` have the journal's columns but for those of an acknowledgement, most of them published after
+        ``since``. They are put in order on disk first, because a lookup opens every entry whose span of time it
+        touches. ``check_room`` is called now and then and may raise. Nothing is known before all of it is.
+
+        Raises:
+            StorageFullError: there is no room; nothing is left behind.
+        """
+        folder = self.folder / _LEARNING
+        names = [name for name in self._schema.names if name not in _OF_ACKS]
+        schema = pa.schema([(name, _PLAIN.get(name, pa.string())) for name in names])
+        first, last = int(since.timestamp() * 1_000_000), int(time.time() * 1_000_000)
+        try:
+            folder.mkdir()
+            with IdSpool(folder / "ids", schema, first=first, last=last, check_room=check_room) as spool:
+                for batch in batches:
+                    spool.add(batch)
+                learned = [
+                    self._write_learned(folder / f"{number:015d}.{EntryState.RECOVERED}{_SUFFIX}", ids)
+                    for number, ids in enumerate(spool.tables())
+                ]
+            self._adopt([entry for entry, _ in learned], next_attempt)
+        except OSError as exc:
+            raise StorageFullError(f"The journal {self.folder} has no room for ids to be learned: {exc}") from exc
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return sum(rows for _, rows in learned)
+
+    def _write_learned(self, path: Path, ids: pa.Table) -> tuple[Entry, int]:
+        """Write an entry where no start takes it for one of the journal's; return it, and how many ids it has."""
+        rows = _without_acks(ids, self._schema).unify_dictionaries().combine_chunks()
+        self._write(path, rows)
+        return _entry(path, rows, time.time()), rows.num_rows
+
+    def _adopt(self, entries: Sequence[Entry], next_attempt: Callable[[], int]) -> None:
+        adopted = {}
+        for entry in entries:
+            attempt = next_attempt()
+            path = self._path(attempt, entry.state)
+            entry.path.rename(path)
+            adopted[path] = replace(entry, attempt=attempt, path=path)
+        self._sync_folder()
+        self._entries |= adopted
 
     def finish(self, entry: Entry, unacknowledged: pa.Table) -> None:
         """Say that ``entry`` is committed and acknowledged, but for those ids, which stay known.
@@ -193,11 +269,15 @@ class Journal:
         """
         now = time.monotonic()
         if has_messages:
-            self._clock += min(now - self._looked_at, self._keep_seconds * _LONGEST_STEP)
+            self._clock += min(now - self._looked_at, self.keep_seconds * _LONGEST_STEP)
         self._looked_at = now
-        keep = {EntryState.DONE: self._keep_seconds, EntryState.RECOVERED: _RECOVERED_SECONDS}
+        keep = {EntryState.DONE: self.keep_seconds, EntryState.RECOVERED: _RECOVERED_SECONDS}
+        newest = self.last_attempt()
         for entry in list(self._entries.values()):
             if entry.state in keep and self._now(entry.state) - entry.since >= keep[entry.state]:
+                if entry.attempt == newest and self.keep_seconds:
+                    # By it the next start sees that this is no copy from before.
+                    self.mark.note(newest)
                 self.forget(entry)
 
     def find_known(self, ids: pa.Table) -> pa.BooleanArray:
@@ -210,7 +290,8 @@ class Journal:
         times = ids.column("publish_time")
         ends = pc.min_max(times)
         first, last = ends["min"].as_py(), ends["max"].as_py()
-        for entry in self._entries.values():
+        # Another thread may learn a table's ids meanwhile.
+        for entry in list(self._entries.values()):
             if entry.last_publish_time < first or last < entry.first_publish_time:
                 continue
             is_near = _is_between(times, entry.first_publish_time, entry.last_publish_time)
@@ -221,10 +302,10 @@ class Journal:
         return pa.array(known, pa.bool_())
 
     def _path(self, attempt: int, state: EntryState) -> Path:
-        return self._folder / f"{attempt:015d}.{state}{_SUFFIX}"
+        return self.folder / f"{attempt:015d}.{state}{_SUFFIX}"
 
     def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY)
+        descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -302,8 +383,8 @@ def _read(path: Path, schema: pa.Schema) -> tuple[pa.Table, float]:
         return table, path.stat().st_mtime
     except (OSError, pa.ArrowException) as exc:
         raise CheckpointCorruptError(
-            f"The journal file {path} can't be read ({exc}). Move it away and start again: no message is lost by "
-            "that; messages of this one attempt that were committed but not acknowledged may be archived twice.",
+            f"The journal file {path} can't be read ({exc}). Move the folder {path.parent} away and start again: "
+            "nothing is lost by that, and the stream learns from its tables which messages may come again.",
             file=str(path),
         ) from exc
 

@@ -9,13 +9,14 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Final
 
 import structlog
 
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
+from streams.journal import Journal
 from warehouse.leases import LeaseStore
 
 LEASE_SECONDS: Final = 30
@@ -25,13 +26,50 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lease, and until when (Unix seconds) unless it is renewed."""
+    """Who holds a lease, and until when (Unix seconds) unless it is renewed.
+
+    ``journal`` is the mark of the journal that knows all that was committed under the lease: empty when none does,
+    None when an earlier Refeed wrote it, which knew of no marks.
+    """
 
     stream: str
     host: str
     pid: int
     epoch: int
     expires_at: float
+    journal: str | None = None
+
+
+class HeldLease:
+    """The lease ``name`` while this process holds it, in its ``epoch``."""
+
+    def __init__(self, store: LeaseStore, name: str, stream: str, epoch: int, journal: str | None) -> None:
+        self.epoch = epoch
+        self._store = store
+        self._name = name
+        self._stream = stream
+        self._journal = journal
+        # It is renewed by a thread of its own.
+        self._lock = threading.Lock()
+
+    def write(self, expires_at: float) -> None:
+        """Say that the lease is held until then.
+
+        Raises:
+            LeaseLostError: another stream has it.
+        """
+        with self._lock:
+            holder = Holder(self._stream, socket.gethostname(), os.getpid(), self.epoch, expires_at, self._journal)
+            self._store.write_lease(self._name, self.epoch, json.dumps(asdict(holder)).encode())
+
+    def name_journal(self, mark: str) -> None:
+        """Say that the journal with this mark knows from now on all that is committed under the lease.
+
+        Raises:
+            LeaseLostError: another stream has it.
+        """
+        self._journal = mark
+        self.write(time.time() + LEASE_SECONDS)
 
 
 @contextmanager
@@ -60,15 +98,16 @@ def lock_home(folder: Path) -> Iterator[str]:
         yield _stream_id(folder / "stream-id")
 
 
-def refuse_held(store: LeaseStore, name: str, stream: str) -> None:
-    """Raise when another home's stream holds the lease ``name``; :func:`hold_lease` asks again.
+def refuse_held(store: LeaseStore, name: str, stream: str) -> Holder | None:
+    """Return who had the lease ``name`` last; raise when another home's stream has it now.
+
+    :func:`hold_lease` asks again.
 
     Raises:
-        LeaseHeldError: it does.
+        LeaseHeldError: it has.
     """
-    found = store.read_lease(name)
-    if found is not None:
-        holder = Holder(**json.loads(found))
+    holder = _read_holder(store, name)
+    if holder is not None:
         left_seconds = holder.expires_at - time.time()
         if holder.stream != stream and left_seconds > 0:
             raise LeaseHeldError(
@@ -76,31 +115,42 @@ def refuse_held(store: LeaseStore, name: str, stream: str) -> None:
                 f"{left_seconds:.0f} s for its lease to run out if it is dead.",
                 lease=name,
             )
+    return holder
 
 
 @contextmanager
-def hold_lease(store: LeaseStore, name: str, stream: str) -> Iterator[int]:
-    """Hold the lease ``name`` and yield its epoch; a thread renews it until the block ends.
+def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | None = None) -> Iterator[HeldLease]:
+    """Hold the lease ``name`` and yield it; a thread renews it until the block ends.
 
     Whoever had it before under the same ``stream`` id is dead, because the home's lock says so: its lease is
     taken over at once. Another home's is taken over when it has run out, which is a matter of seconds and of
     clocks; that its commits fail from then on is not: the epoch sees to it.
 
+    The ``journal`` begins with it: ``journal.mark`` knows from then on whether it has the ids of all that was
+    committed under the lease.
+
     Raises:
         LeaseHeldError: another home's stream has it.
     """
-    refuse_held(store, name, stream)
+    holder = refuse_held(store, name, stream)
     epoch = store.take_lease(name)
+    if epoch > 1 and (holder is None or holder.epoch + 1 != epoch):
+        # Another one may have had it for the moment between.
+        holder = _read_holder(store, name)
+    mark = None if holder is None else holder.journal
+    if journal is not None:
+        journal.begin(knows_all=_knows_all(journal, holder, stream, epoch))
+        mark = journal.mark.name
+    held = HeldLease(store, name, stream, epoch, mark)
+    held.write(time.time() + LEASE_SECONDS)
+    if journal is not None:
+        journal.mark.settle()
     over = threading.Event()
-
-    def write(expires_at: float) -> None:
-        holder = Holder(stream, socket.gethostname(), os.getpid(), epoch, expires_at)
-        store.write_lease(name, epoch, json.dumps(asdict(holder)).encode())
 
     def renew() -> None:
         while not over.wait(LEASE_SECONDS / 3):
             try:
-                write(time.time() + LEASE_SECONDS)
+                held.write(time.time() + LEASE_SECONDS)
             except LeaseLostError:
                 # The next commit ends the stream.
                 _log.error("lease_lost", lease=name)
@@ -109,17 +159,36 @@ def hold_lease(store: LeaseStore, name: str, stream: str) -> Iterator[int]:
                 # A lease that runs out is taken by another stream at worst; the epoch keeps the two apart.
                 _log.warning("lease_not_renewed", lease=name, code=exc.code, error=exc.message)
 
-    write(time.time() + LEASE_SECONDS)
     renewer = threading.Thread(target=renew, name="lease", daemon=True)
     renewer.start()
     try:
-        yield epoch
+        yield held
     finally:
         over.set()
         renewer.join()
         # Whoever took it over needs nothing given back.
         with suppress(LeaseLostError):
-            write(0.0)
+            held.write(0.0)
+
+
+def _knows_all(journal: Journal, holder: Holder | None, stream: str, epoch: int) -> bool:
+    """Whether the journal has the ids of all that was committed under the lease until now, by ``holder`` last."""
+    if journal.mark.is_asked:
+        return False
+    if holder is None:
+        return epoch == 1
+    if holder.journal is None:
+        return holder.stream == stream
+    return journal.mark.is_named(holder.journal)
+
+
+def _read_holder(store: LeaseStore, name: str) -> Holder | None:
+    found = store.read_lease(name)
+    if found is None:
+        return None
+    known = {field.name for field in fields(Holder)}
+    # A later Refeed may write more.
+    return Holder(**{key: value for key, value in json.loads(found).items() if key in known})
 
 
 def _stream_id(path: Path) -> str:
@@ -130,8 +199,8 @@ def _stream_id(path: Path) -> str:
     text = path.read_text()
     if len(text) != len(uuid.uuid4().hex):
         raise CheckpointCorruptError(
-            f"{path} is damaged. Delete it and the folder {path.parent}: no message is lost by that; messages "
-            "that were archived but not acknowledged may be archived twice.",
+            f"{path} is damaged. Delete the folder {path.parent}: nothing is lost by that, and the stream learns "
+            "from its tables which messages may come again.",
             file=str(path),
         )
     return text

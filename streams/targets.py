@@ -59,9 +59,6 @@ class Targets(Protocol):
     def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
 
-    def inherited_ids(self) -> pa.Table:
-        """Return ids that another home committed and perhaps did not acknowledge."""
-
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
         """Return the part without the rows where ``is_unwanted`` holds, the old one dropped.
 
@@ -76,7 +73,7 @@ class Targets(Protocol):
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add each table's ``parts`` once; return the tables that have theirs, and the error that kept another.
 
-        ``ids`` are those of the messages; a warehouse may keep them for the home that has to take over.
+        ``ids`` are those of the messages; a warehouse may keep them for an earlier Refeed that takes over.
 
         Raises:
             RefeedError: no table has its parts, but for a CommitOutcomeUnknownError.

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from model.archive import Attempt, Change
+from model.archive import Attempt, Change, IdSpan
 from warehouse.leases import LeaseStore
 
 
@@ -95,8 +95,14 @@ class Archive(Protocol):
     def settle(self, attempt: Attempt) -> bool:
         """Say for good whether an attempt that a crash left open is in the archive."""
 
-    def inherited_ids(self, stream: str) -> pa.Table:
-        """Return topic, message_id and publish_time of what another home archived last and maybe did not ack."""
+    def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
+        """Yield topic, message_id and publish_time of every row in ``span``, and perhaps of others, in any order.
+
+        Rows that the warehouse refused, and keeps with their reason, are among them. Little is in memory at once.
+
+        Raises:
+            QueryTooLargeError: it would cost more than the warehouse may spend on it.
+        """
 
     def commit(self, parts: Sequence[Any], attempt: Attempt, ids: pa.Table | None = None) -> None:
         """Add ``parts``, all or none."""

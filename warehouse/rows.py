@@ -1,10 +1,11 @@
 """The tables of rows of a warehouse, staging above all: what one stream writes under one lease."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from model.archive import IdSpan
 from model.errors import RefeedError
 from model.schema import Evolution, RowSchema
 from warehouse.leases import LeaseStore
@@ -100,15 +101,24 @@ class RowTables(Protocol):
     def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
 
-    def inherited_ids(self) -> pa.Table:
-        """Return ids, and their tables, that another home committed and perhaps did not acknowledge."""
+    def read_since(
+        self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of the table ``name`` in ``span``, and perhaps of others, in any order.
+
+        ``publish_column``, one of them, has the time at which a row's message was published. There is nothing to
+        yield while there is no table. Little is in memory at once.
+
+        Raises:
+            QueryTooLargeError: it would cost more than the warehouse may spend on it.
+        """
 
     def commit(
         self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add each table's ``parts`` once; return the tables that have theirs, and what kept another.
 
-        ``ids`` are those of the messages; a warehouse may keep them for a stream that takes over. An outcome that
+        ``ids`` are those of the messages; a warehouse may keep them for an earlier Refeed. An outcome that
         nobody knows is raised or returned as a CommitOutcomeUnknownError.
         """
 

@@ -9,7 +9,7 @@ from deltalake import DeltaTable, Schema
 
 from connectors.lake.files import FILE_SCHEMA, PARTITION_COLUMNS, WrittenFile
 from connectors.lake.tables import CONFIGURATION, DataFile, LakeTable, our_errors
-from model.archive import Attempt, Change
+from model.archive import ID_COLUMNS, Attempt, Change, IdSpan
 from model.errors import WarehouseError
 
 __all__ = ["Attempt", "DataFile", "LakeArchive"]
@@ -77,9 +77,9 @@ class LakeArchive(LakeTable):
         """Delete a file that will not be committed."""
         self.writer().delete(part)
 
-    def inherited_ids(self, stream: str) -> pa.Table:  # noqa: ARG002
-        """Return nothing: the log holds no ids; what another home left unacknowledged is archived again."""
-        return FILE_SCHEMA.empty_table().select(["topic", "message_id", "publish_time"])
+    def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
+        """Yield topic, message_id and publish_time of the rows of the newest snapshot that are in ``span``."""
+        return self.read_since(ID_COLUMNS, "publish_time", span)
 
     def count_rows(self) -> int:
         """Return how many rows the newest snapshot holds, by its log."""

@@ -150,6 +150,20 @@ class LakeArchiveWriter:
                 for batch in file.iter_batches(_READ_ROWS):
                     yield batch.cast(schema)
 
+    def read_columns(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of a file of the table; one that the file does not have yet is null.
+
+        Raises:
+            WarehouseError: the file can't be read.
+        """
+        filesystem, folder = self._filesystem()
+        with _our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+            present = [column for column in columns if column in file.schema_arrow.names]
+            for batch in file.iter_batches(_ROW_GROUP_MESSAGES, columns=present):
+                found = {column: batch.column(column) for column in present}
+                missing = pa.nulls(batch.num_rows)
+                yield pa.record_batch({column: found.get(column, missing) for column in columns})
+
     def write_batches(
         self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, partition: datetime
     ) -> WrittenFile | None:

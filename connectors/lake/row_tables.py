@@ -1,6 +1,6 @@
 """The tables of rows that one stream writes in a lake: a lease and a commit for each of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -9,19 +9,11 @@ import pyarrow as pa
 from connectors.lake.files import WrittenFile
 from connectors.lake.leases import LakeLeases
 from connectors.lake.rows import LakeRowTable
-from model.archive import Attempt
+from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, RefeedError
 from model.table import Partitioning
 
 _COMMITS_AT_ONCE: Final = 4
-_NO_IDS: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("message_id", pa.string()),
-        ("publish_time", pa.timestamp("us", tz="UTC")),
-        ("table", pa.string()),
-    ]
-)
 
 
 class LakeRowTables:
@@ -68,9 +60,13 @@ class LakeRowTables:
         known = [name for name in names if name in self._taken or self.open(name).exists()]
         return frozenset(name for name in known if self.take(name) == number)
 
-    def inherited_ids(self) -> pa.Table:
-        """Return no ids: a lake knows which attempt is in, and not whose messages they were."""
-        return _NO_IDS.empty_table()
+    def read_since(
+        self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of the table ``name`` in ``span``; none while there is no table."""
+        table = self.open(name)
+        if table.exists():
+            yield from table.read_since(columns, publish_column, span)
 
     def commit(
         self,

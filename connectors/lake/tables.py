@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
@@ -20,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 from connectors.lake.delta_log import DeltaLog
 from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
 from model import failpoint
-from model.archive import Attempt
+from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError, WarehouseError
 from model.table import Partitioning
 from model.window import Window
@@ -126,6 +127,35 @@ class LakeTable:
                 strict=True,
             )
         ]
+
+    def read_since(self, columns: Sequence[str], publish_column: str, span: IdSpan) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of the newest snapshot that are in ``span``, the oldest files first.
+
+        ``publish_column`` has the time at which a row's message was published. A file whose statistics say that it
+        has no such row is not opened.
+        """
+        starts = {publish_column: span.published_since, "ingest_time": span.ingested_since}
+        read = list(dict.fromkeys((*columns, *starts)))
+        for name in self._files_since(starts):
+            for batch in self.writer().read_columns(name, read):
+                is_in = [pc.greater_equal(batch.column(column), start) for column, start in starts.items()]
+                kept = batch.filter(pc.fill_null(pc.or_kleene(*is_in), fill_value=False))
+                if kept.num_rows:
+                    yield kept.select(list(columns))
+
+    def _files_since(self, starts: Mapping[str, datetime]) -> list[str]:
+        """Return the files that may have rows with a value of one column at or after its start."""
+        with our_errors("reading the table's log"):
+            actions = pa.table(self._table().get_add_actions(flatten=True))
+        ends = {f"max.{column}": start for column, start in starts.items()}
+        present = [name for name in ends if name in actions.column_names]
+        # A column without statistics says nothing against a file.
+        found = [
+            row["path"]
+            for row in actions.select(["path", *present]).to_pylist()
+            if any(row.get(name) is None or row[name] >= start for name, start in ends.items())
+        ]
+        return sorted(map(unquote, found))
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that is in, durably; 0 when there is none."""

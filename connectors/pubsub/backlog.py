@@ -149,6 +149,7 @@ class MonitoredBacklogs:
 
     def __init__(self, client: Any, project: str, *, clock: Callable[[], float] = time.time) -> None:
         self._samples = _Samples(client, project, clock)
+        self._clock = clock
 
     @classmethod
     def open(cls, project: str) -> Self:
@@ -177,6 +178,20 @@ class MonitoredBacklogs:
             PubSubError: it refuses.
         """
         return self._read([f'= monitoring.regex.full_match("{pattern}")' for pattern in _patterns(names)])
+
+    def read_ages(self, names: Sequence[str]) -> Mapping[str, float]:
+        """Return how old the oldest un-acked message of each subscription is by now, in seconds, by its id.
+
+        One without a sample is not there.
+
+        Raises:
+            PubSubUnavailableError: Cloud Monitoring does not answer.
+            PubSubError: it refuses.
+        """
+        conditions = (f'= monitoring.regex.full_match("{pattern}")' for pattern in _patterns(names))
+        found = _latest(point for condition in conditions for point in self._samples.read(_AGE, condition))
+        now = self._clock()
+        return {name: now - at + age for name, (at, age) in found.items()}
 
     def close(self) -> None:
         """Close the client's channel."""

@@ -214,7 +214,7 @@ def test_a_damaged_journal_file_is_named_and_the_way_out_works(backyard):
     backup = backyard.start_backup()
     wait_for(lambda: not backup.is_running, seconds=30, why="the stream refused to start")
     assert str(damaged) in backup.log_tail()
-    assert "Move it away" in backup.log_tail()
+    assert f"Move the folder {journal} away" in backup.log_tail()
 
 
 def test_a_full_disk_stops_the_stream_unacked_and_room_lets_it_go_on(backyard, tmp_path):

@@ -1,6 +1,7 @@
 import json
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import grpc
@@ -18,6 +19,7 @@ from streams.ack_leases import AckLeases
 from streams.batch import Batch
 from streams.committer import StreamCommitter
 from streams.journal import ONLY_TABLE, EntryState, Journal
+from streams.learning import Learner
 from streams.status import StatusFile
 
 
@@ -72,6 +74,8 @@ class Stream:
 
     stream_id = "s"
     keep_seconds = 600
+    # Whether its first start is in a new home, after another stream's.
+    has_moved = False
 
     def __init__(self, archive, folder) -> None:
         self.archive = archive
@@ -82,6 +86,9 @@ class Stream:
 
     def start(self) -> None:
         self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds)
+        if self.has_moved and not self.journal.mark.name:
+            self.journal.begin(knows_all=False)
+        status = StatusFile(self.folder / "status.json")
         target = ArchiveTarget(self.archive, stream=self.stream_id, lease="l", epoch=self.archive.take_lease("l"))
         self.committer = StreamCommitter(
             work=Archiving(self.archive.parse_part),
@@ -89,7 +96,15 @@ class Stream:
             names=[ONLY_TABLE],
             journal=self.journal,
             ack_leases=AckLeases(self.channel, "p"),
-            status=StatusFile(self.folder / "status.json"),
+            status=status,
+            learner=Learner(
+                self.journal,
+                SimpleNamespace(),
+                read_ids=lambda _, span: self.archive.read_ids(span),
+                find_oldest=lambda: datetime.now(UTC),
+                min_free_bytes=0,
+                status=status,
+            ),
         )
         self.committer.recover()
 

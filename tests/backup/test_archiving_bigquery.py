@@ -16,7 +16,8 @@ __all__ = ["session_standin", "shared_standin"]
 
 
 class BigQueryStream(Stream):
-    def __init__(self, archive, folder, standin, stream_id: str = "s") -> None:
+    def __init__(self, archive, folder, standin, stream_id: str = "s", *, has_moved: bool = False) -> None:
+        self.has_moved = has_moved
         self.standin = standin
         self.stream_id = stream_id
         super().__init__(archive, folder)
@@ -124,7 +125,9 @@ def test_another_home_finishes_what_a_lost_one_had_noted_and_knows_its_messages(
         patched.setattr(stream.archive._attempts._driver, "drive", crash)
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"a", b"b")])
-    other = BigQueryStream(stream.archive.another(), tmp_path / "other", shared_standin, stream_id="other")
+    other = BigQueryStream(
+        stream.archive.another(), tmp_path / "other", shared_standin, stream_id="other", has_moved=True
+    )
     assert other.archived() == Counter([("orders", "1"), ("orders", "2")])
     # Nobody acknowledged them: they come again, here.
     other.batch([pulled("orders", b"a", b"b")])

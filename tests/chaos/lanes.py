@@ -101,6 +101,17 @@ class StreamLane(Lane):
         self.pause(4.0, 8.0)
         self.part.kill()
 
+    def move(self, _: str) -> None:
+        # Two homes in turn: a new one at first, then the one of before, whose journal is out of date.
+        self.part.ensure()
+        self.pause(0.0, 3.0)
+        if self.dice.random() < 0.5:
+            self.part.kill()
+        else:
+            self.part.stop()
+        self.yard.swap_homes(self.name)
+        self.part.ensure()
+
     def disk(self, _: str) -> None:
         self.part.ensure()
         disk, part = self.yard.journal_disk, self.part

@@ -11,7 +11,7 @@ from model.failpoint import FAILPOINTS
 # its failpoints, and what can be done to it beside these.
 _STREAM: Final = ("kill:driver", "kill:jvm", "kill:worker", "suspend:driver", "suspend:all")
 _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
-    "backup": (7, (*_STREAM, "disk:journal")),
+    "backup": (7, (*_STREAM, "disk:journal", "move:home")),
     "pipeline": (5, _STREAM),
     "backfill": (3, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
     "tables": (6, ("kill:merge", "kill:compact")),

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -44,6 +46,14 @@ sources:
 
 
 _ENTITY: Final = ("id", "version", "customer")
+
+
+def _move_state(source: Path, target: Path) -> None:
+    """Move a stream's id and journal from one folder to another that has none."""
+    (target / "journal").mkdir(parents=True, exist_ok=True)
+    for path in (source / "stream-id", *(source / "journal").glob("*")):
+        if path.exists():
+            shutil.move(path, target / path.relative_to(source))
 
 
 def _entity(row: Mapping[str, Any]) -> Entity:
@@ -110,6 +120,15 @@ class ChaosYard:
         store.close()
         ConnectServer(self.home / "run", {}).stop()
         self.journal_disk.close()
+
+    def swap_homes(self, stream: str) -> None:
+        """Put the state of a stream that does not run aside, and what was put aside before in its place."""
+        here, other = self.home / "streams" / stream, self.home / "moved" / stream
+        with tempfile.TemporaryDirectory(dir=self.home) as between:
+            # File by file: the journal's folder may be a disk of its own.
+            _move_state(here, Path(between))
+            _move_state(other, here)
+            _move_state(Path(between), other)
 
     def token(self, topic: str) -> str:
         """Return the token that replays of ``topic`` carry."""

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.files import LakeArchiveWriter, WrittenFile
 from connectors.pubsub.pull import PULLED_SCHEMA
+from model.archive import IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
 from model.window import Window
 
@@ -321,3 +322,33 @@ def test_expiring_takes_whole_days_out(archive):
 def test_reading_an_archive_that_is_not_there_says_how_to_get_one(tmp_path):
     with pytest.raises(WarehouseError, match="attach a topic"):
         LakeArchive(str(tmp_path / "none"), "backup.messages").data_files()
+
+
+def test_ids_are_read_from_the_files_that_may_have_them_alone(archive):
+    epoch = archive.take_lease("l")
+    files = [write(archive, b"a"), write(archive, b"b", b"c")]
+    for number, file in enumerate(files, 1):
+        archive.commit([file], Attempt("s", number, "l", epoch))
+    noon = datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+
+    def ids(published_since: datetime, ingested_since: datetime = tomorrow) -> list[str]:
+        found = archive.read_ids(IdSpan(published_since, ingested_since))
+        return sorted(i for batch in found for i in batch.column("message_id").to_pylist())
+
+    assert ids(noon) == ["0", "0", "1"]
+    assert ids(tomorrow, datetime.now(UTC) - timedelta(minutes=1)) == ["0", "0", "1"]
+    for file in archive.data_files():
+        Path(file.path).write_bytes(b"not read")
+    assert ids(noon + timedelta(microseconds=1)) == []
+    with pytest.raises(WarehouseError):
+        ids(noon)
+
+
+def test_ids_are_found_after_small_files_were_merged(archive):
+    epoch = archive.take_lease("l")
+    for number in (1, 2):
+        archive.commit([write(archive, b"a")], Attempt("s", number, "l", epoch))
+    assert archive.compact() == 1
+    span = IdSpan(datetime(2024, 3, 1, tzinfo=UTC), datetime.now(UTC) + timedelta(days=1))
+    assert sum(batch.num_rows for batch in archive.another().read_ids(span)) == 2

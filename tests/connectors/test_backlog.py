@@ -187,6 +187,13 @@ def test_an_id_s_dot_is_no_pattern_and_no_filter_is_too_long(
     assert len(monitoring.requests) == 8
 
 
+def test_each_subscription_has_the_age_that_its_oldest_message_has_by_now(
+    monitoring: Monitoring, backlogs: MonitoredBacklogs
+) -> None:
+    monitoring.samples = {"oldest_unacked_message_age": {"a": {9_880: 900, 9_940: 31}, "b": {9_900: 0}}}
+    assert backlogs.read_ages(["a", "b", "silent"]) == {"a": 91.0, "b": 100.0}
+
+
 def test_subscriptions_that_nobody_has_sampled_have_no_backlog_rather_than_none_waiting(
     monitoring: Monitoring, backlogs: MonitoredBacklogs
 ) -> None:

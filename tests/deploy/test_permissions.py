@@ -261,10 +261,10 @@ def run_backup(world: World) -> None:
         archive.check()
         leases = archive.leases()
         refuse_held(leases, "backup", "s")
-        with hold_lease(leases, "backup", "s") as epoch:
+        with hold_lease(leases, "backup", "s") as held:
             committer = StreamCommitter(
                 work=Archiving(archive.parse_part),
-                targets=ArchiveTarget(archive, stream="s", lease="backup", epoch=epoch),
+                targets=ArchiveTarget(archive, stream="s", lease="backup", epoch=held.epoch),
                 names=[ONLY_TABLE],
                 journal=Journal(world.folder / "journal", keep_seconds=600),
                 ack_leases=AckLeases(pubsub_channel.open_channel(world.server.emulator_host), world.project),

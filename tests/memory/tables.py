@@ -10,9 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.columns import arrow_schema
+from model.archive import IdSpan
 from model.errors import LeaseLostError
 from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 from model.widening import plan_widening, widen_value
+
+IDS = pa.schema(
+    [("topic", pa.string()), ("message_id", pa.string()), ("publish_time", pa.timestamp("us", tz="UTC"))]
+)
 
 
 @dataclass
@@ -46,6 +51,13 @@ class Memory:
     def without(self, part: "Part", is_unwanted: pa.BooleanArray) -> "Part | None":
         kept = self.parts.pop(part.key).filter(pc.invert(is_unwanted))
         return self.keep(kept) if kept.num_rows else None
+
+    def read_since(self, name: str, publish_column: str, span: IdSpan) -> list[dict[str, Any]]:
+        return [
+            row
+            for row in list(self.table(name).rows)
+            if row[publish_column] >= span.published_since or row["ingest_time"] >= span.ingested_since
+        ]
 
     def check(self, lease: str, epoch: int) -> None:
         if self.epochs.get(lease, 0) != epoch:
@@ -158,8 +170,9 @@ class Archive:
     def settle(self, attempt):
         return self.committed_attempt(attempt.stream) == attempt.number
 
-    def inherited_ids(self, stream):
-        return pa.table({"topic": [], "message_id": [], "publish_time": []})
+    def read_ids(self, span):
+        rows = self._memory.read_since(self._name, "publish_time", span)
+        yield from pa.Table.from_pylist(rows, schema=IDS).to_batches()
 
     def commit(self, parts, attempt, ids=None):
         with self._memory.lock:
@@ -270,8 +283,11 @@ class RowTables:
     def settle(self, number, names):
         return frozenset(name for name in names if self.take(name) == number)
 
-    def inherited_ids(self):
-        return pa.table({"topic": [], "message_id": [], "publish_time": [], "table": []})
+    def read_since(self, name, columns, publish_column, span):
+        schema = self.open(name).schema()
+        if schema is not None:
+            rows = self._memory.read_since(name, publish_column, span)
+            yield from pa.Table.from_pylist(rows, schema=arrow_schema(schema)).select(columns).to_batches()
 
     def commit(self, parts, number, ids):
         with self._memory.lock:

@@ -54,7 +54,8 @@ ROWS_SCHEMA = RowSchema((Field("_message_id", "STRING"), Field("ingest_time", "T
 class BigQueryStream(Stream):
     """A committer over tables in the stand-in, in a project of its own."""
 
-    def __init__(self, folder, standin, *, project=None, home="s", **environment: str) -> None:
+    def __init__(self, folder, standin, *, project=None, home="s", has_moved=False, **environment: str) -> None:
+        self.has_moved = has_moved
         self.standin = standin
         self.project = project or f"p{uuid.uuid4().hex[:12]}"
         self.home = home
@@ -295,7 +296,7 @@ def test_another_home_finishes_what_a_lost_one_had_noted_and_knows_its_messages(
         with pytest.raises(KeyboardInterrupt):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     (tmp_path / "other").mkdir()
-    other = BigQueryStream(tmp_path / "other", shared_standin, project=stream.project, home="t")
+    other = BigQueryStream(tmp_path / "other", shared_standin, project=stream.project, home="t", has_moved=True)
     assert other.staged() == Counter([("orders", "1"), ("members", "1")])
     other.batch([pulled("orders", b"{}")], [pulled("members", b"{}")])
     assert other.staged() == Counter([("orders", "1"), ("members", "1")])

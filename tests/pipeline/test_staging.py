@@ -2,6 +2,8 @@ import json
 import threading
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -15,11 +17,13 @@ from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
+from pipeline.staged_ids import StagedIds
 from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
 from streams.journal import TABLE_IDS_SCHEMA, EntryState, Journal
+from streams.learning import Learner
 from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos, frame, messages
 from warehouse.lake.warehouse import LakeWarehouse
@@ -64,6 +68,8 @@ class Stream:
     """A committer over real tables, a lake's by default, and what it takes to start another one after a crash."""
 
     keep_seconds = 600
+    # Whether its first start is in a new home, after another stream's.
+    has_moved = False
 
     def __init__(self, folder) -> None:
         self.folder = folder
@@ -92,8 +98,12 @@ class Stream:
     def start(self) -> None:
         self.hold.is_crashing = False
         self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds, schema=TABLE_IDS_SCHEMA)
+        if self.has_moved and not self.journal.mark.name:
+            self.journal.begin(knows_all=False)
         tables = self.open_tables()
         tables.leases().take_lease("l")
+        ids = StagedIds(tables, "backup.dead_letters", lambda: self.sources, "secret")
+        status = StatusFile(self.folder / "status.json")
         plans = tuple(SourcePlan(s, tables.open(s.staging).writer(s.row_schema)) for s in self.sources)
         letters = tables.open("backup.dead_letters")
         self.plan = GroupPlan(plans, letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text(
@@ -105,7 +115,15 @@ class Stream:
             names=TABLES,
             journal=self.journal,
             ack_leases=self.hold,
-            status=StatusFile(self.folder / "status.json"),
+            status=status,
+            learner=Learner(
+                self.journal,
+                SimpleNamespace(),
+                read_ids=ids.read,
+                find_oldest=lambda: datetime.now(UTC),
+                min_free_bytes=0,
+                status=status,
+            ),
         )
         self.committer.recover()
 

@@ -1,11 +1,14 @@
+import itertools
 import os
+import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
-from model.errors import CheckpointCorruptError
+from model.errors import CheckpointCorruptError, WarehouseUnavailableError
 from streams import journal as journal_module
+from streams import spool
 from streams.journal import IDS_SCHEMA, TABLE_IDS_SCHEMA, EntryState, Journal, concat_ids
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -186,7 +189,7 @@ def test_a_file_that_was_cut_off_while_written_is_no_entry(tmp_path):
 
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
     (tmp_path / "000000000000001.pending.arrow").write_bytes(b"not arrow")
-    with pytest.raises(CheckpointCorruptError, match=r"000000000000001\.pending\.arrow.*Move it away"):
+    with pytest.raises(CheckpointCorruptError, match=r"000000000000001\.pending\.arrow.*Move the folder"):
         Journal(tmp_path, keep_seconds=600)
 
 
@@ -214,3 +217,76 @@ def test_a_stream_of_several_tables_knows_a_message_for_the_table_that_has_it(tm
     asked = concat_ids([table_ids("a", "1", "9"), table_ids("b", "1", "3")])
     assert again.find_known(asked).to_pylist() == [True, False, False, False]
     assert [entry.attempt for entry in again.entries(EntryState.RECOVERED)] == [1]
+
+
+def learned(journal, count: int, *, since: datetime = NOON, step_seconds: float = 1.0) -> int:
+    """Let ``journal`` learn ids in two batches, the younger ones first."""
+    steps = [
+        pa.record_batch(
+            {
+                "topic": ["orders"] * len(numbers),
+                "message_id": [str(n) for n in numbers],
+                "publish_time": pa.array(
+                    [since + timedelta(seconds=step_seconds * n) for n in numbers], pa.timestamp("us", tz="UTC")
+                ),
+            }
+        )
+        for numbers in (range(count // 2, count), range(count // 2))
+    ]
+    attempts = itertools.count(journal.last_attempt() + 1)
+    return journal.learn(steps, since=since, next_attempt=lambda: next(attempts), check_room=lambda: None)
+
+
+def test_ids_that_are_learned_are_known_after_a_restart_and_for_as_long_as_those_of_a_recovered_attempt(
+    tmp_path, monkeypatch
+):
+    assert learned(Journal(tmp_path, keep_seconds=0), 10) == 10
+    journal = Journal(tmp_path, keep_seconds=0)
+    journal.prune(has_messages=True)
+    assert journal.find_known(ids("7", at=NOON + timedelta(seconds=7))).to_pylist() == [True]
+    assert journal.find_known(ids("10", at=NOON + timedelta(seconds=7))).to_pylist() == [False]
+    assert journal.entries(EntryState.PENDING) == []
+    monkeypatch.setattr(journal_module.time, "time", lambda now=time.time: now() + 7 * 86400 + 1)
+    journal.prune(has_messages=True)
+    assert journal.find_known(ids("7", at=NOON + timedelta(seconds=7))).to_pylist() == [False]
+
+
+def test_a_lookup_opens_only_the_learned_entries_of_its_own_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(spool, "TABLE_ROWS", 10)
+    journal = Journal(tmp_path, keep_seconds=600)
+    learned(journal, 1_000)
+    entries = sorted(journal.entries(EntryState.RECOVERED), key=lambda entry: entry.first_publish_time)
+    assert len(entries) == 100
+    for entry in entries[20:]:
+        entry.path.write_bytes(b"unreadable")
+    assert journal.find_known(ids("15", at=NOON + timedelta(seconds=15))).to_pylist() == [True]
+
+
+def test_nothing_is_known_and_nothing_is_left_of_ids_that_could_not_all_be_read(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+
+    def batches():
+        yield from ids("1").select(["topic", "message_id", "publish_time"]).to_batches()
+        raise WarehouseUnavailableError
+
+    with pytest.raises(WarehouseUnavailableError):
+        journal.learn(batches(), since=NOON, next_attempt=lambda: 1, check_room=lambda: None)
+    assert journal.find_known(ids("1")).to_pylist() == [False]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_start_left_behind_while_it_learned_goes_with_the_next(tmp_path):
+    (tmp_path / "learning").mkdir()
+    (tmp_path / "learning" / "ids").write_bytes(b"half")
+    Journal(tmp_path, keep_seconds=600)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_attempt_is_noted_when_its_ids_are_dropped(tmp_path, clock):
+    journal = Journal(tmp_path, keep_seconds=100)
+    done(journal, 1, "1")
+    done(journal, 2, "2")
+    assert journal.mark.attempt == 0
+    flow(journal, clock, 200)
+    assert journal.last_attempt() == 0
+    assert Journal(tmp_path, keep_seconds=100).mark.attempt == 2

@@ -6,7 +6,8 @@ import time
 import pytest
 
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError
-from streams.lease import hold_lease, lock_home
+from streams.journal import Journal
+from streams.lease import hold_lease, lock_home, refuse_held
 
 
 class MemoryLeases:
@@ -72,7 +73,7 @@ def test_a_lease_that_was_given_back_is_free_at_once():
     with hold_lease(leases, "backup-p", "home-1") as first:
         pass
     with hold_lease(leases, "backup-p", "home-2") as second:
-        assert second > first
+        assert second.epoch > first.epoch
 
 
 def test_the_same_home_takes_its_own_lease_over_at_once_after_a_kill():
@@ -84,8 +85,8 @@ def test_the_same_home_takes_its_own_lease_over_at_once_after_a_kill():
             {"stream": "home-1", "host": "h", "pid": 1, "epoch": 1, "expires_at": time.time() + 30}
         ).encode(),
     )
-    with hold_lease(leases, "backup-p", "home-1") as epoch:
-        assert epoch == 1
+    with hold_lease(leases, "backup-p", "home-1") as held:
+        assert held.epoch == 1
 
 
 def test_a_lease_that_has_run_out_is_taken_over():
@@ -99,3 +100,57 @@ def test_a_lease_that_has_run_out_is_taken_over():
     )
     with hold_lease(leases, "backup-p", "home-2"):
         assert json.loads(leases.content["backup-p"])["stream"] == "home-2"
+
+
+def test_a_lease_that_a_later_refeed_wrote_is_read():
+    leases = MemoryLeases()
+    holder = {"stream": "home-1", "host": "h", "pid": 1, "epoch": 1, "expires_at": time.time() + 30, "more": 1}
+    leases.write_lease("backup-p", 0, json.dumps(holder).encode())
+    with pytest.raises(LeaseHeldError, match="process 1"):
+        refuse_held(leases, "backup-p", "home-2")
+
+
+def named(leases: MemoryLeases) -> str | None:
+    return json.loads(leases.content["backup-p"])["journal"]
+
+
+def test_the_lease_names_the_journal_of_its_holder_from_the_first_moment_on_and_after_its_end(tmp_path):
+    leases = MemoryLeases()
+    journal = Journal(tmp_path, keep_seconds=600)
+    with hold_lease(leases, "backup-p", "home-1", journal):
+        assert named(leases) == journal.mark.name
+        assert journal.mark.is_heir
+    assert named(leases) == journal.mark.name
+    again = Journal(tmp_path, keep_seconds=600)
+    with hold_lease(leases, "backup-p", "home-1", again):
+        assert again.mark.is_heir
+    assert named(leases) == again.mark.name != journal.mark.name
+
+
+def test_a_start_that_died_between_its_journal_and_its_lease_finds_its_journal_again(tmp_path):
+    leases = MemoryLeases()
+    with hold_lease(leases, "backup-p", "home-1", Journal(tmp_path, keep_seconds=600)):
+        pass
+    Journal(tmp_path, keep_seconds=600).begin(knows_all=True)
+    journal = Journal(tmp_path, keep_seconds=600)
+    with hold_lease(leases, "backup-p", "home-1", journal):
+        assert journal.mark.is_heir
+
+
+def test_who_had_the_lease_between_the_look_and_the_taking_counts(tmp_path):
+    leases = MemoryLeases()
+    journal = Journal(tmp_path, keep_seconds=600)
+    with hold_lease(leases, "backup-p", "home-1", journal):
+        pass
+    take = leases.take_lease
+
+    def late(name: str) -> int:
+        leases.take_lease = take
+        with hold_lease(leases, name, "home-2", Journal(tmp_path / "2", keep_seconds=600)):
+            pass
+        return take(name)
+
+    leases.take_lease = late
+    again = Journal(tmp_path, keep_seconds=600)
+    with hold_lease(leases, "backup-p", "home-1", again):
+        assert not again.mark.is_heir

@@ -1,6 +1,7 @@
 """The archive in BigQuery: commits that happen once, under a lease, over any crash."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -8,14 +9,15 @@ import structlog
 
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.queries.reader import open_session, read_stream
+from connectors.bigquery.queries.since import read_since
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply, check_tables, differences
-from connectors.bigquery.tables.specs import ATTEMPTS, TableSpec, archive_specs, audits_spec
+from connectors.bigquery.tables.specs import ATTEMPTS, DEAD_LETTERS, TableSpec, archive_specs, audits_spec
 from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter, WrittenPart
 from connectors.bigquery.writes.attempt_notes import AttemptNotes
 from connectors.bigquery.writes.attempts import Attempts
 from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
-from model.archive import Attempt, Change
+from model.archive import ID_COLUMNS, Attempt, Change, IdSpan
 from model.errors import WarehouseUnavailableError
 from model.settings import BigQuerySettings
 from model.table import Partitioning
@@ -131,17 +133,30 @@ class BigQueryArchive:
         """
         return bool(self._attempts.settle(attempt))
 
-    def inherited_ids(self, stream: str) -> pa.Table:
-        """Return the ids of the attempt that another home's stream left when its lease was taken over.
+    def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
+        """Yield topic, message_id and publish_time of the rows in ``span``, and of every dead letter since then.
 
-        They are archived, but that stream may not have acknowledged them.
+        Raises:
+            QueryTooLargeError: a query would be billed for more than REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED.
         """
-        return self._attempts.inherited_ids(stream)
+        starts = {"publish_time": span.published_since, "ingest_time": span.ingested_since}
+        yield from self._read_since(self.table, ID_COLUMNS, starts)
+        refused = {"failed_at": min(starts.values())}
+        for batch in self._read_since(self.table.companion(DEAD_LETTERS), ["row"], refused):
+            for encoded in batch.column("row").to_pylist():
+                for row in pa.ipc.open_stream(encoded):
+                    yield row.select(list(ID_COLUMNS))
+
+    def _read_since(
+        self, table: TableId, columns: Sequence[str], starts: Mapping[str, datetime]
+    ) -> Iterator[pa.RecordBatch]:
+        limit = self._settings.merge_max_bytes_billed
+        return read_since(self._clients, table, columns, starts, maximum_bytes_billed=limit)
 
     def commit(self, parts: Sequence[WrittenPart], attempt: Attempt, ids: pa.Table | None = None) -> None:
         """Add ``parts``: all of them, however long it takes to find out, or nothing.
 
-        ``ids`` (topic, message_id, publish_time) are what another home is told that has to take over.
+        ``ids`` (topic, message_id, publish_time) are kept for an earlier Refeed that takes over.
 
         Raises:
             LeaseLostError: another stream holds the lease; nothing was added and nothing ever will be.

@@ -114,16 +114,6 @@ class AttemptNotes:
         )
         return int(rows[0]["attempt"] or 0)
 
-    def read_ids(self, note: AttemptNote) -> pa.Table:
-        """Return the ids that were noted with the attempt, in ``ids_schema``."""
-        rows = self._query(
-            "SELECT ids FROM {table} WHERE stream = @stream AND attempt = @attempt AND epoch = @epoch "
-            "AND kind = 'ids'",
-            {"stream": note.stream, "attempt": note.attempt, "epoch": note.epoch},
-        )
-        parts = [pa.ipc.open_stream(pa.BufferReader(row["ids"])).read_all() for row in rows]
-        return pa.concat_tables(parts) if parts else self.ids_schema.empty_table()
-
     def _find(self, condition: str, parameters: dict[str, Any]) -> AttemptNote | None:
         rows = self._query(
             "SELECT lease, epoch, stream, attempt, kind, document FROM {table} "  # noqa: S608  our own conditions

@@ -51,7 +51,6 @@ class Attempts(Generic[Outcome]):
         self._notes = notes
         self._driver = driver
         self._fences: dict[str, tuple[LeaseState, StreamAppender]] = {}
-        self._found: AttemptNote | None = None
 
     def take_lease(self, lease: str) -> int:
         """Take the lease and return its new epoch: from now on nothing is committed under an older one.
@@ -64,9 +63,9 @@ class Attempts(Generic[Outcome]):
         """
         state = self.leases.take_lease(lease)
         self._fences[lease] = (state, StreamAppender(self._clients, state.fence))
-        self._found = self._notes.newest(lease)
-        if self._found is not None and not self._settle(self._found):
-            self._found = None
+        found = self._notes.newest(lease)
+        if found is not None:
+            self._settle(found)
         return state.epoch
 
     def last_noted(self, stream: str) -> int:
@@ -81,19 +80,10 @@ class Attempts(Generic[Outcome]):
         note = self._notes.find(attempt.stream, attempt.number)
         return None if note is None else self._settle(note) or None
 
-    def inherited_ids(self, stream: str) -> pa.Table:
-        """Return the ids of the attempt that another home's stream left when its lease was taken over.
-
-        Their rows are committed, but that stream may not have acknowledged them.
-        """
-        if self._found is None or self._found.stream == stream:
-            return self._notes.ids_schema.empty_table()
-        return self._notes.read_ids(self._found)
-
     def commit(self, document: str, attempt: Attempt, ids: pa.Table | None) -> Outcome:
         """Note ``document``, then commit the rows that it names, for as long as it takes to learn the outcome.
 
-        ``ids`` (topic, message_id, publish_time) are kept for another home that takes the lease over. A false
+        ``ids`` (topic, message_id, publish_time) are kept for an earlier Refeed that takes the lease over. A false
         outcome means that BigQuery dropped the rows before they were committed.
 
         Raises:

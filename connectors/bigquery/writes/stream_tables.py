@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from connectors.bigquery.client import Clients, Connection
+from connectors.bigquery.queries.since import read_since
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply
 from connectors.bigquery.tables.specs import ATTEMPTS, attempts_spec
@@ -23,7 +24,7 @@ from connectors.bigquery.writes.stream_commit import WriteStreamCommitter
 from connectors.bigquery.writes.stream_ends import StreamBudget, StreamEnds, created_streams, flushes_of
 from connectors.bigquery.writes.write_streams import finalize_stream
 from model import failpoint
-from model.archive import Attempt
+from model.archive import Attempt, IdSpan
 from model.errors import (
     RefeedError,
     TableNotFoundError,
@@ -160,9 +161,20 @@ class BigQueryRowTables:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
         return self._named(self._attempts.settle(self._attempt(self._stream, number)) or frozenset(), names)
 
-    def inherited_ids(self) -> pa.Table:
-        """Return the ids (and their tables) that another home committed and perhaps did not acknowledge."""
-        return self._attempts.inherited_ids(self._stream)
+    def read_since(
+        self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of the table ``name`` that are in ``span``; none while there is no table.
+
+        Raises:
+            QueryTooLargeError: it would be billed for more than REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED.
+        """
+        starts = {publish_column: span.published_since, "ingest_time": span.ingested_since}
+        if self.open(name).exists():
+            limit = self._settings.merge_max_bytes_billed
+            yield from read_since(
+                self._schema_clients, self._id(name), columns, starts, maximum_bytes_billed=limit
+            )
 
     def commit(
         self, parts: Mapping[str, Sequence[BigQueryRowPart]], number: int, ids: pa.Table

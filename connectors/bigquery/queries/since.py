@@ -1,0 +1,87 @@
+"""Rows that came in since a time, a few of their columns: what a stream that has moved learns its ids from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import structlog
+
+from connectors.bigquery.client import Clients
+from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.queries.job import NamedParameter, QueryJob, job_error, query_errors, wait_until_done
+from connectors.bigquery.table_id import TableId
+from model.errors import QueryTooLargeError
+
+_log = structlog.get_logger(__name__)
+
+_BEGIN_SECONDS: Final = 120.0
+_PAGE_ROWS: Final = 50_000
+# A partition begins before the rows in it came; a day is the longest one.
+_PARTITION: Final = timedelta(days=1)
+
+
+def read_since(
+    clients: Clients,
+    table: TableId,
+    columns: Sequence[str],
+    starts: Mapping[str, datetime],
+    *,
+    maximum_bytes_billed: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield ``columns`` of the rows where a column of ``starts`` is at or after its time, a page at a time.
+
+    One query reads these columns of the partitions since the earliest start, and of the write buffer. It runs when
+    the first row is asked for, and its bytes stand in the log.
+
+    Raises:
+        QueryTooLargeError: it would be billed for more than ``maximum_bytes_billed``; then it reads nothing.
+        QueryError, WarehouseError: BigQuery refuses it, there being no such table among others, or failed.
+    """
+    first = min(starts.values()) - _PARTITION
+    condition = " OR ".join(f"`{name}` >= @start_{place}" for place, name in enumerate(starts))
+    sql = (
+        f"SELECT {', '.join(f'`{name}`' for name in columns)} FROM `{table}` "  # noqa: S608  our own names
+        f"WHERE (_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL) AND ({condition})"
+    )
+    parameters = {
+        f"start_{place}": NamedParameter("TIMESTAMP", start) for place, start in enumerate(starts.values())
+    }
+    query = QueryJob(
+        clients,
+        sql,
+        "learn",
+        {"first": NamedParameter("TIMESTAMP", first), **parameters},
+        options={"maximum_bytes_billed": maximum_bytes_billed},
+    )
+    job = _run(query, table)
+    _log.info(
+        "ids_queried",
+        table=str(table),
+        bytes_processed=int(job.total_bytes_processed or 0),
+        bytes_billed=int(job.total_bytes_billed or 0),
+    )
+    with our_errors(f"reading the ids of {table}", JOB_ROLE):
+        # The client's own retries: a page that is asked for again is the same page.
+        rows = job.result(page_size=_PAGE_ROWS)
+        yield from rows.to_arrow_iterable(bqstorage_client=None)
+
+
+def _run(query: QueryJob, table: TableId) -> Any:
+    what = f"querying the ids of {table}"
+
+    def begin() -> Any:
+        with query_errors(what):
+            return query.begin()
+
+    job = retry_passing(begin, seconds=_BEGIN_SECONDS)
+    wait_until_done(job, what, patience_seconds=_BEGIN_SECONDS)
+    if job.error_result is not None:
+        failure = job_error(job, what)
+        if isinstance(failure, QueryTooLargeError):
+            raise QueryTooLargeError(
+                f"{failure.message} The stream has moved and has to read which messages may come again: raise "
+                "REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
+            )
+        raise failure
+    return job

@@ -1,0 +1,132 @@
+"""A stream that has moved learns from its own tables which messages may come again, before it pulls them."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+import structlog
+
+from model.archive import IdSpan
+from model.disk import check_room
+from streams.journal import Journal
+from streams.journal_mark import LONGEST_RETENTION
+from streams.lease import HeldLease
+from streams.status import StatusFile
+
+_log = structlog.get_logger(__name__)
+
+# Clocks of this machine, of Pub/Sub and of the workers that wrote the rows.
+_SKEW: Final = timedelta(minutes=2)
+_TELL_SECONDS: Final = 5.0
+_OLDEST_SECONDS: Final = 60.0
+
+ReadIds = Callable[[str, IdSpan], Iterator[pa.RecordBatch]]
+
+
+class Learner:
+    """Sees to it that the journal knows the ids of a table before a message for it is pulled.
+
+    A journal that is its predecessor's knows them, and nothing is read. Else they are read from the table into
+    entries on disk, after it is taken and nobody else commits to it any more, and are known for as long as those
+    of a recovered attempt. ``read_ids`` yields the ids of a table in the columns of the journal;
+    ``find_oldest`` returns the publish time of the oldest message that Pub/Sub has still to deliver.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        lease: HeldLease,
+        *,
+        read_ids: ReadIds,
+        find_oldest: Callable[[], datetime],
+        min_free_bytes: int,
+        status: StatusFile,
+    ) -> None:
+        self._journal = journal
+        self._lease = lease
+        self._read_ids = read_ids
+        self._find_oldest = find_oldest
+        self._min_free_bytes = min_free_bytes
+        self._status = status
+        self._last_attempt = max(journal.last_attempt(), journal.mark.attempt)
+        self._lock = threading.Lock()
+        self._newest: dict[str, int] = {}
+        self._oldest: datetime | None = None
+        self._asked_at = 0.0
+
+    def take(self, name: str, newest: int, next_attempt: Callable[[], int]) -> None:
+        """Learn the ids of the table ``name``, if the journal does not know them.
+
+        ``newest`` is the stream's newest attempt in it: a journal that has not seen it is a copy from before.
+
+        Raises:
+            StorageFullError: there is no room for the ids; nothing is learned, and nothing is lost.
+            RefeedError: the table can't be read, or Pub/Sub does not answer.
+        """
+        with self._lock:
+            self._newest[name] = newest
+            if newest > self._last_attempt and self._journal.keep_seconds and self._journal.mark.is_heir:
+                _log.warning("journal_behind", table=name, attempt=newest, journal_attempt=self._last_attempt)
+                self._journal.mark.begin(knows_all=False)
+                self._lease.name_journal(self._journal.mark.name)
+            for table in self._newest:
+                if not self._journal.mark.knows(table):
+                    self._learn(table, next_attempt)
+
+    def _learn(self, table: str, next_attempt: Callable[[], int]) -> None:
+        began = time.monotonic()
+        span = self._span()
+        with _telling(self._status):
+            count = self._journal.learn(
+                self._read_ids(table, span),
+                since=span.published_since,
+                next_attempt=next_attempt,
+                check_room=self._check_room,
+            )
+        self._journal.mark.add(table, self._newest[table])
+        _log.info(
+            "ids_learned",
+            table=table,
+            ids=count,
+            since=span.published_since.isoformat(),
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    def _check_room(self) -> None:
+        """Raise where the journal's disk is as good as full: a small one keeps a tenth of it free."""
+        folder = self._journal.folder
+        check_room(folder, min(self._min_free_bytes, shutil.disk_usage(folder).total // 10))
+
+    def _span(self) -> IdSpan:
+        now = datetime.now(UTC)
+        # Many tables are taken at a start: what was the oldest message a moment ago is no younger now.
+        if self._oldest is None or time.monotonic() - self._asked_at > _OLDEST_SECONDS:
+            self._oldest, self._asked_at = self._find_oldest(), time.monotonic()
+        asked = self._journal.mark.learn_since
+        oldest = self._oldest if asked is None else min(self._oldest, asked)
+        # What was acknowledged may come again for a while, however old it is.
+        window = timedelta(seconds=self._journal.keep_seconds)
+        return IdSpan(max(oldest - _SKEW, now - LONGEST_RETENTION), now - window - _SKEW)
+
+
+@contextmanager
+def _telling(status: StatusFile) -> Iterator[None]:
+    """Write the status now and then while the block runs: a stream that learns for minutes is alive."""
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(_TELL_SECONDS):
+            status.write()
+
+    thread = threading.Thread(target=tell, name="learning", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
