@@ -2,6 +2,8 @@
 
 import ast
 import re
+import tarfile
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any, get_args
 import pytest
 import typer
 from _pytest.mark.expression import Expression
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
 
 from cli.main import app
 from model.settings import read_settings
@@ -156,6 +160,20 @@ def test_a_lock_pins_every_package_with_hashes_and_names_no_index(name: str) -> 
 def test_what_runs_is_pinned_the_same_for_tests() -> None:
     pins = [set(re.findall(r"^(\S+==\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS]
     assert pins[0] - pins[1] == set()
+
+
+def test_the_wheel_carries_its_lock_and_so_does_one_that_is_built_from_the_source_archive(tmp_path: Path) -> None:
+    (archive,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path))
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path, filter="data")
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    (wheel,) = WheelBuilder(str(unpacked)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(wheel) as files:
+        (lock,) = (
+            name for name in files.namelist() if name.endswith(".dist-info/extra_metadata/requirements.lock")
+        )
+        assert files.read(lock) == (ROOT / "requirements.lock").read_bytes()
+        assert {f"{room}/__init__.py" for room in CODE} <= set(files.namelist())
 
 
 def test_every_make_target_says_what_it_does() -> None:
