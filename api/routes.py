@@ -13,9 +13,11 @@ from api.routes_backfills import router as backfills
 from api.routes_catalog import router as catalog
 from api.routes_history import router as history
 from api.routes_merges import router as merges
+from api.routes_releases import router as releases
 from api.routes_snapshots import router as snapshots
 from api.routes_status import router as status
 from api.routes_streams import router as streams
+from api.routes_templates import router as templates
 from api.schemas import Health, Root
 from api.state import state_of
 
@@ -76,5 +78,5 @@ def get_problem_page(code: str) -> PlainTextResponse:
 
 
 # In this order: a path with a verb behind the id is looked for before the one without.
-for part in (actions, history, backfills, merges, catalog, streams, snapshots, status):
+for part in (actions, history, backfills, merges, catalog, streams, snapshots, status, releases, templates):
     router.include_router(part)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from jobs.service import JobService
     from jobs.store import JobStore
     from reporting.service import MergeService
+    from rollout.launching import TemplateService
+    from rollout.releases import Releases
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
 
@@ -38,6 +40,8 @@ class Services:
     inventory: "Inventory"
     streams: "StreamService"
     snapshots: "SnapshotService"
+    releases: "Releases"
+    templates: "TemplateService"
     store: "JobStore"
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
+    from rollout.launching import TemplateService
+    from rollout.releases import Releases
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
     from streams.report import StreamReporter
@@ -101,6 +103,23 @@ class Deployment:
         from jobs.reporter import open_reporter
 
         return open_reporter(self.settings)
+
+    @cached_property
+    def releases(self) -> "Releases":
+        """The releases of this home."""
+        from rollout.releases import Releases
+
+        return Releases(self.settings.home)
+
+    @cached_property
+    def templates(self) -> "TemplateService":
+        """The templates, and the services that launch them."""
+        from jobs.files import open_files
+        from rollout.launching import TemplateService
+        from rollout.templates import Templates
+
+        templates = Templates(open_files(self.settings.templates))
+        return TemplateService(templates, backfills=self.backfills, merges=self.merges, streams=self.streams)
 
     @cached_property
     def launcher(self) -> "Launcher":

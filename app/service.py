@@ -58,6 +58,8 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             inventory=deployment.inventory,
             streams=deployment.streams,
             snapshots=deployment.snapshots,
+            releases=deployment.releases,
+            templates=deployment.templates,
             store=deployment.store,
             gatekeeper=gatekeeper,
             audit=audit,

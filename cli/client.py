@@ -201,6 +201,20 @@ class RefeedApi:
         """Return every time that a stream was put back to a snapshot."""
         return self._call("GET", f"{_stream_path(name)}/rollbacks")
 
+    def list_templates(self) -> dict[str, Any]:
+        """Return all templates, also those with faults."""
+        return self._call("GET", "/templates")
+
+    def read_template(self, name: str) -> dict[str, Any]:
+        """Return one template."""
+        return self._call("GET", f"/templates/{quote(name, safe='')}")
+
+    def launch_template(self, name: str, parameters: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+        """Launch a template and return what it made; the key makes sending it twice harmless."""
+        headers = {"Idempotency-Key": idempotency_key}
+        path = f"/templates/{quote(name, safe='')}:launch"
+        return self._call("POST", path, json={"parameters": parameters}, headers=headers)
+
     def create_merge(self, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
         """Create a merge and return it; the key makes sending it twice harmless."""
         return self._call("POST", "/merges", json=request, headers={"Idempotency-Key": idempotency_key})

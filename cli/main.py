@@ -26,11 +26,13 @@ from cli import (
     publish,
     query,
     registry,
+    release,
     services,
     snapshot,
     spark,
     status,
     stream,
+    template,
     up,
 )
 from cli.demo import command as demo
@@ -101,7 +103,9 @@ app.add_typer(merge.app, name="merge")
 app.add_typer(lake.app, name="lake")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(registry.app, name="registry")
+app.add_typer(release.app, name="release")
 app.add_typer(spark.app, name="spark")
+app.add_typer(template.app, name="template")
 app.add_typer(gate.app, name="sql")
 
 

@@ -286,6 +286,48 @@ class SelectionGoneError(JobStateError):
     code = "selection_gone"
 
 
+class ReleaseNotFoundError(RefeedError):
+    """There is no such release in this home."""
+
+    code = "release_not_found"
+
+
+class ReleaseExistsError(RefeedError):
+    """Another wheel is installed under the release's name."""
+
+    code = "release_exists"
+
+
+class ReleaseInvalidError(RefeedError):
+    """The file is no wheel of Refeed that can be installed side by side."""
+
+    code = "release_invalid"
+
+
+class ReleaseInUseError(RefeedError):
+    """Streams are of this release."""
+
+    code = "release_in_use"
+
+
+class EnvironmentFailedError(RefeedError):
+    """The packages that a release needs can't be installed, or are gone."""
+
+    code = "environment_failed"
+
+
+class TemplateNotFoundError(RefeedError):
+    """There is no such template."""
+
+    code = "template_not_found"
+
+
+class TemplateInvalidError(RefeedError):
+    """The template has faults."""
+
+    code = "template_invalid"
+
+
 class JobChangedError(RefeedError):
     """The job has changed since it was read."""
 

@@ -113,6 +113,7 @@ class Settings:
     keep_job_days: int
     jobs_folder: str | None
     merge_at: time | None
+    templates: str
     launcher: str
     connect_url: str | None
     dataproc: DataprocSettings
@@ -263,7 +264,8 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         keep_job_days=get("REFEED_KEEP_JOB_DAYS", "30", _whole(3, 36500)),
         # Set and empty is off, which to every other variable is not set.
         merge_at=get("REFEED_MERGE_AT", "off" if env.get("REFEED_MERGE_AT") == "" else "00:15", _time_of_day),
-        jobs_folder=get("REFEED_JOBS_FOLDER", "", _jobs_folder),
+        jobs_folder=get("REFEED_JOBS_FOLDER", "", _optional(_folder)),
+        templates=get("REFEED_TEMPLATES", str(where.absolute() / "templates"), _folder),
         launcher=get("REFEED_LAUNCHER", "connect", _one_of("connect", "spark-submit", "dataproc")),
         connect_url=env.get("REFEED_CONNECT_URL") or None,
         dataproc=DataprocSettings(
@@ -436,10 +438,10 @@ def _job_store(text: str) -> str:
     return text
 
 
-def _jobs_folder(text: str) -> str | None:
-    if text and not re.fullmatch(r"gs://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*", text):
+def _folder(text: str) -> str:
+    if not re.fullmatch(r"gs://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*", text):
         raise ValueError("takes gs://bucket/prefix, or the path of a folder, which begins with /")
-    return text or None
+    return text
 
 
 def _project(text: str) -> str:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from connectors.columns import arrow_schema
 from model.errors import CheckpointCorruptError
+from model.format import Format
 from model.message import replay_token
 from model.schema import RowSchema
 from pipeline.decode import Decoder
@@ -20,6 +21,9 @@ from pipeline.registry import Source
 from warehouse.open import warehouse_from_json
 from warehouse.port import Warehouse
 from warehouse.rows import RowWriter
+
+# Of the text that GroupPlan.to_text makes.
+PLAN_FORMAT: Final = Format(1)
 
 
 @dataclass(frozen=True, slots=True)

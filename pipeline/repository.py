@@ -11,6 +11,7 @@ from structlog import get_logger
 
 from connectors.columns import arrow_schema
 from model.errors import WarehouseError
+from model.format import Format
 from model.schema import Field, RowSchema
 from pipeline.inferred import MAX_VARIATIONS, EventType, Variation
 from pipeline.shapes import Shape
@@ -18,6 +19,8 @@ from warehouse.rows import RowTable, RowTables
 
 _log = get_logger(__name__)
 
+# Of the rows of the table, and of the shapes in them.
+REPOSITORY_FORMAT: Final = Format(1)
 # Beside the dead letters.
 REPOSITORY_TABLE: Final = "schemas"
 _READ: Final = ["source", "event_type", "hash", "version", "shape", "table_name", "ingest_time"]

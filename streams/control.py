@@ -8,6 +8,10 @@ from typing import Any, Final, Literal, get_args
 
 import structlog
 
+from model.format import Format
+
+# Of a control file, which an agent writes for a stream of another release.
+CONTROL_FORMAT: Final = Format(1)
 _log = structlog.get_logger(__name__)
 
 Order = Literal["run", "drain", "cancel", "pause"]

@@ -17,8 +17,12 @@ import pyarrow.ipc
 
 from model import failpoint
 from model.errors import CheckpointCorruptError, StorageFullError
+from model.format import Format
 from streams.journal_mark import JournalMark
 from streams.spool import IdSpool
+
+# Of its files: the columns below, and in a file's name the number and the state of an attempt.
+JOURNAL_FORMAT: Final = Format(1)
 
 # One row a message that an attempt holds.
 IDS_SCHEMA: Final = pa.schema(

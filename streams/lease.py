@@ -16,10 +16,13 @@ from typing import IO, Final
 import structlog
 
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
+from model.format import Format
 from streams.journal import Journal
 from warehouse.leases import LeaseStore
 
 LEASE_SECONDS: Final = 30
+# Of what a holder writes beside the tables: Holder, as JSON.
+LEASE_FORMAT: Final = Format(1)
 
 _log = structlog.get_logger(__name__)
 

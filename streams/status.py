@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from model.format import Format
+
+# The API and the agent read the statuses of streams of other releases.
+STATUS_FORMAT: Final = Format(1)
 # Rates are those of the last minute.
 _RATE_SECONDS: Final = 60.0
 

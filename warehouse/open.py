@@ -3,12 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from model.format import Format
 from model.settings import Settings
 from warehouse.port import Warehouse
 
 
 class Kind(Protocol):
     """How one kind of warehouse is made; its class is such."""
+
+    def formats(self) -> Mapping[str, Format]:
+        """Return the formats of what a stream keeps of its attempts there, and its next start reads."""
 
     def of(self, settings: Settings) -> Warehouse:
         """Return the one that ``settings`` name."""
@@ -29,6 +33,11 @@ def open_warehouse(settings: Settings) -> Warehouse:
 def warehouse_from_json(fields: Mapping[str, Any]) -> Warehouse:
     """Return the warehouse that its ``to_json`` described, in any process."""
     return KINDS[fields["warehouse"]]().from_json(fields)
+
+
+def warehouse_formats() -> dict[str, Mapping[str, Format]]:
+    """Return the formats of each kind of warehouse, by its name in REFEED_WAREHOUSE."""
+    return {name: kind().formats() for name, kind in KINDS.items()}
 
 
 def warehouse_of_specification(specification: Mapping[str, Any]) -> Warehouse:

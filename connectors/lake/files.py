@@ -18,7 +18,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from model.errors import StorageFullError, WarehouseError
+from model.format import Format
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
+
+# Of a part that waits for its commit, as a task describes it to the driver.
+LAKE_PART_FORMAT: Final = Format(1)
 
 _ARROW_TYPES: Final[Mapping[ColumnType, pa.DataType]] = {
     "BYTES": pa.binary(),

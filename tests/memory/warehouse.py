@@ -37,6 +37,10 @@ class MemoryWarehouse:
     def memory(self) -> Memory:
         return _MEMORIES[self.key]
 
+    @classmethod
+    def formats(cls) -> dict[str, Any]:
+        return {}
+
     @property
     def name(self) -> str:
         return "memory"

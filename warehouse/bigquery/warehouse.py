@@ -9,9 +9,12 @@ from connectors.bigquery.client import Connection
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter
+from connectors.bigquery.writes.attempt_notes import ATTEMPT_NOTES_FORMAT
+from connectors.bigquery.writes.part_writer import BIGQUERY_PART_FORMAT
 from connectors.bigquery.writes.row_writer import BigQueryRowWriter
 from connectors.bigquery.writes.stream_tables import BigQueryRowTables
 from model.audit import audits_table
+from model.format import Format
 from model.settings import BigQuerySettings, Settings, read_settings
 from model.table import DEFAULT_DEAD_LETTER_TABLE, Partitioning
 from warehouse.merges import MergeSource
@@ -52,6 +55,11 @@ class BigQueryWarehouse:
             settings.dead_letter_table,
             settings.archive_partitioning,
         )
+
+    @classmethod
+    def formats(cls) -> Mapping[str, Format]:
+        """Return the formats of what a stream keeps of its attempts there."""
+        return {"parts": BIGQUERY_PART_FORMAT, "attempts": ATTEMPT_NOTES_FORMAT}
 
     @property
     def name(self) -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.lake.archive import LakeArchive
-from connectors.lake.files import LakeArchiveWriter
+from connectors.lake.files import LAKE_PART_FORMAT, LakeArchiveWriter
 from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import LakeRowTable, LakeRowWriter
 from connectors.lake.tables import LakeTable
 from model.audit import audits_table
 from model.errors import TableNotFoundError
+from model.format import Format
 from model.settings import Settings, read_settings
 from model.table import DEFAULT_DEAD_LETTER_TABLE, Partitioning
 from warehouse.merges import MergeSource
@@ -47,6 +48,11 @@ class LakeWarehouse:
             settings.archive_partitioning,
             settings.query_memory,
         )
+
+    @classmethod
+    def formats(cls) -> Mapping[str, Format]:
+        """Return the formats of what a stream keeps of its attempts there."""
+        return {"parts": LAKE_PART_FORMAT}
 
     @property
     def name(self) -> str:

@@ -12,7 +12,11 @@ from connectors.bigquery.table_id import TableId
 from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.batches import encode_rows
 from connectors.bigquery.writes.write_streams import create_fence_stream, finalize_stream
+from model.format import Format
 
+# Of the table of attempts, and of the document in a note: of the archive (document_of in stream_commit.py) and of
+# tables of rows (_entry in stream_tables.py).
+ATTEMPT_NOTES_FORMAT: Final = Format(1)
 # Ids of a batch are cut into rows of this size, far below an append request's.
 _IDS_BYTES: Final = 4_000_000
 

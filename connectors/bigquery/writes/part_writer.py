@@ -19,7 +19,10 @@ from connectors.bigquery.writes.readiness import not_ready
 from connectors.bigquery.writes.write_streams import PENDING, create_stream, finalize_stream, may_be_gone
 from model import failpoint
 from model.errors import WarehouseError, WarehouseUnavailableError
+from model.format import Format
 
+# Of a part that waits for its commit, as a task describes it to the driver.
+BIGQUERY_PART_FORMAT: Final = Format(1)
 # Small batches wait for each other until a request is worth its round trip.
 _GROUP_BYTES: Final = 2 * 1024 * 1024
 # Rows that are kept until BigQuery has answered for them: some requests are on their way while others are made.

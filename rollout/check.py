@@ -1,0 +1,282 @@
+"""The check before an update: all that keeps a stream from going on as another release, and the way back."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from model.format import Format
+from model.naming import did_you_mean
+from model.schema import RowSchema, plan_evolution
+from rollout.formats import ReleaseFormats
+
+
+class Remedy(StrEnum):
+    """What to do where a stream can't be updated as it was asked for."""
+
+    MAP = "map"
+    DRAIN_AND_RELAUNCH = "drain_and_relaunch"
+    SNAPSHOT_AND_REPLAY = "snapshot_and_replay"
+
+    @property
+    def advice(self) -> str:
+        """What a person does then, as a sentence."""
+        return _ADVICE[self]
+
+
+_ADVICE: Final = {
+    Remedy.MAP: "Give the update a mapping of that source, or mend the registry.",
+    Remedy.DRAIN_AND_RELAUNCH: "Drain this stream, and launch the new one under the same or another name.",
+    Remedy.SNAPSHOT_AND_REPLAY: (
+        "Take a snapshot, cancel this stream, launch the new one with its own tables, and replay into them from "
+        "the archive."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReason:
+    """One reason not to update; ``about`` is the part of the stream that it is about, such as sources.orders."""
+
+    code: str
+    about: str
+    message: str
+    remedy: Remedy
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSource:
+    """One source of a pipeline's stream, as a plan has it or as a release reads it from the registry."""
+
+    name: str
+    topic: str
+    subscription: str
+    group: str
+    staging: str
+    schema: RowSchema | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSide:
+    """What a stream is, or is to be; what is None is not known, and not compared.
+
+    ``address`` says where its tables are, ``home`` where its state is. ``sources`` are those of a group that run,
+    or all that the registry has for the wanted release; a stream of another kind has none.
+    """
+
+    release: str | None
+    formats: ReleaseFormats
+    options: Mapping[str, Any]
+    warehouse: str
+    project: str | None = None
+    address: Mapping[str, str] | None = None
+    home: str | None = None
+    sources: Sequence[CheckedSource] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateCheck:
+    """Whether a stream can go on as another release: it can when there is no reason against it.
+
+    ``changes`` are what would be otherwise and is fine. Without a way back, ``no_way_back`` says why: the update
+    can only go forward once the new release has written.
+    """
+
+    reasons: tuple[CheckReason, ...]
+    changes: tuple[str, ...]
+    no_way_back: tuple[str, ...]
+
+    @property
+    def passes(self) -> bool:
+        """Whether the update may begin."""
+        return not self.reasons
+
+    @property
+    def has_way_back(self) -> bool:
+        """Whether the old release could go on after the new one has written."""
+        return not self.no_way_back
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the check as the API and the terminal show it."""
+        return {
+            "passes": self.passes,
+            "reasons": [{**asdict(reason), "advice": reason.remedy.advice} for reason in self.reasons],
+            "changes": list(self.changes),
+            "has_way_back": self.has_way_back,
+            "no_way_back": list(self.no_way_back),
+        }
+
+
+def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, str | None]) -> UpdateCheck:
+    """Return every reason why the stream ``running`` can't go on as ``wanted``; an identical rebuild has none.
+
+    ``mapping`` leads from the name of a source that runs to its new name, or to None where it is to end.
+    """
+    reasons = [*_format_reasons(running, wanted), *_place_reasons(running, wanted)]
+    changes = [*_option_changes(running, wanted)]
+    for finding in _compare_sources(running, wanted, mapping):
+        if isinstance(finding, CheckReason):
+            reasons.append(finding)
+        else:
+            changes.append(finding)
+    if running.formats.version != wanted.formats.version:
+        changes.insert(0, f"version {running.formats.version} becomes {wanted.formats.version}")
+    no_way_back = [
+        f"{running.formats.version} can't read {name} as {wanted.formats.version} writes it"
+        for name, ours, theirs in _pairs(wanted, running)
+        if theirs is None or not theirs.can_read(ours)
+    ]
+    return UpdateCheck(tuple(reasons), tuple(changes), tuple(no_way_back))
+
+
+def _pairs(writer: StreamSide, reader: StreamSide) -> Iterator[tuple[str, Format, Format | None]]:
+    """Yield each format that ``writer`` writes, with the reader's own of the same name, None where it has none."""
+    for name, found in writer.formats.state.items():
+        yield name, found, reader.formats.state.get(name)
+    theirs = reader.formats.warehouses.get(writer.warehouse, {})
+    for name, found in writer.formats.warehouses.get(writer.warehouse, {}).items():
+        yield f"{writer.warehouse} {name}", found, theirs.get(name)
+
+
+# What a drained stream leaves no trace of; all else stays with its state, or in its tables.
+_GONE_WHEN_DRAINED: Final = frozenset({"parts", "attempts", "status", "control"})
+
+
+def _format_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckReason]:
+    new, old = wanted.formats.version, running.formats.version
+    for name, written, reader in _pairs(running, wanted):
+        if reader is not None and reader.can_read(written):
+            continue
+        reads = "nothing of it" if reader is None else f"formats {' '.join(map(str, sorted(reader.reads)))}"
+        message = f"{old} writes {name} in format {written.writes}, and {new} reads {reads}."
+        is_gone = name.rpartition(" ")[2] in _GONE_WHEN_DRAINED
+        remedy = Remedy.DRAIN_AND_RELAUNCH if is_gone else Remedy.SNAPSHOT_AND_REPLAY
+        yield CheckReason("format_unreadable", f"formats.{name}", message, remedy)
+
+
+def _place_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckReason]:
+    """Yield what would leave the stream's state behind: it belongs to one home, one project and its tables."""
+    # name -> before, after
+    places: dict[str, tuple[Any, Any]] = {
+        "project": (running.project, wanted.project),
+        "warehouse": (running.warehouse, wanted.warehouse),
+        "home": (running.home, wanted.home),
+        "group": (running.options.get("group"), wanted.options.get("group")),
+    }
+    if running.warehouse == wanted.warehouse and running.address is not None and wanted.address is not None:
+        names = running.address.keys() | wanted.address.keys()
+        places |= {name: (running.address.get(name), wanted.address.get(name)) for name in sorted(names)}
+    for name, (before, after) in places.items():
+        if before == after or before is None or after is None:
+            continue
+        message = f"The {name} changes from {before} to {after}, where this stream has no state."
+        yield CheckReason(f"{name}_changed", name, message, Remedy.DRAIN_AND_RELAUNCH)
+
+
+def _option_changes(running: StreamSide, wanted: StreamSide) -> Iterator[str]:
+    for name in sorted(running.options.keys() | wanted.options.keys()):
+        before, after = running.options.get(name), wanted.options.get(name)
+        if before != after and name != "group":
+            yield f"{name} becomes {_shown(after)}, was {_shown(before)}"
+
+
+def _shown(value: Any) -> str:
+    return "the deployment's setting" if value is None else str(value)
+
+
+def _compare_sources(
+    running: StreamSide, wanted: StreamSide, mapping: Mapping[str, str | None]
+) -> Iterator[CheckReason | str]:
+    """Yield the reasons about sources, and as texts the changes that are fine."""
+    if running.sources is None or wanted.sources is None:
+        for name in mapping:
+            yield _wrong_mapping(name, "this stream has no sources")
+        return
+    group = wanted.options.get("group", running.options.get("group"))
+    old = {source.name: source for source in running.sources}
+    everywhere = {source.name: source for source in wanted.sources}
+    new = {name: source for name, source in everywhere.items() if source.group == group}
+    yield from _mapping_reasons(mapping, old, new)
+    successors = {mapping.get(name) or name for name in old if mapping.get(name, name) is not None}
+    for name, source in old.items():
+        if name in mapping and mapping[name] is None:
+            yield f"{name} ends; what waits in {source.subscription} stays there until it expires"
+            continue
+        successor = new.get(mapping.get(name) or name)
+        if successor is not None:
+            yield from _compare_source(source, successor)
+        elif name not in mapping:
+            free = [each for each in new.values() if each.name not in old]
+            yield _missing(source, everywhere.get(name), free)
+    for name in sorted(new.keys() - successors - old.keys()):
+        yield f"{name} is new"
+
+
+def _mapping_reasons(
+    mapping: Mapping[str, str | None], old: Mapping[str, CheckedSource], new: Mapping[str, CheckedSource]
+) -> Iterator[CheckReason]:
+    targets = [target for target in mapping.values() if target is not None]
+    for name, target in mapping.items():
+        if name not in old:
+            yield _wrong_mapping(name, f"no source {name} runs.{did_you_mean(name, old)}".rstrip("."))
+        elif target is None:
+            if name in new:
+                yield _wrong_mapping(name, "the registry has it still; take it out there")
+        elif target not in new:
+            yield _wrong_mapping(name, f"the registry has no {target} in this group.{did_you_mean(target, new)}")
+        elif targets.count(target) > 1 or (
+            target in old and target != name and mapping.get(target, target) == target
+        ):
+            yield _wrong_mapping(name, f"{target} continues another source as well")
+
+
+def _wrong_mapping(name: str, why: str) -> CheckReason:
+    return CheckReason("mapping_invalid", f"mapping.{name}", f"The mapping of {name}: {why}", Remedy.MAP)
+
+
+def _missing(source: CheckedSource, elsewhere: CheckedSource | None, free: Sequence[CheckedSource]) -> CheckReason:
+    about = f"sources.{source.name}"
+    if elsewhere is not None:
+        message = f"{source.name} is in the group {elsewhere.group} now: drain this stream and that group's first."
+        return CheckReason("source_moved", about, message, Remedy.DRAIN_AND_RELAUNCH)
+    heir = next((each for each in free if each.subscription == source.subscription), None)
+    if heir is not None:
+        message = (
+            f"{source.name} is gone and {heir.name} reads its subscription: map {source.name}={heir.name} if it "
+            "was renamed."
+        )
+        return CheckReason("source_renamed", about, message, Remedy.MAP)
+    message = (
+        f"{source.name} is gone, and nothing would read {source.subscription}: map {source.name} to its new name, "
+        f"or to nothing ({source.name}=) if it is to end."
+    )
+    return CheckReason("source_removed", about, message, Remedy.MAP)
+
+
+def _compare_source(before: CheckedSource, after: CheckedSource) -> Iterator[CheckReason | str]:
+    about = f"sources.{before.name}"
+    if before.name != after.name:
+        yield f"{before.name} goes on as {after.name}"
+    for what in ("topic", "subscription"):
+        old, new = getattr(before, what), getattr(after, what)
+        if old != new:
+            message = (
+                f"The {what} of {before.name} changes from {old} to {new}, and what waits in the old one stays."
+            )
+            yield CheckReason(f"{what}_changed", about, message, Remedy.DRAIN_AND_RELAUNCH)
+    if before.staging != after.staging:
+        message = (
+            f"The staging table of {before.name} changes from {before.staging} to {after.staging}, and what comes "
+            f"again would be in both: write 'staging: {before.staging}' in the registry to keep it."
+        )
+        yield CheckReason("table_changed", about, message, Remedy.DRAIN_AND_RELAUNCH)
+    elif (before.schema is None) != (after.schema is None):
+        message = f"{before.name} has a schema in one release only; its rows would not fit {before.staging}."
+        yield CheckReason("schema_changed", about, message, Remedy.SNAPSHOT_AND_REPLAY)
+    elif before.schema is not None and after.schema is not None:
+        evolution = plan_evolution(before.schema, after.schema)
+        for fault in evolution.refused:
+            message = f"{before.staging}.{fault.path}: {fault.text}."
+            yield CheckReason("schema_changed", about, message, Remedy.SNAPSHOT_AND_REPLAY)
+        for change in evolution.changes:
+            yield f"{before.staging}.{change.path} {change.text}"

@@ -1,0 +1,71 @@
+"""``refeed template``: what it sends and prints."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cli.client import RefeedApi
+
+REPLAY = {
+    "name": "replay",
+    "kind": "backfill",
+    "description": "Replays a day.",
+    "parameters": [
+        {"name": "day", "type": "DATE", "default": None, "help": "The day", "required": True},
+        {"name": "rate", "type": "INT64", "default": 500, "help": "", "required": False},
+        {"name": "paused", "type": "BOOL", "default": False, "help": "", "required": False},
+    ],
+    "request": {"topic": "orders", "start_paused": "${paused}"},
+    "errors": [],
+}
+BROKEN = {"name": "broken", "kind": None, "description": None, "errors": [{"message": "There is no kind."}]}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the API was asked, of which it has two templates."""
+    made: list[Any] = []
+
+    def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        made.append((method, path, arguments.get("json")))
+        if path == "/templates":
+            return {"templates": [BROKEN, REPLAY]}
+        return REPLAY if method == "GET" else {"template": "replay", "kind": "backfill", "id": "bf_1"}
+
+    monkeypatch.setattr(RefeedApi, "_call", call)
+    return made
+
+
+def test_templates_are_listed_with_what_is_wrong_with_them(refeed: Callable[..., Any], calls: list[Any]) -> None:
+    listed = refeed("template", "list").out
+    assert "Replays a day." in listed
+    assert "There is no kind." in listed
+    assert json.loads(refeed("template", "list", "--json").out)["templates"][1] == REPLAY
+
+
+def test_a_template_is_shown_with_its_parameters(refeed: Callable[..., Any], calls: list[Any]) -> None:
+    shown = refeed("template", "show", "replay").out
+    assert "replay, a backfill: Replays a day." in shown
+    assert [word in shown for word in ("required", "500", "false", "The day", '"topic": "orders"')] == [True] * 5
+
+
+def test_parameters_are_sent_with_their_types(refeed: Callable[..., Any], calls: list[Any]) -> None:
+    given = ("day=2026-01-02", "rate=7", "paused=true", "nobody=a=b")
+    launched = refeed("template", "launch", "replay", *(part for each in given for part in ("--param", each)))
+    assert launched.out == "backfill bf_1; refeed backfill watch bf_1\n"
+    values = {"day": "2026-01-02", "rate": 7, "paused": True, "nobody": "a=b"}
+    assert calls[-1] == ("POST", "/templates/replay:launch", {"parameters": values})
+    # The API names a value that is none of its type.
+    refeed("template", "launch", "replay", "-p", "rate=fast")
+    assert calls[-1][2] == {"parameters": {"rate": "fast"}}
+
+
+@pytest.mark.parametrize("given", [("day",), ("=x",), ("day=1", "day=2")])
+def test_a_parameter_that_is_none_is_refused_here(
+    refeed: Callable[..., Any], calls: list[Any], given: tuple[str, ...]
+) -> None:
+    refused = refeed("template", "launch", "replay", *(part for each in given for part in ("--param", each)))
+    assert refused.code == 2
+    assert calls == []

@@ -1,0 +1,192 @@
+"""The check before an update: every reason at once with what to do, and the way back."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from model.format import Format
+from model.schema import Field, RowSchema
+from rollout.check import CheckedSource, Remedy, StreamSide, UpdateCheck, check_update
+from rollout.formats import ReleaseFormats, own_formats
+
+SCHEMA = RowSchema((Field("id", "INT64"), Field("total", "FLOAT64")))
+ORDERS = CheckedSource("orders", "orders", "refeed-pipeline.orders", "default", "staging.orders", SCHEMA)
+MEMBERS = CheckedSource("members", "members", "refeed-pipeline.members", "default", "staging.members", None)
+ELSEWHERE = CheckedSource("carts", "carts", "refeed-pipeline.carts", "other", "staging.carts", None)
+RUNNING = StreamSide(
+    release=None,
+    formats=own_formats(),
+    options={"group": "default", "slots": 2},
+    warehouse="lake",
+    project="shop",
+    address={"lake": "/lake", "archive": "backup.messages"},
+    home="here:/home",
+    sources=(ORDERS, MEMBERS),
+)
+# The registry, as the wanted release reads it, has every group.
+WANTED = replace(RUNNING, release="next", sources=(ORDERS, MEMBERS, ELSEWHERE))
+
+
+def check(mapping: Mapping[str, str | None] | None = None, **wanted: Any) -> UpdateCheck:
+    return check_update(RUNNING, replace(WANTED, **wanted), mapping or {})
+
+
+def found(result: UpdateCheck) -> list[tuple[str, str, Remedy]]:
+    return [(reason.code, reason.about, reason.remedy) for reason in result.reasons]
+
+
+def formats(version: str = "9.0", warehouses: Any = None, **state: Format | None) -> ReleaseFormats:
+    own = own_formats()
+    merged = {name: each for name, each in {**own.state, **state}.items() if each is not None}
+    return ReleaseFormats(version, merged, {**own.warehouses, **(warehouses or {})})
+
+
+def test_an_identical_rebuild_passes_and_has_a_way_back() -> None:
+    result = check()
+    assert (result.reasons, result.changes, result.no_way_back) == ((), (), ())
+    assert result.passes
+    assert result.has_way_back
+
+
+def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format() -> None:
+    result = check(
+        formats=formats(
+            journal=Format(3, (2, 3)), plan=None, warehouses={"lake": {"parts": Format(2)}, "bigquery": {}}
+        )
+    )
+    assert found(result) == [
+        ("format_unreadable", "formats.journal", Remedy.SNAPSHOT_AND_REPLAY),
+        ("format_unreadable", "formats.plan", Remedy.SNAPSHOT_AND_REPLAY),
+        # Parts wait for one commit: none is left by a stream that drained. The other warehouse is not this one's.
+        ("format_unreadable", "formats.lake parts", Remedy.DRAIN_AND_RELAUNCH),
+    ]
+    assert result.reasons[0].message == "0.1.0 writes journal in format 1, and 9.0 reads formats 2 3."
+    assert result.reasons[1].message == "0.1.0 writes plan in format 1, and 9.0 reads nothing of it."
+
+
+def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_passes() -> None:
+    result = check(formats=formats(journal=Format(2, (1, 2)), watermarks=Format(1)))
+    assert result.passes
+    assert result.no_way_back == (
+        "0.1.0 can't read journal as 9.0 writes it",
+        "0.1.0 can't read watermarks as 9.0 writes it",
+    )
+    assert result.changes == ("version 0.1.0 becomes 9.0",)
+
+
+def test_another_home_project_warehouse_table_or_group_is_no_update() -> None:
+    result = check(
+        project="mall",
+        home="there:/home",
+        address={"lake": "/pond", "archive": "backup.messages"},
+        options={"group": "other", "slots": 2},
+        sources=None,
+    )
+    assert found(result) == [
+        (f"{name}_changed", name, Remedy.DRAIN_AND_RELAUNCH) for name in ("project", "home", "group", "lake")
+    ]
+    # Tables of another kind of warehouse are not compared by their names as well.
+    other = check(warehouse="bigquery", address={"project": "shop"})
+    assert [reason.code for reason in other.reasons] == ["warehouse_changed"]
+
+
+def test_options_that_a_stream_may_change_are_said_and_not_refused() -> None:
+    result = check(options={"group": "default", "batch_seconds": 2.0})
+    assert result.passes
+    assert result.changes == (
+        "batch_seconds becomes 2.0, was the deployment's setting",
+        "slots becomes the deployment's setting, was 2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("sources", "code", "words"),
+    [
+        ((MEMBERS,), "source_removed", "map orders to its new name, or to nothing (orders=)"),
+        ((MEMBERS, replace(ORDERS, name="sales")), "source_renamed", "map orders=sales if it was renamed"),
+        ((MEMBERS, replace(ORDERS, group="other")), "source_moved", "is in the group other now"),
+        ((MEMBERS, replace(ORDERS, topic="sales")), "topic_changed", "from orders to sales"),
+        ((MEMBERS, replace(ORDERS, subscription="mine")), "subscription_changed", "to mine"),
+        ((MEMBERS, replace(ORDERS, staging="staging.sales")), "table_changed", "write 'staging: staging.orders'"),
+        ((MEMBERS, replace(ORDERS, schema=None)), "schema_changed", "schema in one release only"),
+        (
+            (MEMBERS, replace(ORDERS, schema=RowSchema((Field("id", "INT64"),)))),
+            "schema_changed",
+            "staging.orders.total: was FLOAT64 and is gone",
+        ),
+    ],
+)
+def test_what_became_of_a_source_is_a_reason(sources: tuple[CheckedSource, ...], code: str, words: str) -> None:
+    (reason,) = check(sources=sources).reasons
+    assert (reason.code, reason.about) == (code, "sources.orders")
+    assert words in reason.message
+
+
+def test_a_mapping_says_that_a_source_was_renamed_or_is_to_end() -> None:
+    renamed = check({"orders": "sales"}, sources=(MEMBERS, replace(ORDERS, name="sales")))
+    assert (renamed.reasons, renamed.changes) == ((), ("orders goes on as sales",))
+    ended = check({"orders": None}, sources=(MEMBERS,))
+    assert ended.passes
+    assert ended.changes[0].startswith("orders ends; what waits in refeed-pipeline.orders")
+
+
+def test_a_renamed_source_keeps_its_table_and_subscription_or_is_refused() -> None:
+    sales = replace(ORDERS, name="sales", staging="staging.sales", subscription="refeed-pipeline.sales")
+    assert [reason.code for reason in check({"orders": "sales"}, sources=(MEMBERS, sales)).reasons] == [
+        "subscription_changed",
+        "table_changed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ({"ordres": "sales"}, "no source ordres runs. Did you mean orders?"),
+        ({"orders": "sale"}, "the registry has no sale in this group. Did you mean sales?"),
+        ({"orders": None}, "the registry has it still"),
+        ({"orders": "members"}, "members continues another source as well"),
+        ({"orders": "sales", "members": "sales"}, "sales continues another source as well"),
+    ],
+)
+def test_a_mapping_that_leads_nowhere_is_a_reason(mapping: Mapping[str, str | None], words: str) -> None:
+    sources = (ORDERS, MEMBERS, replace(ELSEWHERE, name="sales", group="default"))
+    result = check(mapping, sources=sources)
+    wrong = [reason for reason in result.reasons if reason.code == "mapping_invalid"]
+    assert words in wrong[0].message
+    assert {reason.remedy for reason in wrong} == {Remedy.MAP}
+
+
+def test_a_stream_without_sources_takes_no_mapping() -> None:
+    running, wanted = replace(RUNNING, sources=None), replace(WANTED, sources=None)
+    assert check_update(running, wanted, {}).passes
+    (reason,) = check_update(running, wanted, {"orders": "sales"}).reasons
+    assert reason.code == "mapping_invalid"
+
+
+def test_a_new_source_and_a_wider_table_are_changes() -> None:
+    wider = RowSchema((*SCHEMA.fields, Field("note", "STRING")))
+    result = check(sources=(replace(ORDERS, schema=wider), MEMBERS, replace(ELSEWHERE, group="default")))
+    assert result.reasons == ()
+    assert result.changes == ("staging.orders.note is new: STRING NULLABLE", "carts is new")
+
+
+def test_every_reason_is_told_at_once_and_with_what_to_do() -> None:
+    result = check(
+        {"carts": "baskets"},
+        formats=formats(journal=Format(2)),
+        home="there:/home",
+        sources=(replace(ORDERS, subscription="mine"),),
+    )
+    assert [reason.code for reason in result.reasons] == [
+        "format_unreadable",
+        "home_changed",
+        "mapping_invalid",
+        "subscription_changed",
+        "source_removed",
+    ]
+    document = result.to_json()
+    assert not document["passes"]
+    assert not document["has_way_back"]
+    assert all(reason["advice"] for reason in document["reasons"])
