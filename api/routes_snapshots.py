@@ -110,9 +110,7 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
 )
 def roll_back_stream(name: StreamName, body: RollbackCreate, snapshots: Snapshots, caller: Caller) -> Any:
     """Drain a stream, put it back to a snapshot, and start it again; nothing is archived or staged twice by it."""
-    return render_rollback(
-        snapshots.rollback(name, body.snapshot, discard_staged=body.discard_staged, principal=caller)
-    )
+    return render_rollback(snapshots.rollback(name, body.snapshot, principal=caller))
 
 
 @router.get(
@@ -164,10 +162,8 @@ def render_rollback(record: RestoreRecord) -> dict[str, Any]:
         "id": record.id,
         "stream": record.stream,
         "snapshot": record.snapshot_id,
-        "discard_staged": record.discard_staged,
         "state": record.state.value,
         "step": record.step.value,
-        "discarded_rows": record.discarded_rows,
         "not_reverted": list(record.not_reverted),
         "error": _render_fault(record.error),
         "created_by": record.created_by,

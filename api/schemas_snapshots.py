@@ -25,11 +25,6 @@ class RollbackCreate(BaseModel):
     snapshot: str = Field(
         description="The snapshot's id.", examples=["sn_01M7Z1H20HKNZ6PGKRYCX6J210"], max_length=64
     )
-    discard_staged: bool = Field(
-        default=False,
-        description="Whether the rows that were staged since the snapshot are deleted from the staging tables. "
-        "Reporting tables and the archive are never touched.",
-    )
 
 
 class SnapshotFaultOut(BaseModel):
@@ -86,10 +81,8 @@ class RollbackOut(BaseModel):
     id: str
     stream: str
     snapshot: str
-    discard_staged: bool
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"]
-    step: Literal["waiting", "restored", "discarded", "sought"] = Field(description="The last step that is done.")
-    discarded_rows: int | None
+    step: Literal["waiting", "restored", "sought"] = Field(description="The last step that is done.")
     not_reverted: list[str] = Field(description="What could not go back, in sentences.")
     error: SnapshotFaultOut | None
     created_by: str

@@ -64,13 +64,6 @@ def rollback(
     name: StreamArgument,
     snapshot: IdArgument,
     *,
-    discard_staged: Annotated[
-        bool,
-        typer.Option(
-            "--discard-staged",
-            help="Delete the rows that were staged since the snapshot; reporting and archive are never touched.",
-        ),
-    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
@@ -87,7 +80,7 @@ def rollback(
                 f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.", markup=False
             )
             typer.confirm("It is drained for that and started again. Go on?", abort=True, err=True)
-        asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot, "discard_staged": discard_staged})
+        asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot})
         if wait:
 
             def look() -> dict[str, Any]:

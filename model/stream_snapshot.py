@@ -107,7 +107,6 @@ class RestoreStep(StrEnum):
 
     WAITING = "waiting"
     RESTORED = "restored"
-    DISCARDED = "discarded"
     SOUGHT = "sought"
 
 
@@ -127,12 +126,10 @@ class RestoreRecord:
     stream: str
     generation: int
     snapshot_id: str
-    discard_staged: bool
     state: RestoreState
     step: RestoreStep
     created_by: str
     created_at: datetime
-    discarded_rows: int | None = None
     not_reverted: tuple[str, ...] = ()
     finished_at: datetime | None = None
     error: SnapshotFault | None = None

@@ -76,9 +76,7 @@ class SnapshotService:
         _LOG.info("snapshot_unwanted", stream=found.stream, snapshot=found.id, by=principal.name)
         return found
 
-    def rollback(
-        self, stream: str, snapshot_id: str, *, discard_staged: bool, principal: Principal
-    ) -> RestoreRecord:
+    def rollback(self, stream: str, snapshot_id: str, *, principal: Principal) -> RestoreRecord:
         """Ask for a living stream to be drained, put back to the snapshot, and started again.
 
         Raises:
@@ -87,9 +85,7 @@ class SnapshotService:
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
         """
         principal.require(STREAMS_OPERATE)
-        asked = self._store.create_restore(
-            stream, snapshot_id, discard_staged=discard_staged, actor=principal.name
-        )
+        asked = self._store.create_restore(stream, snapshot_id, actor=principal.name)
         _LOG.info("rollback_asked", stream=stream, snapshot=snapshot_id, by=principal.name)
         return asked
 

@@ -18,6 +18,7 @@ import structlog
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
 from model.format import Format
 from streams.journal import Journal
+from streams.snapshot import finish_restore
 from warehouse.leases import LeaseStore
 
 LEASE_SECONDS: Final = 30
@@ -79,6 +80,8 @@ class HeldLease:
 def lock_home(folder: Path) -> Iterator[str]:
     """Hold the home's stream folder for this process and yield the stream's id, the same at every start.
 
+    A state that was being put back when its process or machine ended is put in its place first.
+
     The lock goes with the process, however it ends.
 
     Raises:
@@ -98,6 +101,8 @@ def lock_home(folder: Path) -> Iterator[str]:
         file.truncate()
         file.write(str(os.getpid()))
         file.flush()
+        if finish_restore(folder):
+            _log.info("restore_finished", folder=str(folder))
         yield _stream_id(folder / "stream-id")
 
 

@@ -27,6 +27,7 @@ from model.errors import (
 )
 from model.moment import render_moment
 from streams.journal import EntryState
+from streams.journal_mark import ask_to_learn
 
 # Counts up when an older release could not put the state back. A newer one reads every older format.
 STATE_FORMAT: Final = 1
@@ -232,8 +233,13 @@ def read_manifest(files: SnapshotFolder) -> StateManifest:
     return StateManifest.parse(content, f"{files}/{_MANIFEST}")
 
 
-def restore_state(files: SnapshotFolder, folder: Path, *, min_free_bytes: int = 0) -> StateManifest:
+def restore_state(
+    files: SnapshotFolder, folder: Path, *, min_free_bytes: int = 0, learn_since: datetime | None = None
+) -> StateManifest:
     """Make the snapshot in ``files`` the state in a stream's ``folder``; the caller holds the folder's lock.
+
+    The journal asks its stream to learn, at its next start and from its own tables, every id of a message that may
+    come again: of those published since ``learn_since``, and of those that Pub/Sub has still to deliver.
 
     What is damaged, half there or newer is refused before anything is changed. After a crash the state is the old
     one or, once :func:`finish_restore` was called, the new one. The stream's id is not restored: two homes with
@@ -257,6 +263,8 @@ def restore_state(files: SnapshotFolder, folder: Path, *, min_free_bytes: int = 
         _fetch_archive(files, manifest, archive)
         _unpack(archive, unfinished, str(files))
         archive.unlink()
+        # In the same step as the journal: without it the stream could take an old journal for a whole one.
+        ask_to_learn(unfinished / _JOURNAL, learn_since or datetime.now(UTC))
         for path in (
             *(unfinished / _JOURNAL).iterdir(),
             unfinished / PLAN_FILE,

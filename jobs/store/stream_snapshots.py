@@ -188,7 +188,7 @@ class StreamSnapshots:
 
     # -- streams that are put back
 
-    def create_restore(self, stream: str, snapshot_id: str, *, discard_staged: bool, actor: str) -> RestoreRecord:
+    def create_restore(self, stream: str, snapshot_id: str, *, actor: str) -> RestoreRecord:
         """Have a living stream put back to a COMPLETED snapshot of a stream of its kind.
 
         Raises:
@@ -215,7 +215,6 @@ class StreamSnapshots:
                     stream=stream,
                     generation=row.generation,
                     snapshot_id=snapshot_id,
-                    discard_staged=discard_staged,
                     state=RestoreState.RUNNING.value,
                     step=RestoreStep.WAITING.value,
                     not_reverted=[],
@@ -244,17 +243,10 @@ class StreamSnapshots:
             return [_restore_of(row) for row in connection.execute(query)]
 
     def advance_restore(
-        self,
-        restore_id: str,
-        step: RestoreStep,
-        *,
-        discarded_rows: int | None = None,
-        not_reverted: Sequence[str] = (),
+        self, restore_id: str, step: RestoreStep, *, not_reverted: Sequence[str] = ()
     ) -> RestoreRecord:
         """Note that ``step`` is done, so that it is not begun again, and what it found."""
         changes: dict[str, Any] = {"step": step.value}
-        if discarded_rows is not None:
-            changes["discarded_rows"] = discarded_rows
         if not_reverted:
             changes["not_reverted"] = list(not_reverted)
         return self._change_restore(restore_id, **changes)
@@ -344,12 +336,10 @@ def _restore_of(row: Row[Any]) -> RestoreRecord:
         stream=row.stream,
         generation=row.generation,
         snapshot_id=row.snapshot_id,
-        discard_staged=row.discard_staged,
         state=RestoreState(row.state),
         step=RestoreStep(row.step),
         created_by=row.created_by,
         created_at=row.created_at,
-        discarded_rows=row.discarded_rows,
         not_reverted=tuple(row.not_reverted),
         finished_at=row.finished_at,
         error=None if row.error is None else SnapshotFault(**row.error),

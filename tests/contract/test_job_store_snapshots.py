@@ -122,18 +122,18 @@ def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store:
 
 def test_a_stream_is_put_back_step_by_step(store: JobStore) -> None:
     snapshot = complete(store)
-    made = store.create_restore("backup", snapshot.id, discard_staged=True, actor="bob")
+    made = store.create_restore("backup", snapshot.id, actor="bob")
     assert (made.state, made.step, made.created_by) == (RestoreState.RUNNING, RestoreStep.WAITING, "bob")
-    assert (made.generation, made.discard_staged, made.snapshot_id) == (1, True, snapshot.id)
+    assert (made.generation, made.snapshot_id) == (1, snapshot.id)
     assert store.find_restore("backup") == made
     store.advance_restore(made.id, RestoreStep.RESTORED, not_reverted=["a table"])
-    moved = store.advance_restore(made.id, RestoreStep.DISCARDED, discarded_rows=7)
-    assert (moved.step, moved.discarded_rows, moved.not_reverted) == (RestoreStep.DISCARDED, 7, ("a table",))
+    moved = store.advance_restore(made.id, RestoreStep.SOUGHT)
+    assert (moved.step, moved.not_reverted) == (RestoreStep.SOUGHT, ("a table",))
     ended = store.end_restore(made.id)
     assert (ended.state, ended.error) == (RestoreState.SUCCEEDED, None)
     assert ended.finished_at is not None
     assert store.find_restore("backup") is None
-    again = store.create_restore("backup", snapshot.id, discard_staged=False, actor="bob")
+    again = store.create_restore("backup", snapshot.id, actor="bob")
     failed = store.end_restore(again.id, error=SnapshotFault("snapshot_corrupt", "Damaged."))
     assert (failed.state, failed.error) == (RestoreState.FAILED, SnapshotFault("snapshot_corrupt", "Damaged."))
     assert store.list_restores("backup") == [failed, ended]
@@ -144,11 +144,11 @@ def test_a_stream_is_put_back_to_a_whole_snapshot_of_its_kind_and_once_at_a_time
     store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
     for stream, wanted in (("backup", create(store).id), ("pipeline", snapshot.id)):
         with pytest.raises(SnapshotRefusedError):
-            store.create_restore(stream, wanted, discard_staged=False, actor="ann")
+            store.create_restore(stream, wanted, actor="ann")
     with pytest.raises(StreamSnapshotNotFoundError):
-        store.create_restore("backup", "sn_none", discard_staged=False, actor="ann")
-    store.create_restore("backup", snapshot.id, discard_staged=False, actor="ann")
+        store.create_restore("backup", "sn_none", actor="ann")
+    store.create_restore("backup", snapshot.id, actor="ann")
     with pytest.raises(StreamStateError, match=snapshot.id):
-        store.create_restore("backup", snapshot.id, discard_staged=False, actor="ann")
+        store.create_restore("backup", snapshot.id, actor="ann")
     with pytest.raises(StreamStateError, match="put back"):
         store.delete_snapshot(snapshot.id)

@@ -20,6 +20,7 @@ from model.errors import (
 )
 from streams import snapshot
 from streams.journal import IDS_SCHEMA, EntryState, Journal
+from streams.lease import lock_home
 from streams.snapshot import capture_state, finish_restore, read_manifest, restore_state, store_state
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
 
@@ -58,7 +59,9 @@ def known(folder: Path, *message_ids: str, at: datetime = NOON) -> list[bool]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """The files in ``folder``, without the mark, by which a stream tells its own journal from another."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.name != "mark.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 @pytest.fixture
@@ -295,10 +298,46 @@ def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(
     flushed.clear()
     restore_state(files, state)
     restored = "streams/backup/restored.unfinished"
-    entries = sorted(path.name for path in (state / "journal").iterdir())
-    assert sorted(flushed[:2]) == [f"{restored}/journal/{name}" for name in entries]
-    assert flushed[2:5] == [f"{restored}/plan.json", f"{restored}/journal", restored]
-    assert flushed[5:] == ["streams/backup", "streams/backup", "streams/backup/restored"]
+    entries = [f"{restored}/journal/{path.name}" for path in (state / "journal").iterdir()]
+    moved = flushed.index("streams/backup")
+    assert {*entries, f"{restored}/plan.json", f"{restored}/journal", restored} <= set(flushed[:moved])
+    assert flushed[moved:] == ["streams/backup", "streams/backup", "streams/backup/restored"]
+
+
+@pytest.mark.parametrize("since", [NOON, None])
+def test_a_restored_journal_asks_its_stream_to_learn_what_may_come_again(
+    state: Path, tmp_path: Path, since: datetime | None
+) -> None:
+    files = DiskFiles(tmp_path / "sn_1")
+    journal = Journal(state / "journal", keep_seconds=600)
+    journal.begin(knows_all=True)
+    own = journal.mark.name
+    take(state, files)
+    began = datetime.now(UTC)
+    restore_state(files, state, learn_since=since)
+    mark = Journal(state / "journal", keep_seconds=600).mark
+    assert mark.is_asked
+    assert not mark.is_named(own)
+    assert mark.learn_since is not None
+    assert mark.learn_since == since if since is not None else began <= mark.learn_since <= datetime.now(UTC)
+
+
+def test_a_stream_that_starts_puts_a_state_in_its_place_that_a_crash_left_halfway(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = DiskFiles(tmp_path / "sn_1")
+    take(state, files)
+    new = content(state)
+    add(state, 9, "4")
+    with monkeypatch.context() as context:
+        context.setattr(snapshot, "finish_restore", lambda _: False)
+        restore_state(files, state)
+    assert known(state, "4") == [True]
+    with lock_home(state):
+        pass
+    (state / "lock").unlink()
+    assert content(state) == new
+    assert known(state, "4") == [False]
 
 
 def test_a_storage_that_does_not_answer_leaves_the_state_alone(

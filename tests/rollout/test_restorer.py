@@ -1,0 +1,247 @@
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.pubsub.client import PubSub
+from jobs.files import DiskFiles
+from jobs.store import JobStore
+from local.server import PubSubServer
+from model.errors import PubSubUnavailableError
+from model.message import backup_subscription_id
+from model.stream_options import StreamKind
+from model.stream_snapshot import (
+    RestoreRecord,
+    RestoreState,
+    RestoreStep,
+    SnapshotPlace,
+    SnapshotReason,
+    SnapshotRecord,
+    SnapshotState,
+)
+from pipeline.plan import PlanFacts
+from rollout.restorer import StreamRestorer, list_kept
+from rollout.snapshot_taker import SnapshotTaker
+from streams.journal import Journal
+from streams.journal_mark import JournalMark
+
+SUBSCRIPTION = backup_subscription_id("orders")
+BROKEN = "Pub/Sub does not answer."
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubServer]:
+    with PubSubServer(tmp_path_factory.mktemp("pubsub")) as running:
+        yield running
+
+
+class Bench:
+    """A backup stream that does not run, with one subscription, its snapshots, and what restores them."""
+
+    def __init__(self, folder: Path, server: PubSubServer) -> None:
+        self.project = f"p-{folder.name.replace('_', '-')}"
+        self.server = server
+        self.state = folder / "streams" / "backup"
+        Journal(self.state / "journal", keep_seconds=600)
+        (self.state / "stream-id").write_text("a" * 32)
+        self.mark("before")
+        self.store = JobStore(folder / "jobs.sqlite")
+        self.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+        with self.open_pubsub() as pubsub:
+            pubsub.create_topic("orders")
+            pubsub.create_subscription(SUBSCRIPTION, "orders")
+        self.taker = SnapshotTaker(
+            self.store, open_pubsub=self.open_pubsub, files=DiskFiles(folder / "snapshots"), host="here"
+        )
+        self.restorer = StreamRestorer(
+            self.store,
+            open_pubsub=self.open_pubsub,
+            host="here",
+            min_free_bytes=0,
+        )
+
+    def open_pubsub(self) -> PubSub:
+        return PubSub(self.project, self.server.emulator_host)
+
+    def mark(self, text: str) -> None:
+        """Write something by which a state is told from another."""
+        (self.state / "plan.json").write_text(f'{{"subscriptions": [], "sources": [], "is": "{text}"}}')
+
+    def is_at(self, text: str) -> bool:
+        return f'"{text}"' in (self.state / "plan.json").read_text()
+
+    def publish(self) -> None:
+        topic = self.server._resources
+        assert topic is not None
+        topic.publish(f"projects/{self.project}/topics/orders", [b"\x0a\x01x"])
+
+    def acknowledge_all(self) -> None:
+        assert self.server._resources is not None
+        self.server._resources.seek_to_time(f"projects/{self.project}/subscriptions/{SUBSCRIPTION}", int(2e15))
+
+    def open_messages(self) -> int:
+        assert self.server._resources is not None
+        path = f"projects/{self.project}/subscriptions/{SUBSCRIPTION}"
+        return self.server._resources.subscription(path).working.read_backpressure().undelivered_messages
+
+    def take(self, *, with_source: bool = True) -> SnapshotRecord:
+        asked = self.store.create_snapshot("backup", with_source=with_source, actor="ann")
+        return self.taker.take(asked, self.state, nullcontext)
+
+    def ask(self, snapshot: SnapshotRecord) -> RestoreRecord:
+        return self.store.create_restore("backup", snapshot.id, actor="ann")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, server: PubSubServer) -> Iterator[Bench]:
+    made = Bench(tmp_path, server)
+    yield made
+    made.store.close()
+
+
+def test_a_stream_goes_back_with_its_subscriptions_and_is_asked_to_learn_what_may_come_again(bench: Bench) -> None:
+    bench.publish()
+    snapshot = bench.take()
+    bench.acknowledge_all()
+    bench.mark("after")
+    assert bench.open_messages() == 0
+    done = bench.restorer.restore(bench.ask(snapshot), bench.state)
+    assert (done.state, done.step, done.error) == (RestoreState.SUCCEEDED, RestoreStep.SOUGHT, None)
+    assert bench.is_at("before")
+    assert bench.open_messages() == 1
+    mark = JournalMark(bench.state / "journal")
+    assert mark.is_asked
+    assert mark.learn_since == snapshot.oldest_publish_time
+    assert snapshot.taken_at is not None
+    assert mark.learn_since is not None
+    # The message was published a moment before.
+    assert timedelta(0) <= snapshot.taken_at - mark.learn_since < timedelta(minutes=1)
+    assert [event.what for event in bench.store.list_stream_events("backup")][-1] == f"put back to {snapshot.id}"
+
+
+def test_a_snapshot_without_its_source_leaves_the_subscriptions_and_says_so(bench: Bench) -> None:
+    snapshot = bench.take(with_source=False)
+    bench.publish()
+    bench.acknowledge_all()
+    done = bench.restorer.restore(bench.ask(snapshot), bench.state)
+    assert done.state is RestoreState.SUCCEEDED
+    assert done.not_reverted == (
+        "The subscriptions stay where they are: the snapshot was made without its source.",
+    )
+    assert bench.open_messages() == 0
+    assert JournalMark(bench.state / "journal").is_asked
+
+
+def lose_source(bench: Bench, snapshot: SnapshotRecord) -> None:
+    with bench.open_pubsub() as pubsub:
+        pubsub.delete_snapshot(snapshot.sources[0].snapshot)
+
+
+def damage_files(bench: Bench, snapshot: SnapshotRecord) -> None:
+    assert snapshot.place is not None
+    (Path(snapshot.place.location) / "state.tar").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"), [(lose_source, "snapshot_expired"), (damage_files, "snapshot_corrupt")]
+)
+def test_what_can_not_go_back_changes_nothing(
+    bench: Bench, damage: Callable[[Bench, SnapshotRecord], None], code: str
+) -> None:
+    bench.publish()
+    snapshot = bench.take()
+    bench.acknowledge_all()
+    bench.mark("after")
+    damage(bench, snapshot)
+    failed = bench.restorer.restore(bench.ask(snapshot), bench.state)
+    assert failed.error is not None
+    assert (failed.state, failed.error.code) == (RestoreState.FAILED, code)
+    assert bench.is_at("after")
+    assert bench.open_messages() == 0
+    assert bench.store.find_restore("backup") is None
+
+
+def test_a_snapshot_on_another_machines_disk_is_refused(bench: Bench) -> None:
+    snapshot = bench.take()
+    bench.store.begin_snapshot(snapshot.id, SnapshotPlace("there", "/home/snapshots"))
+    failed = bench.restorer.restore(bench.ask(snapshot), bench.state)
+    assert failed.error is not None
+    assert failed.error.code == "snapshot_refused"
+    assert "another machine" in failed.error.message
+
+
+def test_what_passes_by_itself_is_tried_again_from_where_it_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.publish()
+    snapshot = bench.take()
+    bench.acknowledge_all()
+
+    def fail(*_: object) -> None:
+        raise PubSubUnavailableError(BROKEN)
+
+    asked = bench.ask(snapshot)
+    with monkeypatch.context() as context:
+        context.setattr(PubSub, "seek_to_snapshot", fail)
+        with pytest.raises(PubSubUnavailableError):
+            bench.restorer.restore(asked, bench.state)
+    left = bench.store.find_restore("backup")
+    assert left is not None
+    assert (left.state, left.step) == (RestoreState.RUNNING, RestoreStep.RESTORED)
+    # The state is not put back a second time: a stream may have been asked for more since.
+    bench.mark("later")
+    done = bench.restorer.restore(left, bench.state)
+    assert done.state is RestoreState.SUCCEEDED
+    assert bench.is_at("later")
+    assert bench.open_messages() == 1
+
+
+def test_a_kill_between_two_steps_costs_a_repetition_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise KilledError
+
+    bench.publish()
+    snapshot = bench.take()
+    bench.acknowledge_all()
+    asked = bench.ask(snapshot)
+    for _ in range(3):
+        with monkeypatch.context() as context:
+            context.setattr(JobStore, "advance_restore", kill)
+            with pytest.raises(KilledError):
+                bench.restorer.restore(asked, bench.state)
+    left = bench.store.find_restore("backup")
+    assert left == asked
+    assert bench.restorer.restore(asked, bench.state).state is RestoreState.SUCCEEDED
+    assert bench.open_messages() == 1
+    assert bench.is_at("before")
+
+
+def test_a_table_that_became_wider_or_newer_is_named() -> None:
+    snapshot = SnapshotRecord(
+        "sn_1",
+        "pipeline",
+        "pipeline",
+        with_source=True,
+        reason=SnapshotReason.MANUAL,
+        state=SnapshotState.COMPLETED,
+        created_by="ann",
+        created_at=datetime(2026, 3, 1, tzinfo=UTC),
+    )
+    facts = {"columns": {"staging.orders": ["id"], "staging.same": ["id"]}, "versions": {"staging.clicks": 2}}
+    columns = {"staging.orders": ["id", "note"], "staging.same": ["id"], "staging.new": ["id"]}
+    plan = PlanFacts((), columns, {"staging.clicks": 3})
+    assert list_kept(facts, snapshot, plan) == [
+        "staging.orders stays as wide as it is: note came after the snapshot.",
+        "staging.clicks stays at version 3 of its schema; the snapshot has 2.",
+    ]
+    alone = list_kept({}, replace(snapshot, with_source=False), plan)
+    assert alone == ["The subscriptions stay where they are: the snapshot was made without its source."]
