@@ -63,9 +63,9 @@ class ManagedStreams:
     ) -> StreamRecord:
         """Keep a new stream, or the next generation of one that ended; its state is STARTING.
 
-        The same key with the same fingerprint gives back the living stream that was launched with it. ``guard``
-        sees every living stream, by name, and no other launch happens before this one is kept: what it raises
-        keeps the stream from being launched.
+        The same key with the same fingerprint gives back the stream as it is now: a launch that comes again late
+        undoes no drain. ``guard`` sees every living stream, by name, and no other launch happens before this one
+        is kept: what it raises keeps the stream from being launched.
 
         Raises:
             StreamExistsError: a stream of this name is living, or one of another kind had it before.
@@ -78,8 +78,7 @@ class ManagedStreams:
             if before is not None and idempotency is not None and before.idempotency_key == key:
                 if before.fingerprint != idempotency.fingerprint:
                     raise IdempotencyKeyReusedError(stream=name)
-                if before.state not in _ENDED:
-                    return _record_of(before, now)
+                return _record_of(before, now)
             _check_free(name, kind, before)
             if guard is not None:
                 guard(_living(connection, now))

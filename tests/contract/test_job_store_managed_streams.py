@@ -148,6 +148,10 @@ def test_a_launch_with_the_same_key_gives_back_the_stream_that_it_made(store: Jo
         launch(idempotency=Idempotency("k", "another"))
     with pytest.raises(StreamExistsError):
         store.launch_stream("backup", BACKUP, actor="bob", idempotency=key)
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    late = launch(idempotency=key)
+    assert (late.generation, late.state) == (1, StreamState.DRAINED), "a launch that comes twice undoes no drain"
+    assert launch(idempotency=Idempotency("another", "digest")).generation == 2
 
 
 def test_what_one_agent_holds_no_other_one_gets_before_the_lease_has_gone(store: JobStore, launch: Launch) -> None:
