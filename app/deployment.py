@@ -1,5 +1,6 @@
 """The objects of one process over one deployment, made of its settings."""
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
+    from rollout.checking import UpdateChecker
     from rollout.launching import TemplateService
     from rollout.releases import Releases
     from rollout.service import StreamService
@@ -110,6 +112,14 @@ class Deployment:
         from rollout.releases import Releases
 
         return Releases(self.settings.home)
+
+    @cached_property
+    def update_checker(self) -> "UpdateChecker":
+        """What checks updates of streams whose state is in this home."""
+        from rollout.checking import UpdateChecker
+
+        environment = {**os.environ, "REFEED_HOME": str(self.settings.home)}
+        return UpdateChecker(self.settings, self.releases, self.warehouse, environment)
 
     @cached_property
     def templates(self) -> "TemplateService":

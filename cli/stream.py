@@ -1,9 +1,9 @@
 """``refeed stream``: launch, change, drain and cancel streams through the HTTP API."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from uuid import uuid4
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from cli.client import RefeedApi
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import render_streams
-from cli.invocation import HomeGroup
+from cli.invocation import HomeGroup, command_settings
 from cli.jobs import AfterOption, JsonOption
 from cli.moments import render_minute, render_seconds
 from cli.terminal import ExitCode, err, out, print_json, print_table
@@ -20,6 +20,9 @@ from model.errors import InputError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MESSAGE_BYTES, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
 from rollout.request import KIND, RELEASE
+
+if TYPE_CHECKING:
+    from rollout.check import UpdateCheck
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not; 2 wrong usage; 3 the "
@@ -149,6 +152,68 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
         )
     with RefeedApi.from_environment() as api:
         _print_stream(api.change_stream(name, {"options": options}), as_json=as_json)
+
+
+@app.command("check", epilog="Exit codes: 0 the update may begin; 1 it is refused; 2 wrong usage.")
+@takes_fields(_Options, (field.name for field in declared_fields(_Options)))
+def check(
+    name: NameArgument,
+    *,
+    release: Annotated[
+        str | None, typer.Option(help="The wanted release.", show_default="the installed version")
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="OLD=NEW", help="A source's new name, or none if it is to end; may be repeated."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    **given: Any,
+) -> None:
+    """Check an update on the agent's machine: every reason against it, and whether there is a way back.
+
+    Nothing is touched. The record is read from the job store, the state and the releases from the home.
+    """
+    from app.deployment import Deployment
+
+    pairs = _read_mapping(mapping or ())
+    with Deployment(command_settings()) as deployment:
+        record = deployment.store.get_stream(name)
+        found = deployment.update_checker.check(
+            record, release=release, options=read_given(_Options, given), mapping=pairs
+        )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for line in _check_lines(found):
+            out.print(line, markup=False)
+    if not found.passes:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _check_lines(found: "UpdateCheck") -> Iterator[str]:
+    yield "The update may begin." if found.passes else "The update is refused:"
+    for reason in found.reasons:
+        yield f"  {reason.code}: {reason.message}"
+        yield f"    {reason.remedy.advice}"
+    for change in found.changes:
+        yield f"  {change}"
+    yield "There is a way back." if found.has_way_back else "There is no way back:"
+    for why in found.no_way_back:
+        yield f"  {why}"
+
+
+def _read_mapping(texts: Sequence[str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for text in texts:
+        old, sign, new = text.partition("=")
+        if not (old and sign):
+            raise InputError(f"--map {text!r} is not OLD=NEW, such as orders=sales, or orders= if it is to end")
+        if old in found:
+            raise InputError(f"--map {old} is given twice")
+        found[old] = new or None
+    return found
 
 
 @app.command("events", epilog=EXIT_CODES)

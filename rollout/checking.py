@@ -1,0 +1,166 @@
+"""Checks updates of a home's streams: by their records, their state, and what the wanted release reads."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from socket import gethostname
+from typing import Any, Final
+
+from model.errors import CheckpointCorruptError, RegistryError, ReleaseInvalidError
+from model.schema import RowSchema
+from model.settings import Settings
+from model.stream_options import StreamKind, parse_options
+from model.stream_record import StreamRecord
+from pipeline.plan import PlanFile
+from pipeline.registry import Source
+from rollout.check import CheckedSource, StreamSide, UpdateCheck, check_update
+from rollout.formats import ReleaseFormats, own_formats
+from rollout.releases import Releases
+from streams.folder import StreamFolder
+from streams.snapshot import PLAN_FILE
+from warehouse.open import warehouse_from_json
+from warehouse.port import Warehouse
+
+# It imports what reads a registry, and reads it, which may lie in a bucket.
+_READ_SECONDS: Final = 120.0
+_TOLD_CHARACTERS: Final = 2000
+# What of a warehouse's description says where its tables are; the rest may change.
+_ADDRESS: Final = ("lake", "project", "archive_table", "dead_letter_table")
+
+
+class UpdateChecker:
+    """Checks updates of the streams whose state is in this home, against what its settings say now.
+
+    ``environment`` is what a process of a release has besides what leads to its code.
+    """
+
+    def __init__(
+        self, settings: Settings, releases: Releases, warehouse: Warehouse, environment: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        self._releases = releases
+        self._warehouse = warehouse
+        self._environment = environment
+
+    def check(
+        self,
+        record: StreamRecord,
+        *,
+        release: str | None,
+        options: Mapping[str, Any],
+        mapping: Mapping[str, str | None],
+    ) -> UpdateCheck:
+        """Return whether the stream can go on as ``release``, None for the installed one, with other ``options``.
+
+        Nothing is touched. What runs of a pipeline is what its plan says, not what the registry says.
+
+        Raises:
+            ReleaseNotFoundError: one of the two releases is not in this home.
+            RequestInvalidError: an option is none; all are named.
+            RegistryError: the wanted release can't read the registry, or finds faults in it.
+            CheckpointCorruptError: the plan can't be read.
+        """
+        merged = {**record.options, **options}
+        wanted_options = parse_options(record.kind, {k: v for k, v in merged.items() if v is not None})
+        return check_update(
+            self._running(record), self._wanted(record, release, wanted_options.to_json()), mapping
+        )
+
+    def _running(self, record: StreamRecord) -> StreamSide:
+        # Without a plan, a group has not found its sources yet.
+        found: dict[str, Any] = {"warehouse": self._warehouse.name, "sources": []}
+        plan = StreamFolder.of(self._settings.home, record.name).state / PLAN_FILE
+        if record.kind is not StreamKind.PIPELINE:
+            found["sources"] = None
+        elif plan.exists():
+            found = _of_plan(plan)
+        return StreamSide(
+            release=record.release,
+            formats=self._formats(record.release),
+            options=record.parsed_options().to_json(),
+            home=None if record.home is None else f"{record.home.host}:{record.home.path}",
+            **found,
+        )
+
+    def _wanted(self, record: StreamRecord, release: str | None, options: Mapping[str, Any]) -> StreamSide:
+        home = StreamFolder.of(self._settings.home, record.name).state
+        is_pipeline = record.kind is StreamKind.PIPELINE
+        return StreamSide(
+            release=release,
+            formats=self._formats(release),
+            options=options,
+            warehouse=self._warehouse.name,
+            address=_address_of(self._warehouse.to_json()),
+            home=f"{gethostname()}:{home}",
+            sources=self._read_sources(release) if is_pipeline else None,
+        )
+
+    def _formats(self, release: str | None) -> ReleaseFormats:
+        return own_formats() if release is None else self._releases.get_release(release).formats
+
+    def _read_sources(self, release: str | None) -> Sequence[CheckedSource]:
+        """Return all sources of the registry in the words of a release, which may read it differently."""
+        started = self._releases.start(release, self._environment)
+        command = started.command("registry", "check", "--json")
+        try:
+            ran = subprocess.run(  # noqa: S603 - a release's own Python
+                command, env=started.variables, check=False, capture_output=True, text=True, timeout=_READ_SECONDS
+            )
+            if ran.returncode:
+                raise RegistryError(_detail_of(ran.stderr))
+            return [_of_json(source) for source in json.loads(ran.stdout)["sources"]]
+        except subprocess.TimeoutExpired as exc:
+            raise RegistryError(f"The registry was not read within {_READ_SECONDS:.0f} s.") from exc
+        except (ValueError, KeyError, TypeError) as exc:
+            raise ReleaseInvalidError(f"{release} does not say what it reads from the registry: {exc}") from exc
+
+
+def _of_plan(path: Path) -> dict[str, Any]:
+    """Return the sources that run, and where their tables are.
+
+    Raises:
+        CheckpointCorruptError: the plan can't be read.
+    """
+    try:
+        place = json.loads(path.read_text())["warehouse"]
+        warehouse = warehouse_from_json(place)
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise CheckpointCorruptError(f"The plan {path} can't be read: {exc}", file=str(path)) from exc
+    plan = PlanFile(path, warehouse).read()
+    assert plan is not None, "it has just been read"
+    return {
+        "warehouse": warehouse.name,
+        "address": _address_of(place),
+        "sources": [_of_source(each.source) for each in plan.sources],
+    }
+
+
+def _address_of(warehouse: Mapping[str, Any]) -> dict[str, str]:
+    """Return where a warehouse's tables are, of what its ``to_json`` says."""
+    return {name: str(warehouse[name]) for name in _ADDRESS if name in warehouse}
+
+
+def _of_source(source: Source) -> CheckedSource:
+    return CheckedSource(
+        source.name, source.topic, source.subscription, source.group, source.staging, source.schema
+    )
+
+
+def _of_json(fields: Mapping[str, Any]) -> CheckedSource:
+    return CheckedSource(
+        name=str(fields["name"]),
+        topic=str(fields["topic"]),
+        subscription=str(fields["subscription"]),
+        group=str(fields["group"]),
+        staging=str(fields["staging"]),
+        schema=None if fields["schema"] is None else RowSchema.from_json(fields["schema"]),
+    )
+
+
+def _detail_of(problem: str) -> str:
+    """Return the sentence of the problem that a command printed with --json; its end where it is none."""
+    try:
+        return str(json.loads(problem.strip().splitlines()[-1])["detail"])
+    except (ValueError, KeyError, IndexError):
+        return problem[-_TOLD_CHARACTERS:].strip()

@@ -1,0 +1,134 @@
+"""The check of a home's streams: its plan against the registry, as the wanted release reads it."""
+
+import os
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import pytest
+
+from jobs.store import JobStore
+from model.errors import CheckpointCorruptError, RegistryError, ReleaseNotFoundError, RequestInvalidError
+from model.schema import RowSchema
+from model.settings import Settings, read_settings
+from model.stream_options import StreamKind
+from model.stream_record import StreamHome, StreamRecord
+from pipeline.plan import GroupPlan, PlanFile, SourcePlan
+from pipeline.registry import Registry
+from rollout.check import UpdateCheck
+from rollout.checking import UpdateChecker
+from rollout.releases import Releases
+from tests.rollout.wheels import write_small_release
+from warehouse.open import open_warehouse
+
+SOURCES = """
+sources:
+  orders: {topic: orders, schema: inferred}
+  members: {topic: members, schema: inferred}
+"""
+RENAMED = """
+sources:
+  sales: {topic: orders, schema: inferred, staging: staging.orders}
+  members: {topic: members, schema: inferred}
+"""
+
+
+class House:
+    """A home with the records of a backup and a pipeline, and the plan of what the pipeline runs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("REFEED_", "PUBSUB_"))},
+            "REFEED_HOME": str(home),
+        }
+        self.releases = Releases(home)
+        self.state = home / "streams" / "pipeline-default"
+        self.state.mkdir(parents=True)
+        self.publish(SOURCES)
+        warehouse = open_warehouse(self.settings())
+        tables = warehouse.open_row_tables(stream="s", lease="l")
+        writer = tables.open("staging.orders").writer(RowSchema(()))
+        plans = tuple(SourcePlan(each, writer) for each in Registry(self.settings().registry).read().sources)
+        PlanFile(self.state / "plan.json", warehouse).write(GroupPlan(plans, "backup.dead_letters", writer, 1000))
+
+    def settings(self, **changes: str) -> Settings:
+        return read_settings({**self.environment, **changes})
+
+    def publish(self, sources: str) -> None:
+        (self.home / "registry").mkdir(exist_ok=True)
+        (self.home / "registry" / "sources.yaml").write_text(sources)
+
+    def record(self, name: str, kind: StreamKind) -> StreamRecord:
+        store = JobStore(self.settings().job_store)
+        try:
+            return store.launch_stream(name, kind, actor="test", options={})
+        finally:
+            store.close()
+
+    def check(self, record: StreamRecord, **given: Any) -> UpdateCheck:
+        settings = self.settings(**given.pop("settings", {}))
+        checker = UpdateChecker(settings, self.releases, open_warehouse(settings), self.environment)
+        return checker.check(record, **{"release": None, "options": {}, "mapping": {}, **given})
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path / "home")
+
+
+def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house: House) -> None:
+    record = house.record("pipeline-default", StreamKind.PIPELINE)
+    assert house.check(record).to_json() == {
+        "passes": True,
+        "reasons": [],
+        "changes": [],
+        "has_way_back": True,
+        "no_way_back": [],
+    }
+
+    house.publish(RENAMED)
+    assert [reason.code for reason in house.check(record).reasons] == ["source_renamed"]
+    mapped = house.check(record, mapping={"orders": "sales"}, options={"slots": 3})
+    assert mapped.reasons == ()
+    assert mapped.changes == ("slots becomes 3, was the deployment's setting", "orders goes on as sales")
+
+    house.publish("sources: 3")
+    with pytest.raises(RegistryError):
+        house.check(record)
+
+
+def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:
+    record = house.record("backup", StreamKind.BACKUP)
+    assert house.check(record).passes
+    here = house.home / "streams" / "backup"
+    store = JobStore(house.settings().job_store)
+    store.take_streams("agent", limit=1, lease_seconds=60)
+    for host, path, codes in (
+        (gethostname(), here, []),
+        ("elsewhere", here, ["home_changed"]),
+        (gethostname(), house.home / "other", ["home_changed"]),
+    ):
+        home = StreamHome(host, str(path))
+        moved = store.report_stream("backup", "agent", record.state, home=home)
+        assert [reason.code for reason in house.check(moved).reasons] == codes
+    store.close()
+
+
+def test_a_plan_of_tables_elsewhere_and_a_damaged_one_are_told(house: House, tmp_path: Path) -> None:
+    record = house.record("pipeline-default", StreamKind.PIPELINE)
+    moved = house.check(record, settings={"REFEED_LAKE": str(tmp_path / "pond")})
+    assert [reason.code for reason in moved.reasons] == ["lake_changed"]
+    (house.state / "plan.json").write_text("{")
+    with pytest.raises(CheckpointCorruptError):
+        house.check(record)
+
+
+def test_a_release_that_is_not_here_and_options_that_are_none_are_refused(house: House, tmp_path: Path) -> None:
+    record = house.record("backup", StreamKind.BACKUP)
+    with pytest.raises(ReleaseNotFoundError):
+        house.check(record, release="0.2.0")
+    with pytest.raises(RequestInvalidError, match="Did you mean slots"):
+        house.check(record, options={"slot": 3})
+    house.releases.add(write_small_release(tmp_path, "0.2.0"))
+    assert house.check(record, release="0.2.0").changes == ("version 0.1.0 becomes 0.2.0",)
