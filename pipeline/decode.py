@@ -200,7 +200,8 @@ class Decoder:
 
     def _with_meta(self, own: pa.RecordBatch, rows: Sequence[_Row], messages: pa.RecordBatch) -> pa.RecordBatch:
         """Return the whole rows, in the table's order of columns."""
-        taken = messages.take(pa.array([row.index for row in rows], pa.int32()))
+        is_whole = len(rows) == messages.num_rows
+        taken = messages if is_whole else messages.take(pa.array([row.index for row in rows], pa.int32()))
         meta = self._meta_columns(taken)
         pairs = meta.pop("attributes")
         if self._variant == "change_data":

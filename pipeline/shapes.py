@@ -242,23 +242,26 @@ def compile_fit(
     Raises:
         UnfitError: (the returned function) the object has what the shape has no place for.
     """
-    readers = {name: (child.column, _fit(child, is_closed=is_closed)) for name, child in shape.fields.items()}
+    readers = {
+        name: (child.column, field_name(name), _fit(child, is_closed=is_closed))
+        for name, child in shape.fields.items()
+    }
     template: dict[str, Any] = {child.column: [] if child.is_repeated else None for child in shape.fields.values()}
 
     def fit(source: Mapping[str, Any], prefix: str, beside: dict[str, Any]) -> dict[str, Any]:
         cells = template.copy()
         for name, value in source.items():
             if name in readers:
-                column, read = readers[name]
                 if value is None:
                     continue
+                column, place, read = readers[name]
                 try:
-                    cells[column] = read(value, f"{prefix}{field_name(name)}", beside)
+                    cells[column] = read(value, prefix + place, beside)
                 except UnfitError:
                     # An empty list where a number stood says nothing that a table could become wider by.
                     if read_shape(value, 1) is not None:
                         raise
-                    beside[f"{prefix}{field_name(name)}"] = value
+                    beside[prefix + place] = value
             elif is_closed or not _is_name(name) or read_shape(value, 1) is None:
                 beside[f"{prefix}{field_name(name)}"] = value
             else:
@@ -324,7 +327,7 @@ def _fit(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, Any]
     one = _fit_one(shape, is_closed=is_closed)
 
     def fit_all(value: Any, path: str, beside: dict[str, Any]) -> list[Any]:
-        if not isinstance(value, list) or any(element is None for element in value):
+        if not isinstance(value, list) or None in value:
             raise UnfitError(path)
         return [one(element, f"{path}[{at}]", beside) for at, element in enumerate(value)]
 
@@ -342,6 +345,8 @@ def _fit_one(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, 
             return fit(value, f"{path}.", beside)
 
         return fit_record
+    if kind == "TEXT":
+        return _fit_text
     low, high = {
         "INT": (-EXACT_FLOAT, EXACT_FLOAT),
         "BIGINT": (-_INT64, _INT64 - 1),
@@ -350,8 +355,6 @@ def _fit_one(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, 
 
     def fit_scalar(value: Any, path: str, beside: dict[str, Any]) -> Any:  # noqa: ARG001  one signature for all
         found = type(value)
-        if kind == "TEXT" and found not in (dict, list):
-            return scalar_text(value)
         if found is int and low <= value <= high:
             return float(value) if kind == "FLOAT" else value
         if (found is float and kind == "FLOAT") or (found is bool and kind == "BOOL"):
@@ -359,6 +362,15 @@ def _fit_one(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, 
         raise UnfitError(path)
 
     return fit_scalar
+
+
+def _fit_text(value: Any, path: str, beside: dict[str, Any]) -> Any:  # noqa: ARG001  one signature for all
+    found = type(value)
+    if found is str:
+        return value
+    if found in (dict, list):
+        raise UnfitError(path)
+    return scalar_text(value)
 
 
 def _json_text(value: Any) -> str:

@@ -33,6 +33,8 @@ _log = structlog.get_logger(__name__)
 # type, so that they wait for each other.
 _DECODED_AT_ONCE: Final = 10_000
 _WRITES_AT_ONCE: Final = 8
+# What an id takes over from its message.
+_TAKEN: Final = ["message_id", "publish_time", "ack_id"]
 # What messages are counted as that carry the replay token though no backfill published them, by the tag they lack.
 FORGED_REPLAY: Final = "forged_replay"
 
@@ -300,14 +302,14 @@ def _concat(parts: list[pa.Table]) -> pa.Table:
 
 
 def _ids(table: str, batch: PulledBatch, places: Sequence[int]) -> pa.Table:
-    taken = batch.rows.take(pa.array(places, pa.int32()))
+    taken = batch.rows.select(_TAKEN).take(pa.array(places, pa.int32()))
 
     def constant(value: str) -> pa.DictionaryArray:
         return pa.DictionaryArray.from_arrays(
             pa.repeat(pa.scalar(0, pa.int32()), taken.num_rows), pa.array([value])
         )
 
-    found: dict[str, Any] = {name: taken.column(name) for name in ("message_id", "publish_time", "ack_id")}
+    found: dict[str, Any] = {name: taken.column(name) for name in _TAKEN}
     found |= {"topic": constant(batch.target.topic), "subscription": constant(batch.target.subscription)}
     found["table"] = constant(table)
     return pa.Table.from_arrays([found[name] for name in TABLE_IDS_SCHEMA.names], schema=TABLE_IDS_SCHEMA)
