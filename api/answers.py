@@ -11,7 +11,7 @@ from api.bulkhead import Bulkhead
 from api.errors import PROBLEM_TYPE
 from api.schemas_backfills import EXAMPLE_ID
 from api.state import services_of, state_of
-from backfill.service import BackfillService
+from backfill.steer.service import BackfillService
 from inventory.service import Inventory
 from model.errors import JobChangedError, JobNotFoundError
 from model.job import is_job_id

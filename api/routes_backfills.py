@@ -31,8 +31,8 @@ from api.schemas_backfills import (
     BackfillPage,
     PlanOut,
 )
-from backfill.kind import BACKFILL
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
+from backfill.steer.kind import BACKFILL
 
 router: Final = APIRouter(tags=["backfills"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas import changes_of
-from backfill.dead_letters import DeadLetterReason
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
+from backfill.run.dead_letters import DeadLetterReason
 from model.declaration import example_of
 from model.job import JobState
 

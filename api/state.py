@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from api.auth import Gatekeeper
     from api.metrics import Metrics
     from api.readiness import Readiness
-    from backfill.service import BackfillService
+    from backfill.steer.service import BackfillService
     from inventory.service import Inventory
     from jobs.service import JobService
     from jobs.store import JobStore

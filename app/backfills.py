@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from backfill.kind import BACKFILL
-from backfill.periodic import backfill_tasks
-from backfill.planner import Planner
-from backfill.redrive import LetterCounter, SourcePlace
-from backfill.service import BackfillService
-from backfill.settings import BackfillSettings
-from backfill.verification import Verifier
+from backfill.plan.planner import Planner
+from backfill.plan.redrive import LetterCounter, SourcePlace
+from backfill.plan.settings import BackfillSettings
+from backfill.run.folder import BackfillFolder
+from backfill.steer.kind import BACKFILL
+from backfill.steer.periodic import backfill_tasks
+from backfill.steer.service import BackfillService
+from backfill.steer.verification import Verifier
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launcher
 from jobs.store import JobStore
@@ -50,7 +51,7 @@ def assemble_backfills(
     counted. ``places`` returns where each of the pipeline's sources reads and writes.
     """
     folders = BACKFILL.open_folders(settings.home, settings.jobs_folder)
-    verifier = Verifier(folders.of, staging_of)
+    verifier = Verifier(lambda job_id: BackfillFolder.of(folders.of(job_id)), staging_of)
     planner = Planner(settings, store, pubsub, queries)
     return BackfillService(
         settings,

@@ -9,8 +9,8 @@ from app.closing import Closers, ClosingStep
 from model.settings import Settings
 
 if TYPE_CHECKING:
-    from backfill.service import BackfillService
-    from backfill.settings import BackfillSettings
+    from backfill.plan.settings import BackfillSettings
+    from backfill.steer.service import BackfillService
     from connectors.pubsub.client import PubSub
     from inventory.service import Inventory
     from jobs.keys import Keyring
@@ -154,7 +154,7 @@ class Deployment:
     @cached_property
     def backfill_settings(self) -> "BackfillSettings":
         """The backfills' part of the settings."""
-        from backfill.settings import BackfillSettings
+        from backfill.plan.settings import BackfillSettings
 
         return BackfillSettings.from_settings(self.settings, self.warehouse)
 

@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import structlog
 
-from backfill.backlog import open_throttle
-from backfill.options import RunOptions
-from backfill.pace import Pacer
-from backfill.progress import CheckpointFolder, SliceCheckpoint
-from backfill.publish import CHECKPOINT_DDL, publish_chains
-from backfill.selection import Selection, read_selection, write_selection
-from backfill.tagging import Target
-from backfill.work import Chain, link_pieces, plan_work
+from backfill.plan.options import RunOptions
+from backfill.run.backlog import open_throttle
+from backfill.run.folder import BackfillFolder
+from backfill.run.pace import Pacer
+from backfill.run.progress import CheckpointFolder, SliceCheckpoint
+from backfill.run.publish import CHECKPOINT_DDL, publish_chains
+from backfill.run.selection import Selection, read_selection, write_selection
+from backfill.run.tagging import Target
+from backfill.run.work import Chain, link_pieces, plan_work
 from connectors.spark.session import starting_spark
 from jobs.driver import run_driver
 from jobs.folder import JobFolder, Outcome
@@ -36,7 +37,7 @@ _LOG: Final = structlog.get_logger()
 _ORDER_CHECK_SECONDS: Final = 0.1
 
 
-def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 600.0) -> Outcome:
+def run_backfill(folder: BackfillFolder, epoch: int, *, pause_idle_seconds: float = 600.0) -> Outcome:
     """Run attempt ``epoch`` of the backfill in ``folder`` and return how it ended.
 
     Every step goes on where an attempt before it stopped: the selection is made once, finished slices are
@@ -79,7 +80,7 @@ def run_backfill(folder: JobFolder, epoch: int, *, pause_idle_seconds: float = 6
     return Outcome(epoch, JobState.SUCCEEDED)
 
 
-def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options: RunOptions) -> Selection:
+def select(folder: BackfillFolder, epoch: int, specification: dict[str, Any], options: RunOptions) -> Selection:
     """Run the query over the archive as it is now and keep its rows.
 
     Raises:
@@ -114,7 +115,7 @@ def select(folder: JobFolder, epoch: int, specification: dict[str, Any], options
             )
 
 
-def wait_for_order(folder: JobFolder, epoch: int, rows: int, pause_idle_seconds: float) -> JobState | None:
+def wait_for_order(folder: BackfillFolder, epoch: int, rows: int, pause_idle_seconds: float) -> JobState | None:
     """Return None once the attempt is to publish its rows; CANCELLED or PAUSED when it is to end instead."""
     until = time.monotonic() + pause_idle_seconds
     while folder.may_go_on(epoch):
@@ -126,7 +127,7 @@ def wait_for_order(folder: JobFolder, epoch: int, rows: int, pause_idle_seconds:
     return JobState.CANCELLED
 
 
-def hold(folder: JobFolder, epoch: int, rows: int) -> bool:
+def hold(folder: BackfillFolder, epoch: int, rows: int) -> bool:
     """Pause the attempt, and say so, when somebody has to approve its rows first.
 
     Only the specification says what is approved: an order to run takes the pause back, and a change of
@@ -141,7 +142,7 @@ def hold(folder: JobFolder, epoch: int, rows: int) -> bool:
 
 def publish(
     spark: Callable[[], Any],
-    folder: JobFolder,
+    folder: BackfillFolder,
     epoch: int,
     target: Target,
     *,
@@ -161,7 +162,7 @@ def publish(
     _LOG.info("published", pieces=sum(end.done for end in ends), messages=sum(end.published for end in ends))
 
 
-def read_reached(folder: JobFolder) -> dict[int, SliceCheckpoint]:
+def read_reached(folder: BackfillFolder) -> dict[int, SliceCheckpoint]:
     """Return the latest checkpoint of every piece that ever started."""
     checkpoints = CheckpointFolder(folder.progress)
     checkpoints.create()
@@ -207,7 +208,9 @@ def main(argument: str) -> int:
     """Run the attempt that ``argument`` ({"folder", "epoch"} as JSON) names; 0 when it ended as it should."""
 
     def run(folder: JobFolder, epoch: int) -> Outcome:
-        return run_backfill(folder, epoch, pause_idle_seconds=read_settings(os.environ).pause_idle_seconds)
+        return run_backfill(
+            BackfillFolder.of(folder), epoch, pause_idle_seconds=read_settings(os.environ).pause_idle_seconds
+        )
 
     return run_driver(argument, run)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from app.deployment import Deployment
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
 from bench.backup import measure_commits
 from bench.comparison import Goal
 from bench.processes import CpuMeter

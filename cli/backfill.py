@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import typer
 
-from backfill.request import CHANGEABLE, BackfillRequest
+from backfill.plan.request import CHANGEABLE, BackfillRequest
 from cli.backfill_view import print_backfill, print_plan
 from cli.backfill_watch import watch_live
 from cli.client import RefeedApi

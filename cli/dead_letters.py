@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import typer
 
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
 from cli.backfill import finish
 from cli.backfill_view import print_plan
 from cli.client import RefeedApi

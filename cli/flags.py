@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import typer
 
-from backfill.request import YieldTo
+from backfill.plan.request import YieldTo
 from cli.parameters import ParameterOption, parse_pairs, parse_parameters
 from model.declaration import DeclaredField, declared_fields
 from model.errors import InputError
@@ -67,7 +67,7 @@ def flag_of(declaration: type, name: str) -> str:
     """Return the flag of a field.
 
     Example:
-        >>> from backfill.request import BackfillRequest
+        >>> from backfill.plan.request import BackfillRequest
         >>> flag_of(BackfillRequest, "rate_limit_messages_per_second"), flag_of(BackfillRequest, "max_rows")
         ('--rate-limit', '--max-rows')
     """

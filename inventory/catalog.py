@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from backfill.reach import receives_replay
-from backfill.selection import render_time
+from backfill.plan.reach import receives_replay
 from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
@@ -22,6 +21,7 @@ from model.message import (
     parse_resource_id,
     replay_token,
 )
+from model.moment import render_time
 from model.stream import BACKUP_STREAM, PIPELINE_PREFIX, StoredReport
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord

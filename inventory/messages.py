@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
-from backfill.plan import render_data
-from backfill.selection import render_time
+from backfill.plan.plan import render_data
 from model.errors import RequestInvalidError
 from model.message import parse_resource_id
+from model.moment import render_time
 from model.window import Window
 from sql.parameters import QueryParameter
 from warehouse.figures import MAX_SHOWN_BYTES

@@ -81,7 +81,7 @@ class JobFolders:
 
 
 class JobFolder:
-    """The files of one job: specification, control, outcome, log and the folders of its kind.
+    """The files of one job: specification, control, findings, outcome and log.
 
     A folder on storage that every task reaches, a disk or a bucket, is all that driver, tasks and service share,
     so each goes on while the others are dead. Every file is replaced atomically: a reader sees the old or the
@@ -93,10 +93,6 @@ class JobFolder:
 
     def __init__(self, place: Files | Path | str, *, logs: Path | None = None) -> None:
         self.files = open_files(place)
-        self.progress = self.files.folder("progress")
-        self.selection = self.files.folder("selection")
-        self.dead_letters = self.files.folder("dead-letters")
-        self.running = self.files.folder("running")
         self._seen: Control | None = None
         self._seen_at = 0.0
         own = self.files.path
@@ -228,20 +224,6 @@ class JobFolder:
     def read_fault(self, epoch: int) -> dict[str, Any] | None:
         """Return the code and the message of what a task of attempt ``epoch`` found, or None."""
         return find_json(self.files, f"fault-{epoch}.json")
-
-    def enter_slice(self, number: int, epoch: int) -> None:
-        """Say that a task of attempt ``epoch`` works on slice ``number``."""
-        self.running.make()
-        self.running.write(f"{number}.{epoch}", b"")
-
-    def leave_slice(self, number: int, epoch: int) -> None:
-        """Say that the task is done with the slice for now; one that was killed never says so."""
-        self.running.remove(f"{number}.{epoch}")
-
-    def running_slices(self, epoch: int) -> list[int]:
-        """Return the numbers of the slices that tasks of attempt ``epoch`` work on, in order."""
-        pairs = (name.split(".") for name in self.running.list())
-        return sorted(int(number) for number, attempt in pairs if int(attempt) == epoch)
 
     def beat(self, epoch: int) -> None:
         """Say that the driver of attempt ``epoch`` lives, for a service on another machine that can't see it."""

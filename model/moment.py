@@ -18,3 +18,13 @@ def render_moment(moment: datetime | None) -> str | None:
         '2026-01-01T00:00:00Z'
     """
     return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def render_time(moment: datetime | None) -> str | None:
+    """Return ``moment``, which is in UTC, as RFC 3339 with microseconds and Z, also where they are 0.
+
+    Example:
+        >>> render_time(datetime(2026, 1, 1, tzinfo=UTC))
+        '2026-01-01T00:00:00.000000Z'
+    """
+    return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from backfill.service import BackfillService
+from backfill.steer.service import BackfillService
 from model.principal import PLAN, READ, RUN, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import StreamKind
 from reporting.service import MergeService

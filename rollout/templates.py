@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
 from jobs.files import Files
 from model.declaration import declared_fields
 from model.errors import FolderUnavailableError, RequestInvalidError, TemplateInvalidError, TemplateNotFoundError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill import price
+from backfill.plan import price
 from connectors.pubsub.client import SubscriptionInfo
 from warehouse.figures import SELECTION_KEPT_DAYS, QueryFigures
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-from backfill.kind import BACKFILL
+from backfill.steer.kind import BACKFILL
 from jobs.launcher import Launch, _Processes
 from jobs.store import open_store
 from jobs.supervisor import JobSupervisor

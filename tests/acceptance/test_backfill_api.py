@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backfill.progress import CheckpointFolder
+from backfill.run.progress import CheckpointFolder
 from cli.processes import Children
 from jobs.keys import Keyring
 from jobs.store import JobStore

@@ -12,7 +12,8 @@ import pytest
 from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from backfill.progress import CheckpointFolder
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder
 from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
@@ -20,7 +21,7 @@ from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
 from connectors.spark.session import spark_environment
 from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
-from jobs.folder import Control, JobFolder, Order
+from jobs.folder import Control, Order
 from jobs.launcher import Launch
 from local.server import PubSubServer
 from model.job import JobState
@@ -79,7 +80,7 @@ def pubsub(host: str) -> Iterator[PubSub]:
 
 
 @pytest.fixture
-def folder(bucket: Files, pubsub: PubSub, host: str, tmp_path: Path) -> JobFolder:
+def folder(bucket: Files, pubsub: PubSub, host: str, tmp_path: Path) -> BackfillFolder:
     archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
     archive.create()
     rows = pa.record_batch(
@@ -95,7 +96,7 @@ def folder(bucket: Files, pubsub: PubSub, host: str, tmp_path: Path) -> JobFolde
     )
     written = archive.writer().write([("orders", "s", rows)])
     archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
-    folder = JobFolder(bucket.folder("backfills").folder("bf_1"))
+    folder = BackfillFolder(bucket.folder("backfills").folder("bf_1"))
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     folder.write_specification(
         {
@@ -135,7 +136,7 @@ def receive_all(pubsub: PubSub) -> list[tuple[int, datetime]]:
 
 
 def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(
-    folder: JobFolder, launcher: DataprocLauncher, dataproc: DataprocServer, pubsub: PubSub
+    folder: BackfillFolder, launcher: DataprocLauncher, dataproc: DataprocServer, pubsub: PubSub
 ) -> None:
     def launch(epoch: int) -> DataprocBatch:
         argument = json.dumps({"folder": folder.location, "epoch": epoch})

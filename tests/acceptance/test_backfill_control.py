@@ -15,16 +15,17 @@ import pyarrow as pa
 import pytest
 from google.pubsub_v1.types import pubsub as messages_pb
 
-from backfill.dead_letters import list_dead_letters
-from backfill.progress import CheckpointFolder, SliceCheckpoint
-from backfill.publish import unconfirmed_bound
+from backfill.run.dead_letters import list_dead_letters
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, SliceCheckpoint
+from backfill.run.publish import unconfirmed_bound
 from cli.processes import Child, Children, free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.spark.connect import ConnectServer
 from connectors.spark.session import spark_environment
-from jobs.folder import Control, JobFolder, Order, Outcome
+from jobs.folder import Control, Order, Outcome
 from jobs.launcher import ConnectLauncher, Launch
 from model.job import JobState
 from model.message import Message, replay_token
@@ -43,7 +44,7 @@ ENTRY = pa.struct([("key", pa.string()), ("value", pa.string())])
 class Job:
     """One backfill's folder and the driver of its latest attempt."""
 
-    folder: JobFolder
+    folder: BackfillFolder
     launcher: ConnectLauncher
     listener: str
     epoch: int = 0
@@ -128,7 +129,7 @@ class Yard:
         """Return a backfill of every message of ``source`` to a topic ``name`` with one subscription."""
         self.pubsub.create_topic(name)
         self.pubsub.create_subscription(f"{name}-listener", name, ordering=source == "keyed")
-        folder = JobFolder(self.home / "backfills" / name)
+        folder = BackfillFolder(self.home / "backfills" / name)
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         folder.write_specification(
             {

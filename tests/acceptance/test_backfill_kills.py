@@ -11,17 +11,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from backfill.dead_letters import list_dead_letters
-from backfill.options import RunOptions
-from backfill.pace import Pace, write_pace
-from backfill.progress import CheckpointFolder
-from backfill.publish import publish_piece
-from backfill.selection import SELECTION_SCHEMA, read_selection, write_selection
-from backfill.tagging import Target
-from backfill.work import plan_work
+from backfill.plan.options import RunOptions
+from backfill.run.dead_letters import list_dead_letters
+from backfill.run.folder import BackfillFolder
+from backfill.run.pace import Pace, write_pace
+from backfill.run.progress import CheckpointFolder
+from backfill.run.publish import publish_piece
+from backfill.run.selection import SELECTION_SCHEMA, read_selection, write_selection
+from backfill.run.tagging import Target
+from backfill.run.work import plan_work
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
-from jobs.folder import Control, JobFolder, Order
+from jobs.folder import Control, Order
 from local.server import PubSubServer
 from model.failpoint import FAILPOINTS
 
@@ -35,15 +36,15 @@ KILLS = [("backfill.piece.begun", 0), *((name, skip) for name in WHILE_IT_SENDS 
 TASK = """
 import sys
 from pathlib import Path
-from backfill.publish import publish_piece
-from backfill.selection import read_selection
-from backfill.tagging import Target
-from backfill.work import Piece
+from backfill.run.publish import publish_piece
+from backfill.run.selection import read_selection
+from backfill.run.tagging import Target
+from backfill.run.work import Piece
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import Publisher
-from jobs.folder import JobFolder
+from backfill.run.folder import BackfillFolder
 
-folder, host = JobFolder(Path(sys.argv[1])), sys.argv[2]
+folder, host = BackfillFolder(Path(sys.argv[1])), sys.argv[2]
 (part,) = read_selection(folder.selection).slices
 target = Target("bf_1", "projects/shop/topics/replay", host, "token")
 with open_channel(host) as channel:
@@ -69,7 +70,7 @@ def rows() -> pa.RecordBatch:
     )
 
 
-def let_go(folder: JobFolder, epoch: int) -> None:
+def let_go(folder: BackfillFolder, epoch: int) -> None:
     folder.write_control(Control(epoch, Order.RUN))
     write_pace(folder, epoch, Pace(beat=1, go=True))
 
@@ -78,7 +79,7 @@ def let_go(folder: JobFolder, epoch: int) -> None:
 def test_a_task_that_is_killed_loses_no_row_repeats_what_it_says_and_names_every_dead_letter_once(
     host: str, tmp_path: Path, place: str, skip: int
 ) -> None:
-    folder, marker = JobFolder(tmp_path / "bf_1"), tmp_path / "hit"
+    folder, marker = BackfillFolder(tmp_path / "bf_1"), tmp_path / "hit"
     folder.write_specification({})
     CheckpointFolder(folder.progress).create()
     selection = write_selection([rows()], folder.selection)
@@ -109,7 +110,7 @@ def test_a_task_that_is_killed_loses_no_row_repeats_what_it_says_and_names_every
 def test_a_selection_whose_writer_was_killed_is_made_anew_and_whole(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.acceptance.test_backfill_kills import rows; "
-        "from backfill.selection import write_selection; write_selection([rows()], Path(sys.argv[1]))"
+        "from backfill.run.selection import write_selection; write_selection([rows()], Path(sys.argv[1]))"
     )
     folder, marker = tmp_path / "selection", tmp_path / "hit"
     environment = {**os.environ, "REFEED_FAILPOINTS": f"backfill.selection.written=0:{marker}"}

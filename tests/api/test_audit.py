@@ -166,7 +166,7 @@ def test_a_fault_in_the_middle_of_a_change_is_kept(closed: Any, monkeypatch: pyt
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("backfill.service.BackfillService.cancel", fail)
+    monkeypatch.setattr("backfill.steer.service.BackfillService.cancel", fail)
     with closed.client(closed.make_key(RUN, name="unlucky")) as client:
         response: list[httpx.Response] = []
         lines = lines_of(closed, lambda: response.append(client.post(f"{JOB}:cancel")))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.bulkhead import MAX_SLOW_CALLS, Bulkhead
-from backfill.service import BackfillService
+from backfill.steer.service import BackfillService
 from inventory.service import Inventory
 from model.errors import ServiceBusyError
 

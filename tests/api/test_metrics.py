@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics
-from backfill.progress import Progress
+from backfill.run.progress import Progress
 from jobs.store import open_store
 from model.job import JobState, new_job_id
 from model.principal import ADMIN

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.readiness import MAX_AGE_SECONDS, Readiness
-from backfill.service import BackfillService
+from backfill.steer.service import BackfillService
 
 
 class Clock:

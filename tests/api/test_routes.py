@@ -10,11 +10,11 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from backfill.dead_letters import DeadLetterWriter
-from backfill.progress import CheckpointFolder, SliceCheckpoint
-from backfill.selection import read_slice, write_selection
+from backfill.run.dead_letters import DeadLetterWriter
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, SliceCheckpoint
+from backfill.run.selection import read_slice, write_selection
 from connectors.lake.archive import Attempt, LakeArchive
-from jobs.folder import JobFolder
 from model.job import JobState
 
 QUERY = (
@@ -74,8 +74,8 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
     return problem
 
 
-def folder_of(api: Any, backfill_id: str) -> JobFolder:
-    return JobFolder(api.home / "backfills" / backfill_id)
+def folder_of(api: Any, backfill_id: str) -> BackfillFolder:
+    return BackfillFolder(api.home / "backfills" / backfill_id)
 
 
 def end(api: Any, backfill_id: str, state: JobState = JobState.CANCELLED) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from backfill.kind import BACKFILL
-from backfill.progress import Progress
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
+from backfill.run.progress import Progress
+from backfill.steer.kind import BACKFILL
 from cli.terminal import COLUMNS
 from jobs.store import JobError, JobStore
 from model.job import JobState, new_job_id

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.deployment import Deployment
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
 from model.errors import StoreUnavailableError
 from model.job import JobState
 from model.principal import LOCAL

@@ -11,7 +11,7 @@ import pytest
 from api.audit import AuditTrail
 from app.deployment import Deployment
 from app.service import create_app, open_services
-from backfill.service import BackfillService
+from backfill.steer.service import BackfillService
 from connectors.pubsub.client import PubSub
 from jobs.notify import Notifier
 from jobs.store import JobStore

@@ -18,18 +18,19 @@ import pytest
 
 from app.backfills import assemble_backfills, open_queries
 from backfill.job import select
-from backfill.options import RunOptions, SelectionBounds
-from backfill.price import Billing
-from backfill.redrive import LetterCounter
-from backfill.request import BackfillRequest
-from backfill.selection import Selection, read_selection, read_slice
-from backfill.service import BackfillService
-from backfill.settings import BackfillSettings
+from backfill.plan.options import RunOptions, SelectionBounds
+from backfill.plan.price import Billing
+from backfill.plan.redrive import LetterCounter
+from backfill.plan.request import BackfillRequest
+from backfill.plan.settings import BackfillSettings
+from backfill.run.folder import BackfillFolder
+from backfill.run.selection import Selection, read_selection, read_slice
+from backfill.steer.service import BackfillService
 from connectors.bigquery.queries.selections import SelectionJobs, job_id
 from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
-from jobs.folder import Control, JobFolder, Order
+from jobs.folder import Control, Order
 from jobs.store import JobStore
 from model.errors import (
     OrderingColumnsError,
@@ -149,24 +150,24 @@ def ask(table: str) -> Callable[..., BackfillRequest]:
 
 
 @pytest.fixture
-def make(service: BackfillService, ask: Any, deployment: BackfillSettings) -> Callable[..., JobFolder]:
+def make(service: BackfillService, ask: Any, deployment: BackfillSettings) -> Callable[..., BackfillFolder]:
     """Create a backfill, and return its folder with its first attempt under way."""
 
-    def create(query: str = QUERY, **changes: Any) -> JobFolder:
+    def create(query: str = QUERY, **changes: Any) -> BackfillFolder:
         backfill = service.create(ask(query, **changes), principal=LOCAL)
-        folder = JobFolder(deployment.home / "backfills" / backfill.id)
+        folder = BackfillFolder(deployment.home / "backfills" / backfill.id)
         folder.write_control(Control(1, Order.RUN))
         return folder
 
     return create
 
 
-def run(folder: JobFolder, epoch: int = 1) -> Selection:
+def run(folder: BackfillFolder, epoch: int = 1) -> Selection:
     specification = folder.read_specification()
     return select(folder, epoch, specification, RunOptions.from_specification(specification))
 
 
-def rows_of(folder: JobFolder) -> list[dict[str, Any]]:
+def rows_of(folder: BackfillFolder) -> list[dict[str, Any]]:
     selection = read_selection(folder.selection)
     assert selection is not None
     return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
@@ -301,7 +302,7 @@ def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
     for ordering in ("none", "by_key"):
         ours = make(ordering=ordering, allow_overlap=True)
         request = replace(ask(ordering=ordering, allow_overlap=True), query=QUERY.format(table="backup.messages"))
-        theirs = JobFolder(tmp_path / "backfills" / on_lake.create(request, principal=LOCAL).id)
+        theirs = BackfillFolder(tmp_path / "backfills" / on_lake.create(request, principal=LOCAL).id)
         theirs.write_control(Control(1, Order.RUN))
         found, wanted = run(ours), run(theirs)
         assert (found.rows, found.bytes, found.rows_by_topic) == (wanted.rows, wanted.bytes, wanted.rows_by_topic)
@@ -403,7 +404,7 @@ def test_more_than_the_deployment_allows_is_not_even_read(
     assert plan["bounds"] == {"rows": bounds.max_rows, "bytes": bounds.max_bytes}
     assert "selection_too_large" in codes(plan)
     backfill = service.create(ask(), principal=LOCAL)
-    folder = JobFolder(deployment.home / "backfills" / backfill.id)
+    folder = BackfillFolder(deployment.home / "backfills" / backfill.id)
     folder.write_control(Control(1, Order.RUN))
     shared_standin.clear_log()
     with pytest.raises(SelectionTooLargeError, match="REFEED_SELECTION_MAX"):
@@ -418,9 +419,9 @@ def test_a_driver_that_is_killed_between_query_and_read_goes_on_with_the_same_qu
     folder = make()
     before = queries(shared_standin)
     script = (
-        "import sys; from pathlib import Path; from jobs.folder import JobFolder\n"
-        "from backfill.job import select; from backfill.options import RunOptions\n"
-        "folder = JobFolder(Path(sys.argv[1])); found = folder.read_specification()\n"
+        "import sys; from pathlib import Path; from backfill.run.folder import BackfillFolder\n"
+        "from backfill.job import select; from backfill.plan.options import RunOptions\n"
+        "folder = BackfillFolder(Path(sys.argv[1])); found = folder.read_specification()\n"
         "select(folder, 1, found, RunOptions.from_specification(found))"
     )
     environment = {**os.environ, "REFEED_FAILPOINTS": f"{failpoint}=0:{tmp_path / 'hit'}"}
@@ -490,7 +491,7 @@ def test_dead_letters_of_the_pipeline_are_replayed_like_the_archive(
         "WHERE _PARTITIONTIME >= TIMESTAMP '2024-01-01' AND error_code = 'not_json'"
     )
     backfill = service.create(ask(query, parameters={}), principal=LOCAL)
-    folder = JobFolder(tmp_path / "backfills" / backfill.id)
+    folder = BackfillFolder(tmp_path / "backfills" / backfill.id)
     folder.write_control(Control(1, Order.RUN))
     assert run(folder).rows == 2
     assert sorted(row["data"] for row in rows_of(folder)) == [b"neither", b"nope"]
@@ -537,7 +538,7 @@ def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
 
     assert (found.source, found.code, found.messages, found.repaired) == ("orders", "not_json", 2, 1)
     backfill = service.create(BackfillRequest(**found.request), principal=LOCAL)
-    folder = JobFolder(tmp_path / "backfills" / backfill.id)
+    folder = BackfillFolder(tmp_path / "backfills" / backfill.id)
     folder.write_control(Control(1, Order.RUN))
     assert run(folder).rows == 1
     assert [row["data"] for row in rows_of(folder)] == [b"neither"]

@@ -13,15 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from backfill.dead_letters import list_dead_letters
 from backfill.job import check_budget, run_backfill
-from backfill.options import RunOptions
-from backfill.progress import CheckpointFolder, SliceCheckpoint
-from backfill.selection import write_selection
+from backfill.plan.options import RunOptions
+from backfill.run.dead_letters import list_dead_letters
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, SliceCheckpoint
+from backfill.run.selection import write_selection
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs import driver
-from jobs.folder import Control, JobFolder, Order, Outcome
+from jobs.folder import Control, Order, Outcome
 from model.errors import (
     CheckpointCorruptError,
     MessagesFailedError,
@@ -73,7 +74,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Threads:
     threads = Threads()
     monkeypatch.setattr("connectors.spark.session._open_launched", lambda _name: threads)
     # Eight slices.
-    monkeypatch.setattr("backfill.selection._SLICE_ROWS", 500)
+    monkeypatch.setattr("backfill.run.selection._SLICE_ROWS", 500)
     return threads
 
 
@@ -101,7 +102,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Backfill:
-    folder: JobFolder
+    folder: BackfillFolder
 
     def order(self, epoch: int, order: Order = Order.RUN, **controls: Any) -> None:
         self.folder.write_control(Control(epoch, order, **controls))
@@ -123,7 +124,7 @@ class Backfill:
 def make(tmp_path: Path, lake: Path, emulator_host: str, receive: Any) -> Callable[..., Backfill]:
     def make_backfill(sql: str = ALL, **run: Any) -> Backfill:
         today = datetime.now(UTC)
-        folder = JobFolder(tmp_path / "bf_1")
+        folder = BackfillFolder(tmp_path / "bf_1")
         target = {
             "backfill_id": "bf_1",
             "topic_path": "projects/shop/topics/replay",
@@ -215,7 +216,7 @@ def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(
     receive: Callable[[int], list[Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("backfill.pace._TURN_SECONDS", 0.1)
+    monkeypatch.setattr("backfill.run.pace._TURN_SECONDS", 0.1)
     backfill = make(f"{ALL} WHERE CAST(message_id AS INT) < 600")
 
     # Every turn is over after a tenth of a second: nothing but passes gets it done.
@@ -270,7 +271,7 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
     background: Callable[..., threading.Thread],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("backfill.backlog._BLIND_SECONDS", 0.2)
+    monkeypatch.setattr("backfill.run.backlog._BLIND_SECONDS", 0.2)
     pubsub.create_topic("live")
     pubsub.create_subscription("slow", "live")
     backfill = make(yield_to={"subscription": "slow", "max_oldest_unacked_seconds": 60.0})
@@ -294,14 +295,14 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
 ) -> None:
     backfill, ended, failures = make(), threading.Event(), iter([CheckpointCorruptError("stale file handle")])
     backfill.order(1)
-    may_go_on = JobFolder.may_go_on
+    may_go_on = BackfillFolder.may_go_on
 
-    def flaky(folder: JobFolder, epoch: int) -> bool:
+    def flaky(folder: BackfillFolder, epoch: int) -> bool:
         for failure in failures:
             raise failure
         return may_go_on(folder, epoch)
 
-    monkeypatch.setattr(JobFolder, "may_go_on", flaky)
+    monkeypatch.setattr(BackfillFolder, "may_go_on", flaky)
     background(lambda: driver._leave_when_told(backfill.folder, 1, ended))
 
     wait_for(lambda: backfill.folder.read_heartbeat(1) is not None, "it is heard of")
@@ -397,7 +398,7 @@ def test_dead_letters_end_it_at_once_and_are_sent_again_with_what_is_left(
 def test_too_many_failures_say_what_became_of_the_other_rows(
     tmp_path: Path, rows: Callable[..., pa.RecordBatch], unknown: int, said: str
 ) -> None:
-    selection = write_selection([rows(100)], JobFolder(tmp_path).selection)
+    selection = write_selection([rows(100)], BackfillFolder(tmp_path).selection)
     reached = {
         0: SliceCheckpoint(0, 1, 25, published=23, failed=2, newly_failed=2, repeated_at_most=unknown),
         1: SliceCheckpoint(1, 1, 15, published=15),

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from backfill.request import BackfillRequest, YieldTo
+from backfill.plan.request import BackfillRequest, YieldTo
 from cli import backfill, merge
 from cli.flags import flag_of, read_given, takes_fields
 from model.declaration import Declared, FieldSpec, declared_fields

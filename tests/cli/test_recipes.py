@@ -13,15 +13,16 @@ from deltalake import write_deltalake
 from pydantic import TypeAdapter
 
 from app.backfills import open_queries
-from backfill.creation import render_specification
 from backfill.job import select
-from backfill.options import RunOptions
-from backfill.planner import Planner
-from backfill.request import BackfillRequest
-from backfill.selection import read_slice
-from backfill.settings import BackfillSettings
+from backfill.plan.creation import render_specification
+from backfill.plan.options import RunOptions
+from backfill.plan.planner import Planner
+from backfill.plan.request import BackfillRequest
+from backfill.plan.settings import BackfillSettings
+from backfill.run.folder import BackfillFolder
+from backfill.run.selection import read_slice
 from cli.client import RefeedApi
-from jobs.folder import Control, JobFolder, Order
+from jobs.folder import Control, Order
 from model.settings import read_settings
 from tests.recipes import Recipe, read_recipes
 from warehouse.open import open_warehouse
@@ -165,7 +166,7 @@ def selected(lake: Path, tmp_path: Path) -> Callable[[dict[str, Any]], list[dict
             )
         finally:
             queries.close()
-        folder = JobFolder(tmp_path / "job")
+        folder = BackfillFolder(tmp_path / "job")
         folder.path.mkdir()
         folder.write_control(Control(1, Order.RUN))
         selection = select(folder, 1, specification, RunOptions())

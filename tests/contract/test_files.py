@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backfill.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from connectors.gcs import files as gcs_files
 from jobs.files import Files, open_files
 from jobs.folder import Control, JobFolder, JobFolders, Order
@@ -203,7 +204,7 @@ def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files: Files, reopen: 
 
 
 def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: str) -> None:
-    service, driver = JobFolder(location), JobFolder(location)
+    service, driver = BackfillFolder(location), BackfillFolder(location)
     service.write_specification({"query": "é"})
     assert driver.read_specification() == {"query": "é"}
     assert service.write_control(Control(2, Order.RUN, 5.0))

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from backfill.progress import Progress
+from backfill.run.progress import Progress
 from jobs.store import Idempotency, Job, JobError, JobStore, open_store
 from model.errors import JobChangedError, JobNotFoundError, JobStateError, RequestInvalidError
 from model.job import JobState, new_job_id

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backfill.progress import Progress
+from backfill.run.progress import Progress
 from jobs.store import Job, JobCount, JobFilter, JobStore, SortOrder, sort_key
 from model.errors import RequestInvalidError
 from model.job import JobState, new_job_id

@@ -15,9 +15,10 @@ from google.cloud import bigquery
 
 from app.backfills import assemble_backfills, open_queries
 from backfill.job import select
-from backfill.options import RunOptions
-from backfill.request import BackfillRequest
-from backfill.settings import BackfillSettings
+from backfill.plan.options import RunOptions
+from backfill.plan.request import BackfillRequest
+from backfill.plan.settings import BackfillSettings
+from backfill.run.folder import BackfillFolder
 from backup.archiving import ArchiveTarget, Archiving
 from backup.source import BackupSource
 from cli.main import main
@@ -27,7 +28,7 @@ from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Message, Publisher
 from connectors.pubsub.source import PullOptions, TaskResult, _process_puller
 from inventory.service import Inventory
-from jobs.folder import Control, JobFolder, Order
+from jobs.folder import Control, Order
 from jobs.store import JobStore
 from local.server import PubSubServer
 from model.job import new_job_id
@@ -343,7 +344,7 @@ def settings_of(world: World) -> BackfillSettings:
     )
 
 
-def create_backfill(world: World) -> JobFolder:
+def create_backfill(world: World) -> BackfillFolder:
     """Plan a backfill dry and exactly and create it; return its folder."""
     settings = settings_of(world)
     with (
@@ -358,12 +359,12 @@ def create_backfill(world: World) -> JobFolder:
         service.plan(request, principal=LOCAL)
         assert service.plan(request, principal=LOCAL, exact=True)["rows"]
         backfill = service.create(request, principal=LOCAL)
-    folder = JobFolder(world.folder / "backfills" / backfill.id)
+    folder = BackfillFolder(world.folder / "backfills" / backfill.id)
     folder.write_control(Control(1, Order.RUN))
     return folder
 
 
-def run_driver(world: World, folder: JobFolder) -> None:
+def run_driver(world: World, folder: BackfillFolder) -> None:
     """Select a backfill's rows and publish, yielding to a subscription."""
     specification = folder.read_specification()
     assert select(folder, 1, specification, RunOptions.from_specification(specification)).rows
@@ -485,7 +486,7 @@ def test_backfills_and_merges_need_what_is_granted_to_the_api_to_drivers_and_by_
     world.publish(b"one", b"two")
     run_backup(world)
     source = stage(world)
-    created: list[JobFolder] = []
+    created: list[BackfillFolder] = []
     service = world.needs(lambda: created.append(create_backfill(world)))
     driver = world.needs(partial(run_driver, world, created[0]))
     merge = world.needs(partial(run_merge, world, source))

@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[2]
 _IMPORT_ALL = """
 import importlib, pkgutil, pyspark
 assert pyspark.__version__.startswith("3.5."), pyspark.__version__
-names = ["backfill.job", "backfill.publish"]
+names = ["backfill.job", "backfill.run.publish"]
 names += ["reporting.job"]
 packages = ["connectors.bigquery", "connectors.bigquery.queries", "connectors.bigquery.tables"]
 packages += ["connectors.bigquery.writes", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"]

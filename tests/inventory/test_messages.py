@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backfill.plan import render_data
+from backfill.plan.plan import render_data
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from inventory.messages import (

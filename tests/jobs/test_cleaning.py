@@ -34,8 +34,9 @@ def create(store: JobStore, folders: Path) -> str:
     job_id = new_job_id("bf")
     folder = JobFolder(folders / job_id)
     folder.write_specification({})
-    folder.selection.make()
-    folder.selection.write("rows.parquet", b"PAR1")
+    selection = folder.files.folder("selection")
+    selection.make()
+    selection.write("rows.parquet", b"PAR1")
     return store.insert(job_id, "backfill", {}, actor="ann").id
 
 

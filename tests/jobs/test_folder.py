@@ -77,20 +77,6 @@ def test_a_task_that_can_not_see_its_orders_does_not_go_on(folder: JobFolder) ->
         folder.may_go_on(1)
 
 
-def test_the_slices_that_tasks_work_on_are_those_of_their_attempt(folder: JobFolder) -> None:
-    assert folder.running_slices(2) == []
-    for number in (12, 3):
-        folder.enter_slice(number, 2)
-    folder.enter_slice(5, 1)
-
-    assert folder.running_slices(2) == [3, 12]
-
-    folder.leave_slice(12, 2)
-    folder.leave_slice(12, 2)
-
-    assert folder.running_slices(2) == [3]
-
-
 def test_a_late_control_of_an_earlier_attempt_changes_nothing(folder: JobFolder) -> None:
     assert folder.write_control(Control(2, Order.RUN))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import jobs.notify
-from backfill.kind import BACKFILL
+from backfill.steer.kind import BACKFILL
 from jobs.notify import Notifier
 from jobs.store import JobError, JobStore
 from model.job import JobState

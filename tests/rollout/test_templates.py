@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from backfill.request import BackfillRequest
+from backfill.plan.request import BackfillRequest
 from jobs.files import DiskFiles
 from model.errors import FolderUnavailableError, RequestInvalidError, TemplateInvalidError, TemplateNotFoundError
 from rollout.request import StreamLaunch

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backfill.kind import BACKFILL
+from backfill.steer.kind import BACKFILL
 from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from backfill.kind import BACKFILL
-from backfill.progress import CheckpointFolder, SliceCheckpoint
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, SliceCheckpoint
+from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
 from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
@@ -23,7 +24,7 @@ def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(
 ) -> None:
     job_id = create()
     running = reach(job_id, JobState.RUNNING)
-    folder = supervisor.folder(job_id)
+    folder = BackfillFolder.of(supervisor.folder(job_id))
 
     assert launcher.launched[0].argument == f'{{"folder": "{folder.path}", "epoch": 1}}'
     assert folder.read_control() == Control(1, Order.RUN)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from backfill.selection import write_selection
+from backfill.run.folder import BackfillFolder
+from backfill.run.selection import write_selection
 from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
@@ -68,8 +69,9 @@ def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(
 
     def select_and_pause(folder: JobFolder, epoch: int) -> str | None:
         # The driver is done just when the supervisor has read the figures and looks for a pause.
-        if not folder.selection.exists():
-            write_selection([rows(30)], folder.selection)
+        selection = BackfillFolder.of(folder).selection
+        if not selection.exists():
+            write_selection([rows(30)], selection)
             folder.write_pause(epoch, "30 rows wait for an approval.")
         return read_pause(folder, epoch)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backfill.kind import BACKFILL
+from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
 from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore

@@ -1,0 +1,273 @@
+"""What a backfill would publish, found by running its query."""
+
+import base64
+import codecs
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from backfill.plan.options import UNBOUNDED, SelectionBounds
+from backfill.plan.price import Billing, ReplayPrice, price_of, price_replay
+from backfill.plan.reach import receives_replay
+from backfill.plan.validation import ValidRequest
+from connectors.pubsub.client import SubscriptionInfo
+from model.errors import SelectionTooLargeError
+from model.message import (
+    MAX_ATTRIBUTE_KEY_BYTES,
+    MAX_ATTRIBUTE_VALUE_BYTES,
+    MAX_ATTRIBUTES,
+    REPLAY_TAGS,
+    redact_tokens,
+)
+from model.moment import render_time
+from sql.validate import ValidatedQuery
+from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, QueryFigures
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTarget:
+    """Where a backfill would publish to: all subscriptions of the topic, and what every message gets added.
+
+    ``is_order_at_risk`` says that ordering keys would go out through Google's global endpoint.
+    """
+
+    topic: str
+    replay_token: str
+    subscriptions: Sequence[SubscriptionInfo]
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    is_order_at_risk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a backfill would publish, in the API's shape; None is what nobody knows, never 0.
+
+    ``bytes`` are those of the payloads; ``bytes_scanned`` is the size of the files of the window that are read;
+    ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
+    dead letters, and so would ``messages_with_refused_attributes``. ``bounds`` are the limits of a selection.
+    ``price_usd`` is the query's alone, ``replay_price`` that of all that the replay makes somebody pay for.
+    """
+
+    window: dict[str, str | None]
+    topic: str
+    rows: int | None
+    bytes: int | None
+    bytes_scanned: int
+    price_usd: float | None
+    replay_price: ReplayPrice | None
+    rows_by_topic: dict[str, int]
+    rows_by_hour: list[dict[str, Any]]
+    first_publish_time: str | None
+    last_publish_time: str | None
+    messages_without_room: int | None
+    messages_with_refused_attributes: int | None
+    bounds: dict[str, int | None]
+    samples: list[dict[str, Any]]
+    subscriptions: list[dict[str, Any]]
+    warnings: list[dict[str, str]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+def make_plan(
+    valid: ValidRequest,
+    figures: QueryFigures,
+    target: PlanTarget,
+    *,
+    overlapping: Sequence[str] = (),
+    bounds: SelectionBounds = UNBOUNDED,
+    billing: Billing = Billing(),  # noqa: B008 - it is frozen
+) -> Plan:
+    """Return the plan that ``figures`` of the request's query make; ``overlapping`` are named by a warning."""
+    warnings = [
+        *text_warnings(valid.query),
+        *(note.to_json() for note in figures.notes),
+        *_row_warnings(figures),
+        *_size_warnings(figures, bounds),
+        *warn_of_target(target, overlapping),
+    ]
+    return Plan(
+        window={"from": render_time(valid.window.start), "to": render_time(valid.window.end)},
+        topic=target.topic,
+        rows=figures.rows,
+        bytes=figures.bytes,
+        bytes_scanned=figures.bytes_scanned,
+        price_usd=price_of(figures.bytes_billed, billing.query_usd_per_tib),
+        replay_price=price_replay(figures, target.subscriptions, billing),
+        rows_by_topic=dict(figures.rows_by_topic),
+        rows_by_hour=[
+            {"hour": f"{hour:%Y-%m-%dT%H}:00:00Z", "rows": rows}
+            for hour, rows in sorted(figures.rows_by_hour.items())
+        ],
+        first_publish_time=render_time(figures.first_publish_time),
+        last_publish_time=render_time(figures.last_publish_time),
+        messages_without_room=figures.without_room,
+        messages_with_refused_attributes=figures.refused,
+        bounds=render_bounds(bounds),
+        samples=[render_sample(row) for row in figures.samples],
+        subscriptions=render_subscriptions(target),
+        warnings=warnings,
+    )
+
+
+def render_subscriptions(target: PlanTarget) -> list[dict[str, Any]]:
+    """Return the target's subscriptions and whether a replay could pass the filter of each."""
+    known = {**target.attributes, REPLAY_TAGS[0]: target.replay_token}
+    return [
+        {
+            "name": subscription.id,
+            "filter": redact_tokens(subscription.filter),
+            "receives_replay": not subscription.detached and receives_replay(subscription.filter, known),
+        }
+        for subscription in target.subscriptions
+    ]
+
+
+def render_sample(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as people read it: data as JSON when it is, else as text, else as base64, cut at 4 KiB."""
+    data, encoding = render_data(row["data"] or b"", MAX_SHOWN_BYTES)
+    return {
+        "message_id": row["message_id"],
+        "publish_time": render_time(row["publish_time"]),
+        "topic": row["topic"],
+        "attributes": {str(entry["key"]): entry["value"] for entry in row["attributes"] or () if entry},
+        "data": data,
+        "encoding": encoding,
+    }
+
+
+def render_data(data: bytes, limit: int | None) -> tuple[Any, str]:
+    """Return a payload and its encoding: as JSON when it is, else as text, else as base64.
+
+    Of one that is longer than ``limit`` the first bytes are shown, never as JSON; None shows all.
+
+    Example:
+        >>> render_data(b'{"id": 1}', None), render_data(b"{}abc", 4)
+        (({'id': 1}, 'json'), ('{}ab', 'text'))
+    """
+    is_whole = limit is None or len(data) <= limit
+    if is_whole:
+        with suppress(ValueError, RecursionError):
+            return _parse_json(data), "json"
+    # A character that the cut goes through must not make a text binary.
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return decoder.decode(data[:limit], final=is_whole), "text"
+    except UnicodeDecodeError:
+        return base64.b64encode(data[:limit]).decode(), "base64"
+
+
+def _parse_json(data: bytes) -> Any:
+    """Return the value that an answer in JSON can hold.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = json.loads(data, parse_constant=_refuse_constant, parse_float=_parse_finite)
+    # Half of a surrogate pair has no UTF-8.
+    if b"\\ud" in data.lower():
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _parse_finite(text: str) -> float:
+    """Return a number; one that no float can hold keeps the payload from being shown as JSON."""
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(text)
+    return number
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity: Python reads them, JSON does not have them."""
+    raise ValueError(name)
+
+
+def text_warnings(query: ValidatedQuery) -> list[dict[str, str]]:
+    """Return what the query's text alone gives to warn of."""
+    found: list[dict[str, str]] = []
+    for name, is_rewritten in (("data", query.rewrites_data), ("attributes", query.rewrites_attributes)):
+        if is_rewritten:
+            message = f"The query computes {name}: what is published is not what was archived."
+            found.append({"code": f"{name}_rewritten", "message": message})
+    if not query.reads_archive:
+        message = f"The messages come from {', '.join(query.tables)}, not from the archive."
+        found.append({"code": "not_from_archive", "message": message})
+    return found
+
+
+def render_nothing_warning() -> dict[str, str]:
+    """Return the warning that there is nothing to replay."""
+    return {"code": "nothing_selected", "message": "The query selects nothing."}
+
+
+def _row_warnings(figures: QueryFigures) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    if figures.rows == 0:
+        found.append(render_nothing_warning())
+    if figures.without_room:
+        message = (
+            f"{figures.without_room:,} messages have no room for the tags (Pub/Sub takes {MAX_ATTRIBUTES} "
+            "attributes and 10 MB): they would become dead letters."
+        )
+        found.append({"code": "no_room_for_tags", "message": message})
+    if figures.without_text:
+        message = (
+            f"{figures.without_text:,} messages have an attribute without a key or a value: they would "
+            "become dead letters."
+        )
+        found.append({"code": "attribute_without_text", "message": message})
+    if figures.refused:
+        message = (
+            f"{figures.refused:,} messages have an attribute that Pub/Sub refuses (a key has 1 to "
+            f"{MAX_ATTRIBUTE_KEY_BYTES} bytes and does not begin with goog, a value has "
+            f"{MAX_ATTRIBUTE_VALUE_BYTES:,} bytes at most): they would become dead letters."
+        )
+        found.append({"code": "attributes_refused", "message": message})
+    if figures.is_cut:
+        message = f"rows_by_topic and rows_by_hour name the largest {MAX_GROUPS:,} only."
+        found.append({"code": "groups_cut", "message": message})
+    return found
+
+
+def render_bounds(bounds: SelectionBounds) -> dict[str, int | None]:
+    """Return what a selection may come to."""
+    return {"rows": bounds.max_rows, "bytes": bounds.max_bytes}
+
+
+def _size_warnings(figures: QueryFigures, bounds: SelectionBounds) -> list[dict[str, str]]:
+    """Return the warning that a backfill of this plan would fail, the selection being too large."""
+    if figures.rows is None or figures.selection_bytes is None:
+        return []
+    try:
+        bounds.check(figures.rows, figures.selection_bytes)
+    except SelectionTooLargeError as exc:
+        return [{"code": exc.code, "message": f"{exc.message} A backfill of it would fail."}]
+    return []
+
+
+def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return what the target's subscriptions and the backfills under way give to warn of."""
+    found: list[dict[str, str]] = []
+    if not any(entry["receives_replay"] for entry in render_subscriptions(target)):
+        message = f"No subscription of {target.topic} takes the replayed messages: nobody would receive them."
+        found.append({"code": "nobody_receives", "message": message})
+    if target.is_order_at_risk:
+        # "Order messages": "To be delivered in order, the publisher client must publish the messages in the same
+        # region." https://cloud.google.com/pubsub/docs/ordering. The global endpoint is the nearest region's, and
+        # from outside of Google Cloud "not guaranteed to be the closest geographically", so that it may change:
+        # https://cloud.google.com/pubsub/docs/reference/service_apis_overview
+        message = (
+            "Ordering keys keep their order within one region only, and Pub/Sub's global endpoint may be another "
+            "one for another task: set REFEED_PUBSUB_ENDPOINT to the region that the topic's producers publish to."
+        )
+        found.append({"code": "endpoint_is_global", "message": message})
+    if overlapping:
+        message = f"{', '.join(overlapping)}: under way to the same topic, with a window that overlaps."
+        found.append({"code": "backfill_overlaps", "message": message})
+    return found

@@ -1,0 +1,172 @@
+"""The pipeline's dead letters: counted by reason, each reason with the request that sends its messages again."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from model.moment import render_moment, render_time
+from sql.parameters import QueryParameter
+
+# By source, topic and code; a pipeline has a handful of codes.
+_MOST_GROUPS: Final = 1000
+# The topic that a source reads, and the staging tables of its rows where they are known.
+SourcePlace = tuple[str, Sequence[str]]
+_Parameters = Mapping[str, QueryParameter]
+# Runs a SELECT over the tables that queries may read, and returns its rows; none where there is no such table.
+Answer = Callable[[str, _Parameters], list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LetterReason:
+    """Messages of one source that it could make no row of, all with one code.
+
+    A message counts once, by its latest dead letter. ``repaired`` are those that have become a row since, None
+    where the staging table may not be read. ``request`` is a backfill of the others, as POST /backfills takes it.
+    """
+
+    source: str
+    topic: str
+    code: str
+    messages: int
+    repaired: int | None
+    first_ingest_time: str | None
+    last_ingest_time: str | None
+    example_message_id: str
+    example_reason: str
+    request: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+class LetterCounter:
+    """Counts the rows of ``table``; ``places`` knows the sources of the registry, None is one that is not there.
+
+    Only staging tables among ``readable``, the tables that the deployment lets queries read, are looked at.
+    """
+
+    def __init__(
+        self, table: str, answer: Answer, readable: Collection[str], places: Callable[[str], SourcePlace | None]
+    ) -> None:
+        self._table = table
+        self._answer = answer
+        self._readable = frozenset(readable)
+        self._places = places
+
+    def count(self, start: datetime) -> list[LetterReason]:
+        """Return the dead letters that were written since ``start`` by source and code, most messages first.
+
+        Raises:
+            WarehouseError, QueryError: the table can't be read.
+        """
+        since: _Parameters = {"from": {"type": "TIMESTAMP", "value": render_moment(start)}}
+        sources = f"SELECT DISTINCT d.source FROM `{self._table}` AS d WHERE {_since('d')}"  # noqa: S608 - a setting
+        places = {row["source"]: self._places(row["source"]) for row in self._answer(sources, since)}
+        if not places:
+            return []
+        staged = {source: self._staged(place) for source, place in places.items()}
+        text, names = _render_count(self._table, staged)
+        parameters = {**since, **{name: _text(source) for name, source in names.items()}}
+        found = self._answer(text, parameters)
+        return [
+            self._reason(row, places.get(row["source"]), staged.get(row["source"], ()), since) for row in found
+        ]
+
+    def _staged(self, place: SourcePlace | None) -> Sequence[str]:
+        """Return the source's staging tables if all of them may be read: a part would call too few repaired."""
+        return place[1] if place is not None and self._readable.issuperset(place[1]) else ()
+
+    def _reason(
+        self, row: Mapping[str, Any], place: SourcePlace | None, tables: Sequence[str], since: _Parameters
+    ) -> LetterReason:
+        return LetterReason(
+            source=row["source"],
+            topic=row["topic"],
+            code=row["code"],
+            messages=row["messages"],
+            repaired=row["repaired"] if tables else None,
+            first_ingest_time=render_time(row["first_ingest_time"]),
+            last_ingest_time=render_time(row["last_ingest_time"]),
+            example_message_id=row["example_message_id"],
+            example_reason=row["example_reason"],
+            request={
+                # Where the source reads; the message may have come from another topic, by a backfill.
+                "topic": row["topic"] if place is None else place[0],
+                "query": _render_redrive(self._table, tables),
+                "parameters": {
+                    **since,
+                    "source": _text(row["source"]),
+                    "codes": {"type": "ARRAY<STRING>", "value": [row["code"]]},
+                    "message_ids": {"type": "ARRAY<STRING>", "value": []},
+                },
+            },
+        )
+
+
+def _render_count(table: str, staged: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, str]]:
+    """Return the query, and the source that each of its parameters names."""
+    names: dict[str, str] = {}
+    rows = []
+    for number, (source, tables) in enumerate(sorted(staged.items())):
+        for staging in tables:
+            names[f"source_{number}"] = source
+            rows.append(
+                f"SELECT @source_{number} AS source, s._topic AS topic, s._message_id AS message_id "  # noqa: S608
+                f"FROM `{staging}` AS s WHERE {_since('s')}"
+            )
+    # Without a table that may be read nothing is known to be repaired.
+    repaired, join = "0", ""
+    if rows:
+        repaired = "COUNTIF(r.message_id IS NOT NULL)"
+        join = (
+            f"\nLEFT JOIN (SELECT DISTINCT source, topic, message_id FROM ({' UNION ALL '.join(rows)})) AS r\n"  # noqa: S608
+            "  ON r.source = l.source AND r.topic = l.topic AND r.message_id = l.message_id"
+        )
+    text = (
+        f"SELECT l.source, l.topic, l.error_code AS code, COUNT(*) AS messages, {repaired} AS repaired,\n"  # noqa: S608
+        "  MIN(l.ingest_time) AS first_ingest_time, MAX(l.ingest_time) AS last_ingest_time,\n"
+        "  MAX_BY(l.message_id, l.ingest_time) AS example_message_id,\n"
+        "  MAX_BY(l.error_message, l.ingest_time) AS example_reason\n"
+        "FROM (\n"
+        "  SELECT d.source, d.topic, d.message_id, d.error_code, d.error_message, d.ingest_time\n"
+        f"  FROM `{table}` AS d WHERE {_since('d')}\n"
+        "  QUALIFY ROW_NUMBER() OVER (\n"
+        "    PARTITION BY d.source, d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"
+        f") AS l{join}\n"
+        f"GROUP BY l.source, l.topic, l.error_code ORDER BY messages DESC, source, code LIMIT {_MOST_GROUPS}"
+    )
+    return text, names
+
+
+def _render_redrive(table: str, tables: Sequence[str]) -> str:
+    """Return the query of a backfill; an empty list of codes, or of ids, stands for all."""
+    repaired = "".join(
+        f"\n  AND NOT EXISTS (\n    SELECT 1 FROM `{staging}` AS s WHERE {_since('s')}\n"  # noqa: S608
+        "      AND s._topic = d.topic AND s._message_id = d.message_id)"
+        for staging in tables
+    )
+    return (
+        f"SELECT data, attributes, message_id, topic, publish_time FROM `{table}` AS d\n"  # noqa: S608 - a setting
+        f"WHERE {_since('d')}\n  AND d.source = @source\n"
+        "  AND (ARRAY_LENGTH(@message_ids) = 0 OR d.message_id IN UNNEST(@message_ids))"
+        f"{repaired}\n"
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"
+        "  AND (ARRAY_LENGTH(@codes) = 0 OR d.error_code IN UNNEST(@codes))"
+    )
+
+
+def _since(name: str) -> str:
+    """Return the condition for rows of a table since ``@from``, those of BigQuery's write buffer included.
+
+    The first half prunes partitions; the gate asks a replay for the second one.
+    """
+    return (
+        f"({name}._PARTITIONTIME >= @from OR {name}._PARTITIONTIME IS NULL) "
+        f"AND ({name}._PARTITIONTIME IS NOT NULL OR {name}.ingest_time >= @from)"
+    )
+
+
+def _text(text: str) -> QueryParameter:
+    return {"type": "STRING", "value": text}

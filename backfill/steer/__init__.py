@@ -1,0 +1,1 @@
+"""Steer: create, watch, approve, pause, retry, verify and revert backfills."""

@@ -1,0 +1,163 @@
+"""What can be seen of backfills: states, lists, histories, logs, slices and what is missing."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from backfill.plan.redrive import LetterCounter, LetterReason
+from backfill.run.dead_letters import (
+    DeadLetterPage,
+    DeadLetterReason,
+    count_dead_letters,
+    failed_rows,
+    list_dead_letters,
+)
+from backfill.run.folder import BackfillFolder
+from backfill.run.pace import burst_of
+from backfill.run.progress import CheckpointFolder, Progress
+from backfill.run.publish import unconfirmed_bound
+from backfill.run.selection import read_selection
+from backfill.steer.inbox_items import list_inbox
+from backfill.steer.kind import BACKFILL
+from backfill.steer.verification import MissingMessage, Verifier
+from backfill.steer.view import Backfill
+from jobs.inbox_items import InboxItem
+from jobs.listing import DEFAULT_PAGE_SIZE
+from jobs.service import JobService
+from jobs.store import Job, JobStore
+from jobs.supervisor import JobSupervisor
+from model.job import JobState
+from model.principal import READ, Principal
+
+
+@dataclass(frozen=True, slots=True)
+class SliceView:
+    """How far one slice is; ``offset`` counts its rows with an answer from Pub/Sub, good or bad."""
+
+    number: int
+    first_row: int
+    rows: int
+    state: str
+    offset: int
+    published: int
+    failed: int
+    bytes: int
+    event_time: str | None
+    repeated_at_most: int
+
+
+class BackfillReader(JobService[Backfill]):
+    """Shows backfills within milliseconds, from the store and the jobs' folders.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` does not hold the scope it needs.
+        JobNotFoundError: any call that names a backfill that is not there.
+    """
+
+    def __init__(
+        self, store: JobStore, supervisor: JobSupervisor, verifier: Verifier, letters: LetterCounter
+    ) -> None:
+        super().__init__(BACKFILL, store, supervisor)
+        self._verifier = verifier
+        self._letters = letters
+
+    def list_slices(self, backfill_id: str, *, principal: Principal) -> list[SliceView]:
+        """Return how far each slice is, in order; none before the selection is made."""
+        folder = self._folder_of(self._read(backfill_id, principal).id)
+        selection = read_selection(folder.selection)
+        if selection is None:
+            return []
+        reached = {c.slice: c for c in CheckpointFolder(folder.progress).read_all()}
+        views = []
+        for part in selection.slices:
+            c = reached.get(part.number)
+            # Those that a retry has published since are no failures any more.
+            failed = 0 if c is None or not c.failed else len(failed_rows(folder, part.number))
+            views.append(
+                SliceView(
+                    number=part.number,
+                    first_row=part.first_row,
+                    rows=part.rows,
+                    state="waiting" if c is None else "done" if c.done else "begun",
+                    offset=0 if c is None else c.offset,
+                    published=0 if c is None else c.offset - failed,
+                    failed=failed,
+                    bytes=0 if c is None else c.bytes,
+                    event_time=None if c is None else c.event_time,
+                    repeated_at_most=0 if c is None else c.repeated_at_most,
+                )
+            )
+        return views
+
+    def list_dead_letters(
+        self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
+    ) -> DeadLetterPage:
+        """Return messages that could not be published, whole, by row from behind ``after`` on."""
+        job = self._read(backfill_id, principal)
+        return list_dead_letters(self._folder_of(job.id), limit=limit, after=after)
+
+    def count_dead_letters(self, backfill_id: str, *, principal: Principal) -> list[DeadLetterReason]:
+        """Return how many messages could not be published for each reason, the most frequent one first."""
+        return count_dead_letters(self._folder_of(self._read(backfill_id, principal).id))
+
+    def list_missing(
+        self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
+    ) -> list[MissingMessage]:
+        """Return selected messages that have not landed, by row from behind ``after`` on.
+
+        Raises:
+            StagingUnknownError: nobody knows what landed.
+        """
+        job = self._read(backfill_id, principal)
+        return self._verifier.missing_messages(job, limit=limit, after=after)
+
+    def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReason]:
+        """Return the pipeline's dead letters since ``start`` by source and reason.
+
+        Raises:
+            WarehouseError, QueryError: the table can't be read.
+        """
+        principal.require(READ)
+        return self._letters.count(start)
+
+    def _folder_of(self, job_id: str) -> BackfillFolder:
+        return BackfillFolder.of(super()._folder_of(job_id))
+
+    def _list_waiting(self) -> list[InboxItem]:
+        return list_inbox(self._store, self._folder_of)
+
+    def _show(self, job: Job) -> Backfill:
+        return Backfill.from_job(job, in_flight_at_most=self._in_flight_at_most(job))
+
+    def _in_flight_at_most(self, job: Job) -> int | None:
+        """Return how many messages may still go out of a job that is told to stop, or None while it runs.
+
+        A task sends nothing new once it has seen the order; it has at most this many messages under way.
+        """
+        if job.state not in {JobState.PAUSED, JobState.CANCELLING}:
+            return None
+        folder = self._folder_of(job.id)
+        running, selection = folder.running_slices(job.epoch), read_selection(folder.selection)
+        rate = self._steady_rate(job) if running else None
+        most = None if rate is None else burst_of(rate, folder.sight_seconds)
+        under_way = unconfirmed_bound(len(running), most)
+        # Higher numbers are of rows that are sent once more: they were counted the first time.
+        if selection is None or any(number >= len(selection.slices) for number in running):
+            return under_way
+        if folder.sight_seconds and most is None:
+            # Before a task has seen the order, a moment after it was given, it may send the rest of its slice.
+            under_way = sum(selection.slices[number].rows for number in running)
+        progress = Progress.of(job)
+        return max(0, min(selection.rows - progress.published - progress.failed, under_way))
+
+    def _steady_rate(self, job: Job) -> float | None:
+        """Return the job's rate limit when it has held since its attempt began, else None.
+
+        What went out under another one may be on its way still.
+        """
+        rate: float | None = job.options.get("rate_limit_messages_per_second")
+        for event in reversed(self._store.list_events(job.id) if rate is not None else []):
+            if event.is_move(before=JobState.PENDING, to=JobState.RUNNING):
+                break
+            if event.has_changed("rate_limit_messages_per_second"):
+                return None
+        return rate

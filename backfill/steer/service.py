@@ -1,0 +1,402 @@
+"""What can be done with backfills: one service for the API and the command line."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from backfill.plan.creation import (
+    check_rows,
+    check_subscriptions,
+    check_topic,
+    render_specification,
+    render_window,
+)
+from backfill.plan.plan import render_nothing_warning
+from backfill.plan.planner import Planner
+from backfill.plan.redrive import LetterCounter
+from backfill.plan.request import LIVE, BackfillRequest
+from backfill.plan.settings import BackfillSettings
+from backfill.plan.validation import ValidRequest, validate_changes
+from backfill.run.dead_letters import find_dead_letters
+from backfill.run.progress import Progress
+from backfill.steer.approval import allowed_rows, approval_of, approved, exceeds_approval, is_approved
+from backfill.steer.kind import BACKFILL
+from backfill.steer.overlap import overlap_guard, overlapping_ids, retry_guard
+from backfill.steer.periodic import verify_again_seconds
+from backfill.steer.reader import BackfillReader
+from backfill.steer.steering import Steering
+from backfill.steer.verification import Verifier
+from backfill.steer.view import Backfill
+from connectors.pubsub.client import PubSub
+from jobs.service import check_ended, check_lives
+from jobs.store import Idempotency, Job, JobStore
+from jobs.supervisor import JobSupervisor
+from jobs.versions import Versions, check_version, expected_version
+from model.errors import (
+    AlreadyMergedError,
+    ApprovalRequiredError,
+    ForbiddenError,
+    JobStateError,
+    RefeedError,
+    RequestInvalidError,
+    RevertIncompleteError,
+)
+from model.job import JobState
+from model.moment import render_moment
+from model.principal import APPROVE, PLAN, RUN, Principal
+
+_LOG: Final = structlog.get_logger()
+RETRIES: Final = ("all", "failed", "missing")
+
+
+class BackfillService(BackfillReader):
+    """Creates backfills, steers them and tells how they are; :meth:`start` begins to run what is created.
+
+    Every call answers from the store within milliseconds, except :meth:`plan`, which runs the query. A call
+    that changes a backfill takes the versions that its caller has seen, if they matter.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope, or may not publish to the topic.
+        JobNotFoundError: any call that names a backfill that is not there.
+        JobChangedError: any call with ``versions`` of which the backfill is at none.
+    """
+
+    def __init__(
+        self,
+        settings: BackfillSettings,
+        *,
+        store: JobStore,
+        pubsub: PubSub,
+        supervisor: JobSupervisor,
+        planner: Planner,
+        verifier: Verifier,
+        letters: LetterCounter,
+    ) -> None:
+        super().__init__(store, supervisor, verifier, letters)
+        self._settings = settings
+        self._pubsub = pubsub
+        self._planner = planner
+        self._steering = Steering(store, supervisor.folder, max_running=supervisor.max_running)
+
+    def start(self) -> None:
+        """Launch and follow backfills in the background, also those that an earlier service left."""
+        self._planner.warm()
+        super().start()
+
+    def plan(self, request: BackfillRequest, *, principal: Principal, exact: bool = False) -> dict[str, Any]:
+        """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.
+
+        BigQuery is only asked what it would do, unless ``exact``: then it runs the query, and a create that quotes
+        the plan reads what it selected.
+
+        Raises:
+            QueryRefusedError, RequestInvalidError, TopicNotFoundError: as :meth:`create`.
+            QueryError: the query fails, or needs more than it may use.
+        """
+        principal.require(PLAN)
+        principal.require_topic(request.topic)
+        valid = self._planner.validate(request)
+        check_topic(self._pubsub, request, principal)
+        overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, valid.window)
+        return self._planner.plan(request, valid, overlapping=overlapping, exact=exact)
+
+    def create(
+        self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None
+    ) -> Backfill:
+        """Validate the request and keep it as a PENDING backfill, or a PAUSED one; returns before its query runs.
+
+        The same idempotency key with the same request gives back the backfill that the first call made.
+
+        Raises:
+            QueryRefusedError, RequestInvalidError: the request is wrong; every violation is in the details.
+            TopicNotFoundError: the target does not exist, and ``create_topic`` was not asked for.
+            PlanExpiredError, PlanMismatchError: the plan that the request quotes does not stand for it.
+            BackfillOverlapsError: an active backfill replays some of the same messages to the same topic.
+            ReplayArchivedError: a backup subscription of the target would archive the replay.
+            IdempotencyKeyReusedError: the key came before with another request.
+            IdempotencyInProgressError: the first call with the key is under way.
+        """
+        self._require(principal, None)
+        principal.require_topic(request.topic)
+        idempotency = None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint())
+        return self._create_once(idempotency, principal, lambda: self._create(request, principal, idempotency))
+
+    def change(
+        self,
+        backfill_id: str,
+        changes: Mapping[str, Any],
+        *,
+        principal: Principal,
+        versions: Versions = None,
+    ) -> Backfill:
+        """Change the rate limit, the description or the labels, of a running backfill too.
+
+        Raises:
+            RequestInvalidError: some changes are wrong; every fault is in the details.
+            JobStateError: the rate of one that is at its end.
+        """
+        valid = validate_changes(changes)
+        job = self._steerable(backfill_id, principal, versions)
+        if "rate_limit_messages_per_second" in valid and job.state.is_final:
+            raise JobStateError(f"{job.id} is {job.state}; nothing of it is published any more.")
+        if not valid:
+            return self._show(job)
+        what = "changed " + ", ".join(sorted(valid))
+        job = self._store.change(
+            job.id,
+            actor=principal.name,
+            what=what,
+            options=valid,
+            expected_version=expected_version(job, versions),
+        )
+        self._steer(job)
+        return self._show(job)
+
+    def pause(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
+        """Let nothing new go out until :meth:`resume`; ``in_flight_at_most`` says what still may.
+
+        Pausing twice is one pause.
+
+        Raises:
+            JobStateError: it is at its end or on its way there.
+        """
+        job = self._steerable(backfill_id, principal, versions)
+        if job.state is not JobState.PAUSED:
+            check_lives(job)
+            job = self._store.move(
+                job.id,
+                JobState.PAUSED,
+                actor=principal.name,
+                why="paused",
+                expected_version=expected_version(job, versions),
+            )
+        self._steer(job)
+        self._supervisor.wake()
+        return self._show(job)
+
+    def resume(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
+        """Let a paused backfill go on, without the canary that paused it; resuming twice is one resume.
+
+        It is PENDING, and waits for its turn, while as many others run as may.
+
+        Raises:
+            JobStateError: it is at its end or on its way there.
+            ApprovalRequiredError: it has more rows than one person may decide about.
+        """
+        job = self._steerable(backfill_id, principal, versions)
+        if job.state in {JobState.PENDING, JobState.PAUSED} and exceeds_approval(job):
+            raise ApprovalRequiredError(
+                f"{job.id} has more than {allowed_rows(job)} rows: somebody other than {job.created_by} has to "
+                "approve it. Until then a resume changes nothing.",
+                id=job.id,
+            )
+        if job.state in {JobState.PENDING, JobState.RUNNING}:
+            return self._show(job)
+        if is_approved(job):
+            # The replica that approved it may have died before its driver could learn of that.
+            self._write_run(job)
+        job = self._steering.resume(
+            job, actor=principal.name, why="resumed", expected_version=expected_version(job, versions)
+        )
+        self._supervisor.wake()
+        return self._show(job)
+
+    def retry(
+        self,
+        backfill_id: str,
+        *,
+        principal: Principal,
+        only: str = "all",
+        rows: Collection[int] = (),
+        code: str | None = None,
+        versions: Versions = None,
+    ) -> Backfill:
+        """Let a backfill that has ended go on, on the same selection.
+
+        ``all`` goes on behind the last checkpoints of one that FAILED or was CANCELLED; ``failed`` sends its dead
+        letters again, where ``rows`` or a ``code`` are given those alone; ``missing`` sends what has not landed in
+        the target's staging table.
+
+        Raises:
+            JobStateError: it has not ended, or there is nothing of that kind to send.
+            BackfillOverlapsError: an active backfill replays some of the same messages to the same topic.
+            StagingUnknownError: nobody knows what is missing.
+        """
+        if only not in RETRIES:
+            message = f"only is one of {', '.join(RETRIES)}."
+            raise RequestInvalidError(
+                message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
+            )
+        is_chosen = bool(rows) or code is not None
+        if is_chosen and only != "failed":
+            message = "rows and code choose among dead letters: they go with only=failed."
+            raise RequestInvalidError(
+                message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
+            )
+        job = self._steerable(backfill_id, principal, versions)
+        self._check_retry(job, only)
+        # What an earlier retry asked for is not asked for again.
+        chosen = self._verifier.missing_rows(job) if only == "missing" else []
+        if only == "missing" and not chosen:
+            raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
+        if is_chosen:
+            chosen = find_dead_letters(self._folder_of(job.id), rows=frozenset(rows), code=code)
+            if not chosen:
+                raise JobStateError(f"{job.id} has no such dead letters.", state=job.state.value)
+        check_overlap = retry_guard(job, self._folder_of)
+
+        def guard(active: Sequence[Job]) -> None:
+            check_overlap(active)
+            # Here, so that of two retries at once the one that comes too late leaves nothing behind.
+            self._write_run(job, only=only, rows=chosen)
+
+        why = "retried" if only == "all" else f"retried, only {only}"
+        if is_chosen:
+            why += f", {len(chosen)} of {Progress.of(job).failed}"
+        # What it brings from now on is not reverted.
+        return self._start_again(job, principal, versions, why=why, options={"reverted": None}, guard=guard)
+
+    def approve(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
+        """Let a backfill go on whose rows wait for approval; a person other than its creator has looked at it.
+
+        It holds for the rows that are known by then: where more are selected later, another one is needed.
+        One that waited for nothing else starts or goes on at once; one that was to start paused, or that somebody
+        has paused, stays paused.
+
+        Raises:
+            ForbiddenError: the creator approves.
+            JobStateError: there is nothing to approve, or nothing any more.
+        """
+        principal.require(APPROVE)
+        job = self._get(backfill_id)
+        principal.require_topic(job.request["topic"])
+        check_version(job, versions)
+        if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
+            raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
+        if principal.name == job.created_by:
+            raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
+        approval = approved(job, principal.name)
+        job = self._store.change(
+            job.id,
+            actor=principal.name,
+            what="approved",
+            why=f"{approval['rows']} rows",
+            approval=approval,
+            expected_version=expected_version(job, versions),
+        )
+        # After the store: nothing goes out that the history does not know of.
+        self._write_run(job)
+        # Its driver waits for this alone; what somebody has paused is theirs to resume.
+        if job.state is JobState.PAUSED and self._folder_of(job.id).read_pause(job.epoch) is not None:
+            job = self._steering.resume(job, actor=principal.name, why="approved", expected_version=None)
+        self._supervisor.wake()
+        return self._show(job)
+
+    def revert(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
+        """Delete what the backfill brought into the target's staging table, as long as no merge has taken it.
+
+        Raises:
+            JobStateError: it has not ended, so more could land.
+            StagingUnknownError: no staging table is known for its target.
+            AlreadyMergedError: some of it is merged.
+            RevertIncompleteError: some of it is deleted, the rest is not yet; a second call goes on.
+        """
+        job = self._steerable(backfill_id, principal, versions)
+        if not job.state.is_final:
+            raise JobStateError(f"{job.id} is {job.state}; cancel it first.", state=job.state.value)
+        try:
+            rows = self._verifier.delete_rows(job)
+        except (AlreadyMergedError, RevertIncompleteError) as exc:
+            if exc.details.get("deleted"):
+                self._store.change(job.id, actor=principal.name, what="reverted in part", why=exc.message)
+            raise
+        # The history first: what is deleted is in it, whatever comes of counting what is left.
+        reverted = {"by": principal.name, "at": render_moment(datetime.now(UTC)), "rows": rows}
+        job = self._store.change(
+            job.id,
+            actor=principal.name,
+            what="reverted",
+            why=f"{rows} rows deleted from staging",
+            options={"reverted": reverted},
+        )
+        verification = self._verifier.verify(job)
+        again = verify_again_seconds(job, verification)
+        self._store.set_verification(
+            job.id, verification, actor=principal.name, epoch=job.epoch, again_seconds=again
+        )
+        return self._show(self._store.get(job.id))
+
+    def check_readiness(self) -> dict[str, str]:
+        """Return what is not ready, by name, with the reason; empty when a backfill could start now."""
+        problems: dict[str, str] = {}
+        checks: dict[str, Callable[[], object]] = {
+            "job_store": lambda: self._store.list_jobs(BACKFILL.name, limit=1),
+            "pubsub": lambda: self._pubsub.topic_exists("refeed-readiness"),
+        }
+        for name, check in checks.items():
+            try:
+                check()
+            except RefeedError as exc:
+                problems[name] = exc.message
+        return problems
+
+    def _create(self, request: BackfillRequest, principal: Principal, idempotency: Idempotency | None) -> Backfill:
+        valid = self._planner.validate(request)
+        planned = self._planner.quoted(request)
+        rows = None if planned is None else planned.rows
+        check_rows(rows, request, self._settings.bounds)
+        source = self._planner.source(request, valid, planned)
+        check_topic(self._pubsub, request, principal)
+        warnings = check_subscriptions(self._pubsub, request, self._settings)
+        if rows == 0:
+            warnings.append(render_nothing_warning())
+        sources = None if planned is None else planned.source_topics
+        if request.create_topic:
+            self._pubsub.create_topic(request.topic)
+        return self._insert(
+            {**_asked(request, valid, sources), "warnings": warnings},
+            lambda job_id: render_specification(job_id, request, source, self._settings, self._pubsub),
+            principal=principal,
+            idempotency=idempotency,
+            state=JobState.PAUSED if request.start_paused else JobState.PENDING,
+            options=_options(request),
+            plan_id=request.plan_id,
+            approval=approval_of(rows, self._settings.approval_rows),
+            guard=overlap_guard(request, valid.window, sources, self._folder_of),
+        )
+
+    def _require(self, principal: Principal, job: Job | None) -> None:
+        principal.require(RUN)
+        if job is not None:
+            principal.require_topic(job.request["topic"])
+
+    def _steer(self, job: Job) -> None:
+        self._steering.steer(job)
+
+    def _write_run(self, job: Job, **changes: Any) -> None:
+        """Change how the job's next attempt runs; the rows that are approved wait for no approval any more."""
+        folder = self._folder_of(job.id)
+        specification = folder.read_specification()
+        run = {**specification.get("run", {}), **changes}
+        if is_approved(job):
+            run["approval_rows"] = allowed_rows(job)
+        folder.write_specification({**specification, "run": run})
+
+    def _check_retry(self, job: Job, only: str) -> None:
+        check_ended(job)
+        if only == "all" and job.state is JobState.SUCCEEDED:
+            raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
+        if only == "failed" and Progress.of(job).failed == 0:
+            raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
+
+
+def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:
+    return {**request.to_json(), "window": render_window(valid.window), "source_topics": sources}
+
+
+def _options(request: BackfillRequest) -> dict[str, Any]:
+    """Return what may change while the backfill lives."""
+    wanted = {name: getattr(request, name) for name in LIVE}
+    return {name: value for name, value in wanted.items() if value is not None}

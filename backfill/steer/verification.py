@@ -1,0 +1,174 @@
+"""Proves a backfill: what was selected, published, landed in its target's staging table and was merged."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, Progress
+from backfill.run.selection import Selection, read_selection, read_slice
+from jobs.store import Job
+from model.errors import AlreadyMergedError, StagingUnknownError
+from model.moment import render_time
+from warehouse.staging import Staging
+
+
+class VerificationState(StrEnum):
+    """What is proven of a backfill."""
+
+    PENDING = "pending"
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verdict on a backfill, in rows of its selection; None is what can't be known.
+
+    ``missing`` are rows that have not landed, those of dead letters among them.
+    """
+
+    state: VerificationState
+    selected: int | None
+    published: int
+    landed: int | None = None
+    merged: int | None = None
+    missing: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingMessage:
+    """A selected message that has not landed."""
+
+    row: int
+    message_id: str | None
+    topic: str | None
+    publish_time: str | None
+
+
+class Verifier:
+    """Counts what became of a backfill's messages; ``staging_of`` knows the staging table of a topic, or None.
+
+    Raises:
+        CheckpointCorruptError: any call, when the selection can't be read.
+        WarehouseError: any call, when the staging table does not answer.
+    """
+
+    def __init__(
+        self, folder_of: Callable[[str], BackfillFolder], staging_of: Callable[[str], Staging | None]
+    ) -> None:
+        self._folder_of = folder_of
+        self._staging_of = staging_of
+
+    def verify(self, job: Job) -> dict[str, Any]:
+        """Return the verdict on ``job`` as the API shows it.
+
+        It is pending while the job has not ended, and unknown where no staging table is known and nothing is
+        wrong so far. Asked again later it may say more: what is published lands seconds after.
+        """
+        folder = self._folder_of(job.id)
+        progress = Progress.of(job)
+        selected, published = progress.selected, progress.published
+        # The files of one that ended long ago are removed; its figures stay.
+        if folder.exists():
+            selection = read_selection(folder.selection)
+            selected = None if selection is None else selection.rows
+            published = sum(c.published for c in CheckpointFolder(folder.progress).read_all())
+        if not job.state.is_final:
+            return Verification(VerificationState.PENDING, selected, published).to_json()
+        staging = self._staging_of(job.request["topic"])
+        if selected is None or staging is None:
+            is_short = selected is None or published < selected
+            state = VerificationState.INCOMPLETE if is_short else VerificationState.UNKNOWN
+            return Verification(state, selected, published).to_json()
+        landed = int(np.count_nonzero(_landed(staging, job.id, selected)))
+        is_complete = landed == selected and published >= selected
+        return Verification(
+            VerificationState.COMPLETE if is_complete else VerificationState.INCOMPLETE,
+            selected,
+            published,
+            landed=landed,
+            merged=staging.merged_rows(job.id),
+            missing=selected - landed,
+        ).to_json()
+
+    def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessage]:
+        """Return up to ``limit`` selected messages that have not landed, from behind row ``after`` on.
+
+        Raises:
+            StagingUnknownError: nobody knows what landed.
+        """
+        staging, folder = self._staging(job), self._folder_of(job.id)
+        selection = read_selection(folder.selection)
+        if selection is None:
+            return []
+        rows = np.flatnonzero(~_landed(staging, job.id, selection.rows))
+        wanted = rows[np.searchsorted(rows, after, side="right") :][:limit]
+        return list(islice(_read_messages(folder, selection, wanted), limit))
+
+    def missing_rows(self, job: Job) -> list[int]:
+        """Return the number of every row that was selected and has not landed, ascending.
+
+        Raises:
+            StagingUnknownError: nobody knows what landed.
+        """
+        staging = self._staging(job)
+        selection = read_selection(self._folder_of(job.id).selection)
+        if selection is None:
+            return []
+        rows: list[int] = np.flatnonzero(~_landed(staging, job.id, selection.rows)).tolist()
+        return rows
+
+    def delete_rows(self, job: Job) -> int:
+        """Delete the job's rows from the staging table, and return how many there were.
+
+        Raises:
+            StagingUnknownError: there is none to delete from.
+            AlreadyMergedError: some are merged; deleting the others would undo a part only.
+        """
+        staging = self._staging(job)
+        merged = staging.merged_rows(job.id)
+        if merged:
+            raise AlreadyMergedError(
+                f"{merged} rows of {job.id} are in the reporting table already.", id=job.id, merged=merged
+            )
+        return staging.delete_rows(job.id)
+
+    def _staging(self, job: Job) -> Staging:
+        topic = job.request["topic"]
+        staging = self._staging_of(topic)
+        if staging is None:
+            raise StagingUnknownError(f"No staging table is known for the topic {topic}.", topic=topic)
+        return staging
+
+
+def _landed(staging: Staging, backfill_id: str, selected: int) -> Any:
+    """Return for each row of the selection whether it landed; one byte a row."""
+    landed = np.zeros(selected, dtype=np.bool_)
+    for batch in staging.landed_rows(backfill_id):
+        rows = np.asarray(batch, dtype=np.int64)
+        # A producer may have used the tags' names itself; a number that no row has proves nothing.
+        landed[rows[(rows >= 0) & (rows < selected)]] = True
+    return landed
+
+
+def _read_messages(folder: BackfillFolder, selection: Selection, rows: Any) -> Iterator[MissingMessage]:
+    """Yield what the selection knows of ``rows``, which ascend; each slice that has some is read once."""
+    for part in selection.slices:
+        here = rows[(rows >= part.first_row) & (rows < part.first_row + part.rows)]
+        if len(here) == 0:
+            continue
+        found = read_slice(folder.selection, part).select(["refeed_row", "message_id", "topic", "publish_time"])
+        for row in found.take(here - part.first_row).to_pylist():
+            yield MissingMessage(
+                row["refeed_row"], row["message_id"], row["topic"], render_time(row["publish_time"])
+            )

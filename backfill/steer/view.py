@@ -1,0 +1,113 @@
+"""A backfill as people see it: one shape for the API and for ``--json``."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from typing import Any, Final, Self
+
+from backfill.plan.plan import render_nothing_warning
+from backfill.plan.request import LIVE, BackfillRequest
+from backfill.run.progress import Progress
+from backfill.steer.approval import show_approval
+from jobs.store import Job, JobError
+from model.job import JobState
+from model.moment import render_moment
+
+_TIMES: Final = ("created_at", "started_at", "finished_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill(BackfillRequest):
+    """One backfill: its request as changes have left it, and what became of it.
+
+    Times are aware UTC, ``window`` is the ingestion times its query may read. ``canary_messages`` is None once a
+    resume has ended the canary, which ``canary`` still tells of.
+    ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
+    ``revert`` is who reverted it, when, and how many rows that deleted; None when nobody did, or it was retried
+    later.
+    ``warnings`` have the shape and the codes of a plan's.
+    """
+
+    id: str
+    state: JobState
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    window: dict[str, str]
+    canary: dict[str, Any] | None
+    progress: Progress
+    restarts: int
+    in_flight_at_most: int | None
+    approval: dict[str, Any] | None
+    verification: dict[str, Any]
+    revert: dict[str, Any] | None
+    error: JobError | None
+    warnings: list[dict[str, str]]
+    etag: str
+
+    @classmethod
+    def from_job(cls, job: Job, *, in_flight_at_most: int | None = None) -> Self:
+        """Return the backfill that a job of kind ``backfill`` is."""
+        request = BackfillRequest.from_json({**job.request, **dict.fromkeys(LIVE), **job.options})
+        progress = Progress.of(job)
+        return cls(
+            **{each.name: getattr(request, each.name) for each in fields(request)},
+            id=job.id,
+            state=job.state,
+            created_by=job.created_by,
+            created_at=job.created_at,
+            started_at=job.started_at,
+            finished_at=job.finished_at,
+            window=job.request["window"],
+            canary=_canary(job),
+            # What stands still has no rate and no time left, whatever was measured last.
+            progress=progress
+            if job.state is JobState.RUNNING
+            else replace(progress, rate_messages_per_second=None, eta_seconds=None),
+            restarts=job.restarts,
+            in_flight_at_most=in_flight_at_most,
+            approval=show_approval(job),
+            verification=job.findings or _unverified(job),
+            revert=job.options.get("reverted"),
+            error=job.error,
+            warnings=_warnings(job),
+            etag=f'"{job.version}"',
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return {
+            **asdict(self),
+            "state": self.state.value,
+            **{name: render_moment(getattr(self, name)) for name in _TIMES},
+        }
+
+
+def _canary(job: Job) -> dict[str, Any] | None:
+    """Return how many messages the canary has, and whether it is ahead, reached or over; None without one."""
+    messages = job.request.get("canary_messages")
+    if messages is None:
+        return None
+    if job.options.get("canary_messages") is None or job.state.is_final:
+        state = "over"
+    else:
+        progress = Progress.of(job)
+        is_reached = job.state is JobState.PAUSED and progress.published + progress.failed >= messages
+        state = "reached" if is_reached else "ahead"
+    return {"messages": messages, "state": state}
+
+
+def _warnings(job: Job) -> list[dict[str, str]]:
+    """Return what its create warned of; whether nothing is selected is known better once its query has run."""
+    nothing = render_nothing_warning()
+    made: list[dict[str, str]] = job.request.get("warnings", [])
+    selected = Progress.of(job).selected
+    if selected is None:
+        return made
+    return [one for one in made if one != nothing] + ([] if selected else [nothing])
+
+
+def _unverified(job: Job) -> dict[str, Any]:
+    progress = Progress.of(job)
+    figures = {"selected": progress.selected, "published": progress.published}
+    return {"state": "pending", **figures, "landed": None, "merged": None, "missing": None}

@@ -1,0 +1,181 @@
+"""The pipeline's dead letters, counted by reason, and the request that sends those again that are not repaired."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from app.backfills import open_queries
+from backfill.job import select
+from backfill.plan.creation import render_specification
+from backfill.plan.options import RunOptions
+from backfill.plan.planner import Planner
+from backfill.plan.redrive import LetterCounter
+from backfill.plan.request import BackfillRequest
+from backfill.plan.settings import BackfillSettings
+from backfill.run.folder import BackfillFolder
+from backfill.run.selection import read_slice
+from jobs.folder import Control, Order
+from model.settings import read_settings
+from warehouse.open import open_warehouse
+
+DAY = datetime(2026, 1, 10, tzinfo=UTC)
+ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+MOMENT = pa.timestamp("us", "UTC")
+LETTERS = pa.schema(
+    [
+        ("data", pa.binary()),
+        ("attributes", ATTRIBUTES),
+        ("message_id", pa.string()),
+        ("publish_time", MOMENT),
+        ("topic", pa.string()),
+        ("ordering_key", pa.string()),
+        ("source", pa.string()),
+        ("error_code", pa.string()),
+        ("error_message", pa.string()),
+        ("ingest_time", MOMENT),
+        ("ingest_date", pa.date32()),
+    ]
+)
+STAGED = pa.schema(
+    [("_topic", pa.string()), ("_message_id", pa.string()), ("ingest_time", MOMENT), ("ingest_date", pa.date32())]
+)
+NOBODY: Any = SimpleNamespace(topic_path=lambda topic: f"projects/shop/topics/{topic}")
+
+
+def write(lake: Path, table: str, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+    dated = [{**row, "ingest_date": row["ingest_time"].date()} for row in rows]
+    found = pa.Table.from_pylist(dated, schema)
+    write_deltalake(str(lake.joinpath(*table.split("."))), found, partition_by=["ingest_date"], mode="append")
+
+
+def fail(
+    lake: Path, message_id: str, code: str, hours: int, *, topic: str = "orders", source: str = "orders"
+) -> None:
+    row = {"data": b"x", "message_id": message_id, "publish_time": DAY, "topic": topic, "ordering_key": ""}
+    row |= {"source": source, "error_code": code, "error_message": f"{code} at {hours}"}
+    write(lake, "backup.dead_letters", LETTERS, [{**row, "ingest_time": DAY + timedelta(hours=hours)}])
+
+
+def land(lake: Path, *message_ids: str, topic: str = "orders") -> None:
+    at = DAY + timedelta(hours=50)
+    rows = [{"_topic": topic, "_message_id": message_id, "ingest_time": at} for message_id in message_ids]
+    write(lake, "staging.orders", STAGED, rows)
+
+
+class Desk:
+    """A lake's dead letters as an operator sees them."""
+
+    def __init__(self, folder: Path, tables: str = "staging.orders") -> None:
+        self.folder = folder
+        given = {"REFEED_HOME": str(folder), "REFEED_QUERY_TABLES": tables}
+        settings = read_settings(given)
+        self.settings = BackfillSettings.from_settings(settings, open_warehouse(settings))
+        self.lake = Path(self.settings.warehouse.lake)
+        self.queries = open_queries(self.settings)
+        self.planner = Planner(self.settings, NOBODY, NOBODY, self.queries)
+        places = {"orders": ("orders", ["staging.orders"])}
+        table, readable = self.settings.dead_letter_table, self.settings.query_tables
+        self.counter = LetterCounter(table, self.planner.answer, readable, places.get)
+
+    def counts(self) -> dict[tuple[str, str, str], tuple[int, int | None]]:
+        found = self.counter.count(DAY)
+        return {(one.source, one.topic, one.code): (one.messages, one.repaired) for one in found}
+
+    def request(self, code: str, **lists: list[str]) -> dict[str, Any]:
+        (found,) = [one for one in self.counter.count(DAY) if (one.source, one.code) == ("orders", code)]
+        for name, values in lists.items():
+            found.request["parameters"][name]["value"] = values
+        return found.request
+
+    def selected(self, request: dict[str, Any], name: str) -> set[str]:
+        wanted = BackfillRequest(**request)
+        source = self.planner.source(wanted, self.planner.validate(wanted), None)
+        specification = render_specification("bf_1", wanted, source, self.settings, NOBODY)
+        folder = BackfillFolder(self.folder / name)
+        folder.path.mkdir()
+        folder.write_control(Control(1, Order.RUN))
+        selection = select(folder, 1, json.loads(json.dumps(specification)), RunOptions())
+        rows = [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
+        assert len(rows) == len({row["message_id"] for row in rows})
+        return {row["message_id"] for row in rows}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    land(desk.lake)
+    yield desk
+    desk.queries.close()
+
+
+def test_where_no_pipeline_ever_ran_there_are_none(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    try:
+        assert desk.counter.count(DAY) == []
+    finally:
+        desk.queries.close()
+
+
+def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk: Desk) -> None:
+    fail(desk.lake, "a", "wrong_type", 1)
+    fail(desk.lake, "b", "wrong_type", 1)
+    fail(desk.lake, "b", "wrong_type", 2)
+    fail(desk.lake, "c", "wrong_type", 1)
+    fail(desk.lake, "c", "not_json", 2)
+    fail(desk.lake, "a", "wrong_type", 3, source="billing")
+    fail(desk.lake, "old", "wrong_type", -30)
+
+    assert desk.counts() == {
+        ("orders", "orders", "wrong_type"): (2, 0),
+        ("orders", "orders", "not_json"): (1, 0),
+        # Nobody knows where this source writes.
+        ("billing", "orders", "wrong_type"): (1, None),
+    }
+    first = desk.counter.count(DAY)[0]
+    assert (first.example_message_id, first.example_reason) == ("b", "wrong_type at 2")
+    assert (first.first_ingest_time, first.last_ingest_time) == (
+        "2026-01-10T01:00:00.000000Z",
+        "2026-01-10T02:00:00.000000Z",
+    )
+
+
+def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reverted(desk: Desk) -> None:
+    for name in ("a", "b", "c"):
+        fail(desk.lake, name, "wrong_type", 1)
+    fail(desk.lake, "n", "not_json", 1)
+    land(desk.lake, "a")
+    # The same id in another topic is another message.
+    land(desk.lake, "b", topic="members")
+
+    assert desk.counts()["orders", "orders", "wrong_type"] == (3, 1)
+    request = desk.request("wrong_type")
+    assert request["topic"] == "orders"
+    assert desk.selected(request, "some") == {"b", "c"}
+    assert desk.selected(desk.request("wrong_type", codes=[]), "all") == {"b", "c", "n"}
+    assert desk.selected(desk.request("wrong_type", message_ids=["c", "a"]), "one") == {"c"}
+
+    DeltaTable(str(desk.lake / "staging" / "orders")).delete("_message_id = 'a'")
+
+    assert desk.counts()["orders", "orders", "wrong_type"] == (3, 0)
+    assert desk.selected(request, "reverted") == {"a", "b", "c"}
+
+
+def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, tables="")
+    try:
+        fail(desk.lake, "a", "wrong_type", 1, topic="orders-next")
+        land(desk.lake, "a", topic="orders-next")
+
+        assert desk.counts() == {("orders", "orders-next", "wrong_type"): (1, None)}
+        # To where the source reads, wherever the message was published first.
+        assert desk.request("wrong_type")["topic"] == "orders"
+        assert desk.selected(desk.request("wrong_type"), "all") == {"a"}
+    finally:
+        desk.queries.close()

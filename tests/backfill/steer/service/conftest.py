@@ -1,0 +1,166 @@
+"""A service over a local Pub/Sub server, whose drivers only sleep: the tests say what they would have written."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.backfills import assemble_backfills, open_queries
+from backfill.plan.request import BackfillRequest
+from backfill.plan.settings import BackfillSettings
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, SliceCheckpoint
+from backfill.run.selection import write_selection
+from backfill.steer.service import BackfillService
+from connectors.lake.archive import Attempt, LakeArchive
+from connectors.pubsub.client import PubSub
+from jobs.store import JobStore
+from warehouse.lake.warehouse import LakeWarehouse
+
+QUERY = (
+    "SELECT data, attributes, message_id FROM backup.messages "
+    "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"
+)
+
+
+def window(first_day: int = -1, last_day: int = 2) -> dict[str, Any]:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = {"from": first_day, "to": last_day}
+    return {
+        name: {"type": "TIMESTAMP", "value": (today + timedelta(days=n)).isoformat()} for name, n in days.items()
+    }
+
+
+@pytest.fixture
+def request_of() -> Callable[..., BackfillRequest]:
+    """Make a request; ``days`` are the window's ends, counted from today."""
+
+    def make(days: tuple[int, int] = (-1, 2), **changes: Any) -> BackfillRequest:
+        return BackfillRequest(**{"query": QUERY, "topic": "replay", "parameters": window(*days), **changes})
+
+    return make
+
+
+@dataclass
+class MemoryStaging:
+    """A staging table that holds what the tests say."""
+
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    merged: int = 0
+
+    def landed_rows(self, backfill_id: str) -> Iterator[Any]:
+        yield np.array(self.rows.get(backfill_id, []), dtype=np.int64)
+
+    def merged_rows(self, backfill_id: str) -> int:
+        return self.merged
+
+    def delete_rows(self, backfill_id: str) -> int:
+        return len(self.rows.pop(backfill_id, []))
+
+
+@pytest.fixture
+def staging() -> MemoryStaging:
+    return MemoryStaging()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, emulator_host: str) -> BackfillSettings:
+    return BackfillSettings(
+        home=tmp_path,
+        project="shop",
+        emulator_host=emulator_host,
+        replay_secret="secret",
+        warehouse=LakeWarehouse(str(tmp_path / "lake"), "backup.messages", "backup.dead_letters", "day", "500MB"),
+        max_window_days=366,
+        query_memory="500MB",
+    )
+
+
+@pytest.fixture
+def topics(pubsub: PubSub) -> tuple[str, ...]:
+    """The topics that there are; a backfill publishes to no other one."""
+    names = ("replay", "other", "elsewhere")
+    for name in names:
+        pubsub.create_topic(name)
+    return names
+
+
+@pytest.fixture
+def open_service(
+    deployment: BackfillSettings, launcher: Any, topics: tuple[str, ...]
+) -> Iterator[Callable[..., BackfillService]]:
+    """Open the service, with changes to its settings; it is closed at the end."""
+
+    def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
+        settings = replace(deployment, **changes)
+        store = JobStore(settings.home / "jobs.db")
+        pubsub = PubSub(settings.project, settings.emulator_host)
+        queries = open_queries(settings)
+        service = assemble_backfills(
+            settings,
+            store=store,
+            pubsub=pubsub,
+            queries=queries,
+            launcher=launcher,
+            max_running=2,
+            staging_of=staging_of,
+        )
+        for close in (pubsub.close, store.close, queries.close, service.join, service.stop):
+            stack.callback(close)
+        return service
+
+    # Each is closed, also after another one that could not be.
+    with ExitStack() as stack:
+        yield open_one
+
+
+@pytest.fixture
+def service(open_service: Callable[..., BackfillService]) -> BackfillService:
+    return open_service()
+
+
+@pytest.fixture
+def store(service: BackfillService, deployment: BackfillSettings) -> Iterator[JobStore]:
+    """The service's own job store, opened once more."""
+    store = JobStore(deployment.home / "jobs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def folder_of(tmp_path: Path) -> Callable[[str], BackfillFolder]:
+    return lambda job_id: BackfillFolder(tmp_path / "backfills" / job_id)
+
+
+@pytest.fixture
+def publish(folder_of: Callable[[str], BackfillFolder], rows: Any) -> Callable[..., None]:
+    """Leave what a driver leaves that has selected ``count`` rows and published some of them."""
+
+    def leave(job_id: str, count: int, published: int, failed: int = 0, *, epoch: int = 1) -> None:
+        folder = folder_of(job_id)
+        if not folder.selection.exists():
+            write_selection([rows(count)], folder.selection)
+        checkpoints = CheckpointFolder(folder.progress)
+        checkpoints.create()
+        done = published + failed == count
+        checkpoints.write(
+            SliceCheckpoint(0, epoch, offset=published + failed, published=published, failed=failed, done=done)
+        )
+
+    return leave
+
+
+@pytest.fixture
+def archive(deployment: BackfillSettings, rows: Any) -> LakeArchive:
+    """An archive of 30 orders and 5 members."""
+    archive = deployment.warehouse.open_archive()
+    archive.create()
+    lease = archive.take_lease("lease")
+    written = archive.writer().write([("orders", "s", rows(30)), ("members", "s", rows(5))])
+    archive.commit([written], Attempt("stream", 1, "lease", lease))
+    return archive

@@ -1,0 +1,387 @@
+"""What a create checks, keeps and refuses."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.plan.request import BackfillRequest, YieldTo
+from backfill.plan.settings import BackfillSettings
+from backfill.run.progress import Progress
+from backfill.steer.service import BackfillService
+from connectors.lake.archive import LakeArchive
+from connectors.pubsub.client import PubSub
+from jobs.folder import JobFolder
+from jobs.store import JobStore
+from model.errors import (
+    BackfillOverlapsError,
+    ForbiddenError,
+    IdempotencyInProgressError,
+    IdempotencyKeyReusedError,
+    PlanExpiredError,
+    PlanMismatchError,
+    ReplayArchivedError,
+    RequestInvalidError,
+    SubscriptionNotFoundError,
+    TargetSubscriptionError,
+    TopicNotFoundError,
+)
+from model.job import JobState, is_job_id
+from model.message import replay_token
+from model.principal import LOCAL, PLAN, READ, RUN, Principal
+from sql.validate import QueryRefusedError
+
+RequestOf = Callable[..., BackfillRequest]
+Publish = Callable[..., None]
+ANN = Principal("key:ann", frozenset({READ, PLAN, RUN}))
+
+
+def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(
+    service: BackfillService,
+    deployment: BackfillSettings,
+    request_of: RequestOf,
+    folder_of: Callable[[str], JobFolder],
+) -> None:
+    request = request_of(description="why", labels={"ticket": "42"}, max_failed=3, attributes={"a": "b"})
+
+    made = service.create(request, principal=ANN)
+
+    assert is_job_id(made.id)
+    assert (made.state, made.topic, made.created_by) == (JobState.PENDING, "replay", "key:ann")
+    assert (made.description, made.labels, made.parameters) == ("why", {"ticket": "42"}, request.parameters)
+    assert made.window["from"].endswith("T00:00:00Z")
+    assert made.to_json()["max_failed"] == 3
+    assert made.verification["state"] == "pending"
+    assert service.get(made.id, principal=ANN) == made
+    specification = folder_of(made.id).read_specification()
+    assert specification["target"] == {
+        "backfill_id": made.id,
+        "topic_path": "projects/shop/topics/replay",
+        "emulator_host": deployment.emulator_host,
+        "replay_token": replay_token("secret", "replay"),
+    }
+    assert (specification["run"]["max_failed"], specification["run"]["attributes"]) == (3, {"a": "b"})
+    assert specification["run"] == {
+        **request.to_json(),
+        "approval_rows": None,
+        "bounds": {"max_rows": None, "max_bytes": None, "min_free_bytes": 0},
+        "only": "all",
+    }
+
+
+def test_one_that_is_to_start_paused_is_paused(service: BackfillService, request_of: RequestOf) -> None:
+    made = service.create(request_of(start_paused=True), principal=ANN)
+
+    assert made.state is JobState.PAUSED
+    assert made.in_flight_at_most == 0
+    assert service.resume(made.id, principal=ANN).state is JobState.PENDING
+
+
+def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    for ask in (service.create, service.plan):
+        with pytest.raises(TopicNotFoundError, match="no topic repaly in project shop") as refused:
+            ask(request_of(topic="repaly"), principal=ANN)
+        assert "Did you mean replay?" in refused.value.message
+        assert "--create-topic" in refused.value.message
+        assert [error["pointer"] for error in refused.value.details["errors"]] == ["/topic"]
+
+    assert not pubsub.topic_exists("repaly")
+    assert service.list_jobs(principal=ANN).jobs == []
+
+
+def test_only_topics_that_the_caller_may_publish_to_are_named_as_close(
+    service: BackfillService, request_of: RequestOf
+) -> None:
+    narrow = Principal("key:narrow", frozenset({RUN}), ("repaly", "elsewhere"))
+
+    with pytest.raises(TopicNotFoundError) as refused:
+        service.create(request_of(topic="repaly"), principal=narrow)
+
+    assert "Did you mean" not in refused.value.message
+
+
+def test_a_topic_is_created_when_that_is_asked_for_and_by_no_plan(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    request = request_of(topic="brand-new", create_topic=True)
+
+    plan = service.plan(request, principal=ANN)
+
+    assert [warning["code"] for warning in plan["warnings"]] == ["nobody_receives"]
+    assert not pubsub.topic_exists("brand-new")
+    made = service.create(request, principal=ANN)
+    assert pubsub.topic_exists("brand-new")
+    assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
+    assert made.to_json()["create_topic"] is True
+
+
+def test_a_create_warns_that_nobody_receives_what_it_publishes(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf
+) -> None:
+    pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
+    pubsub.create_subscription("originals", "replay", message_filter="NOT attributes:refeed_backfill_id")
+
+    made = service.create(request_of(start_paused=True), principal=ANN)
+
+    assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
+    assert service.get(made.id, principal=ANN).warnings == made.warnings
+    pubsub.create_subscription("billing", "replay")
+    assert service.create(request_of(allow_overlap=True), principal=ANN).warnings == []
+
+
+def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(
+    service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive, store: JobStore
+) -> None:
+    pubsub.create_subscription("billing", "replay")
+    nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"))
+
+    unplanned = service.create(nothing, principal=ANN)
+    assert unplanned.warnings == []
+    store.set_progress(unplanned.id, Progress(selected=0).to_json())
+    found = service.get(unplanned.id, principal=ANN)
+    assert [warning["code"] for warning in found.warnings] == ["nothing_selected"]
+
+    plan_id = service.plan(nothing, principal=ANN)["plan_id"]
+    planned = service.create(replace(nothing, plan_id=plan_id, allow_overlap=True), principal=ANN)
+    assert [warning["code"] for warning in planned.warnings] == ["nothing_selected"]
+    # The archive has grown since the plan.
+    store.set_progress(planned.id, Progress(selected=3).to_json())
+    assert service.get(planned.id, principal=ANN).warnings == []
+
+
+def test_a_plan_without_rows_is_refused_when_empty_is_to_fail(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"), fail_if_empty=True)
+    plan = service.plan(nothing, principal=ANN)
+
+    with pytest.raises(RequestInvalidError, match="selects nothing") as refused:
+        service.create(replace(nothing, plan_id=plan["plan_id"]), principal=ANN)
+
+    assert [error["code"] for error in refused.value.details["errors"]] == ["nothing_selected"]
+    assert service.create(nothing, principal=ANN).to_json()["fail_if_empty"] is True
+
+
+def test_a_request_is_refused_with_every_violation(
+    service: BackfillService, request_of: RequestOf, tmp_path: Path
+) -> None:
+    wrong = request_of(topic="1", labels={"Bad Key": "x"}, description="x" * 3000, query="SELECT 1; DROP TABLE x")
+
+    with pytest.raises(RequestInvalidError) as caught:
+        service.create(wrong, principal=LOCAL)
+
+    errors = caught.value.details["errors"]
+    assert {"name_invalid", "label_invalid", "description_too_long"} < {error["code"] for error in errors}
+    assert any("line" in error for error in errors)
+    assert not (tmp_path / "backfills").exists()
+
+
+def test_a_query_that_is_not_allowed_is_refused(service: BackfillService, request_of: RequestOf) -> None:
+    with pytest.raises(QueryRefusedError):
+        service.create(request_of(query="DELETE FROM backup.messages WHERE true"), principal=ANN)
+    with pytest.raises(QueryRefusedError):
+        service.plan(request_of(query="SELECT data FROM backup.messages"), principal=ANN)
+
+
+@pytest.mark.parametrize(
+    "principal",
+    [Principal("reader", frozenset({READ, PLAN})), Principal("narrow", frozenset({READ, RUN}), ("other-*",))],
+)
+def test_a_caller_without_the_scope_or_the_topic_creates_nothing(
+    service: BackfillService, request_of: RequestOf, tmp_path: Path, principal: Principal
+) -> None:
+    with pytest.raises(ForbiddenError):
+        service.create(request_of(), principal=principal)
+    with pytest.raises(ForbiddenError):
+        service.plan(request_of(), principal=Principal(principal.name, frozenset({PLAN}), ("other",)))
+    assert not (tmp_path / "backfills").exists()
+
+
+def test_the_same_key_makes_one_backfill(service: BackfillService, request_of: RequestOf, tmp_path: Path) -> None:
+    first = service.create(request_of(), principal=ANN, idempotency_key="key")
+    second = service.create(request_of(), principal=ANN, idempotency_key="key")
+
+    assert first == second
+    assert [path.name for path in (tmp_path / "backfills").iterdir()] == [first.id]
+    with pytest.raises(IdempotencyKeyReusedError):
+        service.create(request_of(topic="other"), principal=ANN, idempotency_key="key")
+
+
+def test_a_key_whose_first_call_is_under_way_is_told_so(
+    service: BackfillService, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_again(*_: Any) -> Any:
+        monkeypatch.undo()
+        with pytest.raises(IdempotencyInProgressError):
+            service.create(request_of(), principal=ANN, idempotency_key="key")
+        raise TopicNotFoundError
+
+    monkeypatch.setattr("backfill.steer.service.check_topic", create_again)
+    with pytest.raises(TopicNotFoundError):
+        service.create(request_of(), principal=ANN, idempotency_key="key")
+
+    # What failed let go of the key.
+    assert service.create(request_of(), principal=ANN, idempotency_key="key").state is JobState.PENDING
+
+
+def test_what_overlaps_an_active_backfill_is_refused_unless_it_is_asked_for(
+    service: BackfillService, request_of: RequestOf, tmp_path: Path
+) -> None:
+    first = service.create(request_of((0, 1)), principal=ANN)
+
+    with pytest.raises(BackfillOverlapsError, match=first.id) as caught:
+        service.create(request_of((-1, 1)), principal=ANN)
+    assert [error["code"] for error in caught.value.details["errors"]] == ["backfill_overlaps"]
+    assert [path.name for path in (tmp_path / "backfills").iterdir()] == [first.id]
+
+    allowed = [{"days": (1, 2)}, {"topic": "elsewhere"}, {"days": (-1, 1), "allow_overlap": True}]
+    for changes in allowed:
+        service.create(request_of(**changes), principal=ANN)
+    service.cancel(first.id, principal=ANN)
+    with pytest.raises(BackfillOverlapsError):
+        service.create(request_of((0, 1)), principal=ANN)
+
+
+def test_a_plan_over_a_lake_is_exact_whether_that_is_asked_for_or_not(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    plans = [service.plan(request_of(), principal=ANN, exact=exact) for exact in (False, True)]
+    for plan in plans:
+        del plan["plan_id"], plan["expires_at"]
+    assert plans[0] == plans[1]
+    assert plans[0]["rows"] == 30
+
+
+def test_backfills_of_known_and_different_source_topics_do_not_overlap(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    orders = request_of()
+    members = request_of(query=orders.query.replace("'orders'", "'members'"))
+    plans = [service.plan(request, principal=ANN)["plan_id"] for request in (orders, members)]
+
+    service.create(request_of(plan_id=plans[0]), principal=ANN)
+    service.create(request_of(query=members.query, plan_id=plans[1]), principal=ANN)
+
+    # Where its messages come from is not known without a plan.
+    with pytest.raises(BackfillOverlapsError):
+        service.create(members, principal=ANN)
+
+
+def test_a_selection_tells_where_messages_come_from_too(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive, publish: Publish
+) -> None:
+    running = service.create(request_of(), principal=ANN)
+    publish(running.id, 30, 5)
+    members = request_of(query=request_of().query.replace("'orders'", "'members'"))
+    plan = service.plan(members, principal=ANN)
+
+    assert service.create(request_of(query=members.query, plan_id=plan["plan_id"]), principal=ANN)
+
+
+def test_a_create_may_quote_a_plan_of_itself_that_has_not_expired(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive, open_service: Any
+) -> None:
+    plan = service.plan(request_of(), principal=ANN)
+
+    made = service.create(request_of(plan_id=plan["plan_id"]), principal=ANN)
+
+    assert made.plan_id == plan["plan_id"]
+    for changes in ({"query": request_of().query + " AND true"}, {"topic": "other"}, {"days": (-2, 2)}):
+        with pytest.raises(PlanMismatchError):
+            service.create(request_of(plan_id=plan["plan_id"], **changes), principal=ANN)
+    with pytest.raises(PlanExpiredError):
+        service.create(request_of(plan_id="pl_nothing"), principal=ANN)
+    hasty = open_service(plan_seconds=0)
+    expired = hasty.plan(request_of(), principal=ANN)
+    with pytest.raises(PlanExpiredError):
+        service.create(request_of(plan_id=expired["plan_id"]), principal=ANN)
+
+
+def test_a_plan_with_more_rows_than_allowed_is_refused(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    plan = service.plan(request_of(), principal=ANN)
+    assert plan["rows"] == 30
+
+    with pytest.raises(RequestInvalidError, match="30 rows, max_rows allows 29"):
+        service.create(request_of(plan_id=plan["plan_id"], max_rows=29), principal=ANN)
+    assert service.create(request_of(plan_id=plan["plan_id"], max_rows=30), principal=ANN)
+
+
+def test_a_query_that_may_read_more_bytes_than_allowed_is_refused(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    size = sum(file.size_bytes for file in archive.data_files())
+
+    with pytest.raises(RequestInvalidError, match=f"may read {size} bytes"):
+        service.create(request_of(max_bytes_billed=size - 1), principal=ANN)
+    assert service.create(request_of(max_bytes_billed=size), principal=ANN)
+
+
+def test_a_target_whose_backup_would_archive_the_replay_is_refused(
+    service: BackfillService, request_of: RequestOf, pubsub: PubSub
+) -> None:
+    pubsub.create_topic("replay")
+    pubsub.create_subscription(
+        "refeed-backup.replay", "replay", message_filter='NOT attributes.refeed_replay = "x"'
+    )
+
+    with pytest.raises(ReplayArchivedError, match=r"refeed-backup\.replay") as refused:
+        service.create(request_of(), principal=ANN)
+    assert '"x"' not in refused.value.message
+
+    pubsub.delete_subscription("refeed-backup.replay")
+    pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
+    assert service.create(request_of(), principal=ANN)
+
+
+def test_a_single_consumer_must_select_what_is_meant_for_it(
+    service: BackfillService, request_of: RequestOf, pubsub: PubSub, folder_of: Callable[[str], JobFolder]
+) -> None:
+    pubsub.create_topic("replay")
+    pubsub.create_subscription("billing", "replay", message_filter='attributes.refeed_target = "billing"')
+    pubsub.create_subscription("deaf", "replay", message_filter="NOT attributes:refeed_target")
+
+    made = service.create(request_of(target_subscription="billing"), principal=ANN)
+
+    assert folder_of(made.id).read_specification()["run"]["attributes"] == {"refeed_target": "billing"}
+    with pytest.raises(TargetSubscriptionError):
+        service.create(request_of(target_subscription="deaf"), principal=ANN)
+    with pytest.raises(SubscriptionNotFoundError):
+        service.create(request_of(target_subscription="nobody"), principal=ANN)
+
+
+def test_live_traffic_that_is_yielded_to_must_have_its_subscription(
+    service: BackfillService, request_of: RequestOf, pubsub: PubSub
+) -> None:
+    live = YieldTo("live", 5.0)
+    with pytest.raises(SubscriptionNotFoundError):
+        service.create(request_of(yield_to=live), principal=ANN)
+
+    pubsub.create_topic("clicks")
+    pubsub.create_subscription("live", "clicks")
+    made = service.create(request_of(yield_to=live), principal=ANN)
+    assert made.to_json()["yield_to"] == {"subscription": "live", "max_oldest_unacked_seconds": 5.0}
+    assert service.get(made.id, principal=ANN).yield_to == live
+
+
+def test_a_plan_says_what_would_be_published_and_keeps_no_backfill(
+    service: BackfillService, deployment: BackfillSettings, archive: LakeArchive, request_of: RequestOf
+) -> None:
+    plan = service.plan(request_of(), principal=ANN)
+
+    assert (plan["rows"], plan["rows_by_topic"]) == (30, {"orders": 30})
+    assert plan["bytes"] == sum(len(f"data {n}") for n in range(30))
+    assert plan["bytes_scanned"] == sum(file.size_bytes for file in archive.data_files())
+    assert plan["first_publish_time"] == plan["last_publish_time"] == "2024-03-01T12:00:00.000005Z"
+    assert len(plan["samples"]) == 10
+    assert plan["samples"][0]["encoding"] == "text"
+    expires_in = datetime.fromisoformat(plan["expires_at"]) - datetime.now(UTC)
+    assert timedelta(minutes=14) < expires_in <= timedelta(minutes=15)
+    assert service.list_jobs(principal=ANN).jobs == []
+    assert not list((deployment.home / "backfills").glob("*"))

@@ -1,0 +1,38 @@
+"""Backfills that run or have ended, for what is done with them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backfill.plan.request import BackfillRequest
+from backfill.steer.service import BackfillService
+from model.job import JobState
+from model.principal import APPROVE, PLAN, READ, RUN, Principal
+
+Wait = Callable[..., None]
+RequestOf = Callable[..., BackfillRequest]
+ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
+
+
+@pytest.fixture
+def running(service: BackfillService, request_of: RequestOf, wait_for: Wait) -> str:
+    """A backfill whose driver sleeps."""
+    made = service.create(request_of(rate_limit_messages_per_second=100.0), principal=ANN)
+    service.start()
+    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    return made.id
+
+
+@pytest.fixture
+def ended(service: BackfillService, request_of: RequestOf, deployment: Any) -> Callable[..., str]:
+    """Make a backfill that has run and ended, as the store has it."""
+
+    def end(state: JobState, using: BackfillService = service) -> str:
+        made = using.create(request_of(allow_overlap=True), principal=ANN)
+        using._store.begin_attempt(made.id)
+        using._store.move(made.id, JobState.RUNNING, actor="refeed")
+        using._store.move(made.id, state, actor="refeed")
+        return made.id
+
+    return end

@@ -1,0 +1,219 @@
+"""What is done with a backfill that runs or waits: cancel, pause, resume, change."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backfill.plan.request import BackfillRequest
+from backfill.run.folder import BackfillFolder
+from backfill.steer.service import BackfillService
+from jobs.folder import Control, Order, Outcome
+from jobs.store import JobStore
+from model.errors import (
+    ForbiddenError,
+    JobChangedError,
+    JobStateError,
+    RequestInvalidError,
+)
+from model.job import JobState
+from model.principal import APPROVE, LOCAL, PLAN, READ, RUN, Principal
+
+Wait = Callable[..., None]
+RequestOf = Callable[..., BackfillRequest]
+FolderOf = Callable[[str], BackfillFolder]
+ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
+
+
+def test_what_has_not_started_is_cancelled_at_once_and_never_launched(
+    service: BackfillService, launcher: Any, request_of: RequestOf
+) -> None:
+    made = service.create(request_of(), principal=ANN)
+
+    cancelled = service.cancel(made.id, principal=ANN)
+
+    assert cancelled.state is JobState.CANCELLED
+    service._supervisor.tick()
+    assert launcher.launched == []
+    with pytest.raises(JobStateError):
+        service.cancel(made.id, principal=ANN)
+    assert [(e.actor, e.what) for e in service.list_events(made.id, principal=ANN)] == [
+        ("key:ann", "created"),
+        ("key:ann", "PENDING -> CANCELLED"),
+    ]
+
+
+def test_a_running_backfill_is_told_to_stop_before_cancel_returns(
+    service: BackfillService, running: str, folder_of: FolderOf
+) -> None:
+    first = service.cancel(running, principal=ANN)
+
+    assert first.state is JobState.CANCELLING
+    assert first.in_flight_at_most == 0
+    assert not folder_of(running).may_go_on(1)
+    assert service.cancel(running, principal=ANN).state in {JobState.CANCELLING, JobState.CANCELLED}
+
+
+def test_a_pause_says_what_may_still_go_out_and_a_resume_lets_the_same_driver_go_on(
+    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None], launcher: Any
+) -> None:
+    folder = folder_of(running)
+    publish(running, 5000, 100)
+    folder.enter_slice(0, 1)
+
+    paused = service.pause(running, principal=ANN)
+
+    # A second's worth of the rate that has held from the beginning.
+    assert (paused.state, paused.in_flight_at_most) == (JobState.PAUSED, 100)
+    assert folder.read_control() == Control(1, Order.PAUSE, 100.0)
+    assert not folder.may_publish(1)
+    assert service.pause(running, principal=ANN).state is JobState.PAUSED
+
+    resumed = service.resume(running, principal=ANN)
+
+    assert (resumed.state, resumed.in_flight_at_most) == (JobState.RUNNING, None)
+    assert folder.read_control() == Control(1, Order.RUN, 100.0)
+    assert service.resume(running, principal=ANN).state is JobState.RUNNING
+    assert len(launcher.launched) == 1
+
+    # What was sent at another rate may be on its way still.
+    service.change(running, {"rate_limit_messages_per_second": 5.0}, principal=ANN)
+    assert service.pause(running, principal=ANN).in_flight_at_most == 4000
+
+
+def test_what_may_still_go_out_is_never_more_than_is_left(
+    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None], wait_for: Wait
+) -> None:
+    publish(running, 30, 20)
+    folder_of(running).enter_slice(0, 1)
+    wait_for(lambda: service.get(running, principal=ANN).progress.published == 20, "its figures are known")
+
+    assert service.pause(running, principal=ANN).in_flight_at_most == 10
+
+
+def test_what_is_sent_once_more_may_still_go_out_after_everything_is_published(
+    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None], wait_for: Wait
+) -> None:
+    publish(running, 30, 30)
+    # The selection has one slice: the next piece is of rows that are missing.
+    folder_of(running).enter_slice(1, 1)
+    wait_for(lambda: service.get(running, principal=ANN).progress.published == 30, "its figures are known")
+
+    assert service.pause(running, principal=ANN).in_flight_at_most == 100
+
+
+def test_what_waits_for_its_turn_is_paused_and_never_launched(
+    service: BackfillService, launcher: Any, request_of: RequestOf
+) -> None:
+    made = service.create(request_of(), principal=ANN)
+
+    assert service.pause(made.id, principal=ANN).state is JobState.PAUSED
+    service._supervisor.tick()
+    assert launcher.launched == []
+    assert service.resume(made.id, principal=ANN).state is JobState.PENDING
+
+
+def test_a_paused_backfill_is_cancelled(service: BackfillService, running: str, request_of: RequestOf) -> None:
+    waiting = service.create(request_of(topic="other", start_paused=True), principal=ANN)
+    assert service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
+
+    service.pause(running, principal=ANN)
+    assert service.cancel(running, principal=ANN).state is JobState.CANCELLING
+
+
+def test_a_resume_ends_the_canary(
+    service: BackfillService, request_of: RequestOf, folder_of: FolderOf, wait_for: Wait
+) -> None:
+    made = service.create(request_of(canary_messages=5), principal=ANN)
+    assert (made.canary_messages, made.canary) == (5, {"messages": 5, "state": "ahead"})
+    service.start()
+    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    folder = folder_of(made.id)
+    assert folder.read_control().canary_messages == 5
+    folder.write_pause(1, "The canary of 5 messages is out.")
+    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "it paused by itself")
+
+    resumed = service.resume(made.id, principal=ANN)
+
+    assert (resumed.state, resumed.canary_messages) == (JobState.RUNNING, None)
+    assert resumed.canary == {"messages": 5, "state": "over"}
+    assert folder.read_control() == Control(1, Order.RUN)
+    assert folder.read_pause(1) is None
+
+
+def test_a_resume_after_the_driver_let_go_of_spark_takes_another_attempt(
+    service: BackfillService, running: str, folder_of: FolderOf, launcher: Any, wait_for: Wait
+) -> None:
+    service.pause(running, principal=ANN)
+    folder_of(running).write_outcome(Outcome(1, JobState.PAUSED))
+    launcher.kill(launcher.drivers[0])
+
+    assert service.resume(running, principal=ANN).state is JobState.PENDING
+    wait_for(lambda: len(launcher.launched) == 2, "another driver")
+    wait_for(lambda: service.get(running, principal=ANN).state is JobState.RUNNING, "it runs again")
+    assert folder_of(running).read_control().epoch == 2
+
+
+def test_only_what_is_paused_is_resumed(service: BackfillService, ended: Callable[..., str]) -> None:
+    with pytest.raises(JobStateError):
+        service.resume(ended(JobState.FAILED), principal=ANN)
+
+
+def test_a_new_rate_reaches_what_runs(service: BackfillService, running: str, folder_of: FolderOf) -> None:
+    changed = service.change(running, {"rate_limit_messages_per_second": 7.5}, principal=ANN)
+
+    assert changed.rate_limit_messages_per_second == 7.5
+    assert folder_of(running).read_control() == Control(1, Order.RUN, 7.5)
+
+    service.pause(running, principal=ANN)
+    lifted = service.change(running, {"rate_limit_messages_per_second": None, "labels": {"a": "b"}}, principal=ANN)
+    assert (lifted.rate_limit_messages_per_second, lifted.labels) == (None, {"a": "b"})
+    assert folder_of(running).read_control() == Control(1, Order.PAUSE)
+    assert service.list_events(running, principal=ANN)[-1].what == (
+        "changed labels, rate_limit_messages_per_second"
+    )
+
+
+def test_a_description_changes_after_the_end_and_a_rate_does_not(
+    service: BackfillService, ended: Callable[..., str]
+) -> None:
+    job_id = ended(JobState.SUCCEEDED)
+
+    assert service.change(job_id, {"description": "done"}, principal=ANN).description == "done"
+    assert service.change(job_id, {}, principal=ANN).description == "done"
+    with pytest.raises(JobStateError):
+        service.change(job_id, {"rate_limit_messages_per_second": 1.0}, principal=ANN)
+    with pytest.raises(RequestInvalidError):
+        service.change(job_id, {"description": "x" * 3000}, principal=ANN)
+
+
+def test_a_change_of_something_else_than_was_read_is_refused(
+    service: BackfillService, request_of: RequestOf
+) -> None:
+    made = service.create(request_of(start_paused=True), principal=ANN)
+
+    for call in (service.cancel, service.resume):
+        with pytest.raises(JobChangedError):
+            call(made.id, principal=ANN, versions={99})
+    with pytest.raises(JobChangedError):
+        service.change(made.id, {"description": "x"}, principal=ANN, versions={99})
+    assert service.cancel(made.id, principal=ANN, versions={7, 1}).state is JobState.CANCELLED
+
+
+def test_a_caller_without_the_scope_or_the_topic_steers_nothing(service: BackfillService, running: str) -> None:
+    strangers = [
+        Principal("reader", frozenset({READ, APPROVE})),
+        Principal("narrow", frozenset({RUN}), ("other",)),
+    ]
+    for stranger in strangers:
+        for call in (service.pause, service.resume, service.cancel, service.retry, service.revert):
+            with pytest.raises(ForbiddenError):
+                call(running, principal=stranger)
+        with pytest.raises(ForbiddenError):
+            service.change(running, {"description": ""}, principal=stranger)
+    assert service.get(running, principal=ANN).state is JobState.RUNNING
+
+
+def test_local_may_do_everything(service: BackfillService, running: str) -> None:
+    assert service.pause(running, principal=LOCAL).state is JobState.PAUSED
+    assert isinstance(service._store, JobStore)

@@ -1,0 +1,49 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backfill.steer import inbox_items
+from backfill.steer.kind import BACKFILL
+from cli.status import _DOES
+from jobs import inbox_items as jobs_inbox
+from jobs.inbox_items import InboxItem
+from jobs.store import JobStore, open_store
+from model.job import JobState, new_job_id
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
+    yield store
+    store.close()
+
+
+def ended(store: JobStore, state: JobState) -> str:
+    job_id = store.insert(new_job_id("bf"), "backfill", {"topic": "orders"}, actor="ann", state=JobState.PAUSED).id
+    store.move(job_id, state, actor="ann")
+    return job_id
+
+
+def items(store: JobStore, home: Path) -> list[InboxItem]:
+    return inbox_items.list_inbox(store, BACKFILL.open_folders(home).of)
+
+
+def test_what_did_not_land_whole_waits_and_what_landed_does_not(store: JobStore, tmp_path: Path) -> None:
+    for state, missing in (("incomplete", 3), ("complete", 0), ("unknown", None)):
+        job_id = ended(store, JobState.SUCCEEDED)
+        verification = {"state": state, "missing": missing}
+        store.set_verification(job_id, verification, actor="service", epoch=0, again_seconds=None)
+    ended(store, JobState.CANCELLED)
+    (item,) = items(store, tmp_path)
+    assert (item.kind, item.message) == ("incomplete", "3 messages did not land in the staging table")
+    assert _DOES[item.kind, item.resource].format(id=item.id).startswith("refeed backfill missing bf_")
+
+
+def test_a_failure_waits_for_seven_days(store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = ended(store, JobState.FAILED)
+    (item,) = items(store, tmp_path)
+    assert (item.kind, item.id, item.since) == ("failure", job_id, store.get(job_id).finished_at)
+    later = datetime.now(UTC) + timedelta(days=7, minutes=1)
+    assert jobs_inbox.list_ended(store, "backfill", (JobState.FAILED,), now=later) == []

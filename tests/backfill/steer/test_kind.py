@@ -1,0 +1,84 @@
+"""A backfill's figures on their way from its tasks' checkpoints to the store."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
+from backfill.run.selection import write_selection
+from backfill.steer.kind import BACKFILL, BackfillFigures
+from jobs.store import JobStore
+from jobs.supervisor import JobSupervisor
+from model.errors import StoreUnavailableError
+from model.job import JobState, new_job_id
+
+Wait = Callable[..., None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = JobStore(tmp_path / "jobs.db")
+    yield store
+    store.close()
+
+
+def leave(folder: BackfillFolder, published: int) -> None:
+    """Write what a task writes that has published so many messages."""
+    checkpoints = CheckpointFolder(folder.progress)
+    checkpoints.create()
+    checkpoints.write(SliceCheckpoint(0, 1, offset=published, published=published))
+
+
+def test_what_is_published_is_in_the_store_within_a_second(
+    store: JobStore, launcher: Any, tmp_path: Path, wait_for: Wait, rows: Any
+) -> None:
+    supervisor = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=1)
+    job_id = new_job_id("bf")
+    folder = BackfillFolder.of(supervisor.folder(job_id))
+    folder.write_specification({})
+    write_selection([rows(100)], folder.selection)
+    store.insert(job_id, BACKFILL.name, {}, actor="ann")
+    supervisor.start()
+    try:
+        wait_for(lambda: store.get(job_id).state is JobState.RUNNING, "it runs", 60.0)
+        seconds: list[float] = []
+        for published in range(1, 6):
+            # Each begins when the one before is just seen: it waits for a whole look.
+            leave(folder, published)
+            began = time.monotonic()
+
+            def is_seen(wanted: int = published) -> bool:
+                return store.get(job_id).progress.get("published") == wanted
+
+            wait_for(is_seen, "it is in the store", 60.0)
+            seconds.append(time.monotonic() - began)
+    finally:
+        supervisor.stop()
+        supervisor.join()
+    # The quickest: a loaded machine may hold any one of them up, and never all.
+    assert min(seconds) < 1.0, seconds
+
+
+def test_figures_that_the_store_did_not_take_are_written_the_next_time(
+    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
+    folder = BackfillFolder(tmp_path / job_id)
+    leave(folder, 7)
+    figures = BackfillFigures(folder)
+
+    def fail(_job_id: str, _progress: Progress) -> None:
+        raise StoreUnavailableError
+
+    with monkeypatch.context() as away:
+        away.setattr(store, "set_progress", fail)
+        with pytest.raises(StoreUnavailableError):
+            figures(store, job_id)
+    # Nothing has changed since, as after a job's end.
+    monkeypatch.setattr("backfill.run.progress.ProgressMeter.measure", lambda *_, **__: Progress(published=7))
+    figures(store, job_id)
+    assert store.get(job_id).progress.get("published") == 7

@@ -1,0 +1,187 @@
+"""Verdicts by counting, with a staging table in memory."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from backfill.run.folder import BackfillFolder
+from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
+from backfill.run.selection import write_selection
+from backfill.steer.verification import Verifier
+from jobs.store import Job
+from model.errors import AlreadyMergedError, StagingUnknownError
+from model.job import JobState
+from warehouse.staging import Staging
+
+JOB_ID = "bf_00000000000000000000000000"
+
+
+@dataclass
+class MemoryStaging:
+    batches: list[Any] = field(default_factory=list)
+    merged: int = 0
+
+    def landed_rows(self, backfill_id: str) -> Iterable[Any]:
+        assert backfill_id == JOB_ID
+        return self.batches
+
+    def merged_rows(self, backfill_id: str) -> int:
+        return self.merged
+
+    def delete_rows(self, backfill_id: str) -> int:
+        deleted = sum(len(batch) for batch in self.batches)
+        self.batches.clear()
+        return deleted
+
+
+def job(state: JobState = JobState.SUCCEEDED) -> Job:
+    return Job(
+        id=JOB_ID,
+        kind="backfill",
+        state=state,
+        request={"topic": "replay"},
+        created_by="ann",
+        created_at=datetime.now(UTC),
+        started_at=None,
+        finished_at=None,
+        progress={},
+        error=None,
+        epoch=1,
+        driver=None,
+        version=1,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, rows: Callable[..., pa.RecordBatch]) -> BackfillFolder:
+    """60,000 rows in three slices, of which all but 2 dead letters are published."""
+    folder = BackfillFolder(tmp_path / JOB_ID)
+    selection = write_selection([rows(60_000)], folder.selection)
+    assert len(selection.slices) > 1
+    checkpoints = CheckpointFolder(folder.progress)
+    checkpoints.create()
+    for part in selection.slices:
+        failed = 2 if part.number == 0 else 0
+        checkpoints.write(
+            SliceCheckpoint(
+                part.number, 1, offset=part.rows, published=part.rows - failed, failed=failed, done=True
+            )
+        )
+    return folder
+
+
+def verifier(folder: BackfillFolder, staging: Staging | None) -> Verifier:
+    return Verifier(lambda _id: folder, lambda topic: staging if topic == "replay" else None)
+
+
+def publish_all(folder: BackfillFolder) -> None:
+    CheckpointFolder(folder.progress).write(SliceCheckpoint(0, 2, offset=1, published=25_000, done=True))
+
+
+def test_one_that_has_not_ended_is_pending(folder: BackfillFolder) -> None:
+    for state in (JobState.PENDING, JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING):
+        found = verifier(folder, MemoryStaging()).verify(job(state))
+        assert (found["state"], found["selected"], found["published"]) == ("pending", 60_000, 59_998)
+        assert (found["landed"], found["merged"], found["missing"]) == (None, None, None)
+
+
+def test_one_that_never_selected_is_incomplete(tmp_path: Path) -> None:
+    found = verifier(BackfillFolder(tmp_path), None).verify(job(JobState.FAILED))
+    assert (found["state"], found["selected"], found["published"]) == ("incomplete", None, 0)
+
+
+def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folder: BackfillFolder) -> None:
+    assert verifier(folder, None).verify(job(JobState.FAILED))["state"] == "incomplete"
+    publish_all(folder)
+
+    found = verifier(folder, None).verify(job())
+
+    assert found == {
+        "state": "unknown",
+        "selected": 60_000,
+        "published": 60_000,
+        "landed": None,
+        "merged": None,
+        "missing": None,
+    }
+
+
+def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_order(
+    folder: BackfillFolder,
+) -> None:
+    publish_all(folder)
+    landed = np.random.default_rng(1).permutation(np.arange(60_000))
+    staging = MemoryStaging([landed[:10_000], landed[5_000:], np.array([3, 3, 3])], merged=60_000)
+
+    assert verifier(folder, staging).verify(job()) == {
+        "state": "complete",
+        "selected": 60_000,
+        "published": 60_000,
+        "landed": 60_000,
+        "merged": 60_000,
+        "missing": 0,
+    }
+
+
+def test_rows_that_no_selection_has_prove_nothing(folder: BackfillFolder) -> None:
+    publish_all(folder)
+    staging = MemoryStaging([np.arange(1, 60_000), np.array([-1, 60_000, 2**40])])
+
+    found = verifier(folder, staging).verify(job())
+
+    assert (found["state"], found["landed"], found["missing"]) == ("incomplete", 59_999, 1)
+
+
+def test_missing_messages_are_told_by_row_page_by_page(folder: BackfillFolder) -> None:
+    gone = [0, 24_999, 25_000, 59_999]
+    staging = MemoryStaging([np.delete(np.arange(60_000), gone)])
+    checked = verifier(folder, staging)
+
+    first = checked.missing_messages(job(), limit=3)
+    second = checked.missing_messages(job(), limit=3, after=first[-1].row)
+
+    assert [message.row for message in first + second] == gone
+    assert first[1].message_id == "m24999"
+    assert first[1].topic == "orders"
+    assert checked.missing_rows(job()) == gone
+    assert checked.missing_messages(job(), limit=3, after=59_999) == []
+
+
+def test_nobody_knows_what_is_missing_without_a_staging_table(folder: BackfillFolder) -> None:
+    checked = verifier(folder, None)
+    for call in (checked.missing_rows, checked.delete_rows, lambda one: checked.missing_messages(one, limit=1)):
+        with pytest.raises(StagingUnknownError, match="replay"):
+            call(job())
+
+
+def test_nothing_is_missing_of_what_was_never_selected(tmp_path: Path) -> None:
+    checked = verifier(BackfillFolder(tmp_path), MemoryStaging())
+    assert checked.missing_rows(job()) == []
+    assert checked.missing_messages(job(), limit=1) == []
+
+
+def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -> None:
+    done = replace(job(), progress=Progress(selected=3, published=3).to_json())
+    gone = BackfillFolder(tmp_path / "removed")
+
+    found = verifier(gone, MemoryStaging([[0, 1, 2]])).verify(done)
+    assert (found["state"], found["selected"], found["published"], found["missing"]) == ("complete", 3, 3, 0)
+    assert verifier(gone, None).verify(done)["state"] == "unknown"
+
+
+def test_rows_are_deleted_as_long_as_none_is_merged(folder: BackfillFolder) -> None:
+    staging = MemoryStaging([np.arange(10)], merged=1)
+    checked = verifier(folder, staging)
+
+    with pytest.raises(AlreadyMergedError):
+        checked.delete_rows(job())
+    assert staging.batches
+    staging.merged = 0
+    assert checked.delete_rows(job()) == 10
+    assert checked.verify(job())["landed"] == 0
