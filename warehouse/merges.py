@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from model.audit import Audit
 from model.entity import DELETED, VIEW_SUFFIX, EntityRules
@@ -72,9 +72,6 @@ class Merger(Protocol):
             EvolutionRefusedError: reporting can't be widened to what staging has become; nothing was changed.
             WarehouseError: the warehouse failed; the next merge does what this one did not.
         """
-
-    def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
-        """Return the newest audits, of one source or all, as rows of ``AUDIT_SCHEMA``, the newest first."""
 
     def close(self) -> None:
         """End its connections."""

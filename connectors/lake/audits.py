@@ -1,19 +1,14 @@
 """The audits of merges in a lake: a table of rows, to which each merge appends."""
 
-import itertools
-import json
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from connectors.columns import arrow_schema
 from connectors.lake.rows import LakeRowTable
-from connectors.lake.tables import our_errors
 from model.archive import Attempt
 from model.audit import AUDIT_SCHEMA, Audit
 from model.errors import LeaseLostError
@@ -51,21 +46,3 @@ class LakeAudits:
                 if not left:
                     raise
         self._table.compact(max_small_files=_SMALL_FILES)
-
-    def read(self, source: str | None, limit: int) -> list[dict[str, Any]]:
-        """Return the newest audits, of one source or all, the newest first."""
-        if not self._table.exists():
-            return []
-        found: list[pa.Table] = []
-        newest_day = itertools.groupby(reversed(self._table.data_files()), lambda file: file.partition)
-        for _, files in newest_day:
-            for file in files:
-                wanted = None if source is None else pc.field("source") == source
-                with our_errors(f"reading {file.path}"):
-                    found.append(pq.read_table(file.path, filters=wanted).select(AUDIT_SCHEMA.names()))
-            if sum(part.num_rows for part in found) >= limit:
-                break
-        if not found:
-            return []
-        rows = pa.concat_tables(found).sort_by([("ingest_time", "descending"), ("name", "ascending")])
-        return [{**row, "details": json.loads(row["details"])} for row in rows.slice(0, limit).to_pylist()]

@@ -1,6 +1,6 @@
 """The administration of Pub/Sub: topics, subscriptions, what a backup attaches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,7 +12,7 @@ from google.pubsub_v1.services.publisher import PublisherClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
-from google.pubsub_v1.types import ExpirationPolicy, Subscription, Topic
+from google.pubsub_v1.types import ExpirationPolicy, Subscription
 
 from connectors.pubsub.channel import open_channel
 from model.errors import (
@@ -139,19 +139,6 @@ class PubSub:
         """
         with _our_errors(TopicNotFoundError, f"topic {topic}"):
             self._publisher.delete_topic(topic=self.topic_path(topic), **_CALL)
-
-    def label_topic(self, topic: str, labels: Mapping[str, str]) -> None:
-        """Replace the topic's labels.
-
-        Raises:
-            TopicNotFoundError: there is none.
-        """
-        with _our_errors(TopicNotFoundError, f"topic {topic}"):
-            self._publisher.update_topic(
-                topic=Topic(name=self.topic_path(topic), labels=labels),
-                update_mask=field_mask_pb2.FieldMask(paths=["labels"]),
-                **_CALL,
-            )
 
     def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
         """Return all subscriptions of the project, or of one topic, sorted by id."""

@@ -7,6 +7,7 @@ from backup.labelled import LabelledTopics
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 from model.settings import Settings, read_settings
+from tests.labels import label_topic
 
 
 @pytest.fixture
@@ -27,11 +28,11 @@ def settings_with(tmp_path: Path, pubsub: PubSub) -> Callable[[str], Settings]:
 def test_a_topic_with_the_label_is_attached_once(pubsub: PubSub, settings_with: Callable[[str], Settings]) -> None:
     for topic in ("orders", "members"):
         pubsub.create_topic(topic)
-    pubsub.label_topic("orders", {"backup": "yes"})
+    label_topic(pubsub, "orders", backup="yes")
     labelled = LabelledTopics(settings_with("backup=yes"))
     assert labelled.attach_new(pubsub) == ["orders"]
     assert labelled.attach_new(pubsub) == []
-    pubsub.label_topic("members", {"backup": "yes"})
+    label_topic(pubsub, "members", backup="yes")
     assert labelled.attach_new(pubsub) == ["members"]
     assert [s.id for s in pubsub.list_subscriptions()] == ["refeed-backup.members", "refeed-backup.orders"]
 
@@ -41,7 +42,7 @@ def test_a_subscription_of_another_deployment_does_not_stop_the_others(
 ) -> None:
     for topic in ("members", "orders"):
         pubsub.create_topic(topic)
-        pubsub.label_topic(topic, {"backup": "yes"})
+        label_topic(pubsub, topic, backup="yes")
     pubsub.create_subscription("refeed-backup.members", "orders")
     assert LabelledTopics(settings_with("backup=yes")).attach_new(pubsub) == ["orders"]
 

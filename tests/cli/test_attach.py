@@ -8,6 +8,7 @@ import pytest
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 from model.message import replay_filter, replay_token
+from tests.labels import label_topic
 
 
 def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(
@@ -55,7 +56,7 @@ def test_topics_are_attached_by_a_label(refeed: Callable[..., Any], pubsub_serve
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         for topic in ("orders", "members"):
             pubsub.create_topic(topic)
-        pubsub.label_topic("orders", {"backup": "yes"})
+        label_topic(pubsub, "orders", backup="yes")
         assert refeed("attach", "--label", "backup=yes").code == 0
         assert [s.topic for s in pubsub.list_subscriptions()] == ["orders"]
         nothing = refeed("attach", "--label", "backup=no")

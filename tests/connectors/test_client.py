@@ -14,6 +14,7 @@ from model.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
+from tests.labels import label_topic
 
 
 def test_a_topic_is_created_once_and_again_without_a_fault(pubsub):
@@ -68,8 +69,8 @@ def test_nobody_there_is_said_at_once(server):
 def test_topics_are_found_by_a_label(pubsub):
     for topic in ("orders", "members", "logs"):
         pubsub.create_topic(topic)
-    pubsub.label_topic("orders", {"backup": "yes", "team": "shop"})
-    pubsub.label_topic("logs", {"backup": "no"})
+    label_topic(pubsub, "orders", backup="yes", team="shop")
+    label_topic(pubsub, "logs", backup="no")
     assert pubsub.list_topics(label=("backup", "yes")) == ["orders"]
     assert pubsub.list_topics(label=("backup", "maybe")) == []
 

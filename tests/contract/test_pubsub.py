@@ -103,20 +103,6 @@ def test_topics_are_created_and_found_by_name_and_label(pubsub: PubSub) -> None:
     assert pubsub.list_topics(label=("backup", "yes")) == ["members"]
 
 
-def test_a_topic_that_is_there_is_labelled(pubsub: PubSub, is_official: bool) -> None:
-    pubsub.create_topic("orders")
-    if is_official:
-        # Of the emulator alone: the service's UpdateTopic knows the field "labels".
-        with pytest.raises(PubSubError, match="labels is not a known Topic field"):
-            pubsub.label_topic("orders", {"backup": "yes"})
-        return
-    pubsub.label_topic("orders", {"backup": "yes"})
-
-    assert pubsub.list_topics(label=("backup", "yes")) == ["orders"]
-    with pytest.raises(TopicNotFoundError):
-        pubsub.label_topic("none", {"a": "b"})
-
-
 def test_a_backup_subscription_is_what_was_asked_for_and_never_expires(pubsub: PubSub) -> None:
     pubsub.create_topic("orders")
     made = pubsub.attach_backup("orders", token="t1", ack_deadline_seconds=30)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from google.api_core.exceptions import NotFound
 from google.cloud import bigquery
 
 from connectors.bigquery.writes.row_table import BigQueryRowTable
@@ -126,6 +127,16 @@ class Shop:
     def read_view(self, at: datetime) -> list[Row]:
         raise AssertionError("a subclass reads")
 
+    def read_audits(self) -> list[Row]:
+        raise AssertionError("a subclass reads")
+
+    def audits(self) -> list[Row]:
+        """The rows of the table of audits, the newest first."""
+        rows = sorted(self.read_audits(), key=lambda row: row["name"])
+        rows.sort(key=lambda row: row["ingest_time"], reverse=True)
+        # A column of JSON is text in a lake.
+        return [{**row, "details": _parsed(row["details"])} for row in rows]
+
     def stage(self, rows: Sequence[Row], at: datetime) -> None:
         complete = [{**dict.fromkeys(self.schema.names()), **row, "ingest_time": at} for row in rows]
         self.write(complete)
@@ -231,6 +242,11 @@ class LakeShop(Shop):
         view = open_view(self.source, str(self.lake), at)
         return [] if view is None else list(view.read(self.lake / "spill").to_pylist())
 
+    def read_audits(self) -> list[Row]:
+        table = LakeRowTable(str(self.lake), AUDITS)
+        files = table.data_files() if table.exists() else []
+        return [row for file in files for row in pq.ParquetFile(file.path).read().to_pylist()]
+
     def table(self) -> EntityTable:
         return EntityTable(str(self.lake), self.source.reporting)
 
@@ -304,6 +320,12 @@ class BigQueryShop(Shop):
             return []
         return self.rows(f"SELECT * FROM {self.source.reporting}_view")
 
+    def read_audits(self) -> list[Row]:
+        try:
+            return self.rows(f"SELECT * FROM {self.dataset}.merge_audits")
+        except NotFound:
+            return []
+
     def rows(self, sql: str) -> list[Row]:
         found = [dict(row.items()) for row in self.client.query(sql).result()]
         return [{name: _aware(value) for name, value in row.items()} for row in found]
@@ -311,6 +333,10 @@ class BigQueryShop(Shop):
     @property
     def client(self) -> Any:
         return self.warehouse._clients.rest()
+
+
+def _parsed(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _json(value: Any) -> Any:

@@ -50,9 +50,6 @@ class Warehouse:
             raise self.faults[source.name].pop(0)
         return MergeReport(source.name, since, now, 3, 2, ("2026-03-01", None), 5, 7, is_dry_run, (AUDIT,))
 
-    def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
-        raise AssertionError("not asked for")
-
     def close(self) -> None:
         self.is_closed = True
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 
@@ -78,10 +77,6 @@ class BigQueryMerger:
         merge = self._merge(source, reporting, reporting.id, wanted, columns)
         merge.create_view(reporting.read_state().until)
         return str(TableId.parse(source.view, self._clients.connection.project))
-
-    def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
-        """Return the newest audits, of one source or all, the newest first."""
-        return self._audits.read(source, limit)
 
     def close(self) -> None:
         """End the connections."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -81,10 +81,6 @@ class LakeMerger:
                 merge.commit(rewritten, now)
         _log.info("merged", source=source.name, changed=counts.changed, newer=counts.newer)
         return replace(report, rows_before=counts.rows_before, rows_after=counts.rows_after, audits=audits)
-
-    def read_audits(self, source: str | None, limit: int) -> list[dict[str, Any]]:
-        """Return the newest audits, of one source or all, the newest first."""
-        return self._audits.read(source, limit)
 
     def close(self) -> None:
         """Do nothing: a lake is files."""

@@ -8,7 +8,7 @@ from typing import Any
 from connectors.bigquery.client import Clients
 from connectors.bigquery.queries.job import NamedParameter, QueryJob
 from connectors.bigquery.table_id import TableId
-from connectors.bigquery.tables.catalog import apply, read_table
+from connectors.bigquery.tables.catalog import apply
 from connectors.bigquery.tables.evolution import evolve_table
 from connectors.bigquery.tables.schema import to_bigquery
 from connectors.bigquery.tables.specs import rows_spec
@@ -47,22 +47,6 @@ class BigQueryAudits:
                 },
                 job_id=f"refeed-audit-{merge}-{audit.name}",
             )
-
-    def read(self, source: str | None, limit: int) -> list[dict[str, Any]]:
-        """Return the newest audits, of one source or all, the newest first.
-
-        Raises:
-            WarehouseError: BigQuery failed.
-        """
-        if read_table(self._clients, self.id) is None:
-            return []
-        names = ", ".join(AUDIT_SCHEMA.names())
-        found = self._query(
-            f"SELECT {names} FROM `{self.id}` WHERE @source IS NULL OR source = @source "  # noqa: S608  a checked name
-            "ORDER BY ingest_time DESC, name LIMIT @limit",
-            {"source": NamedParameter("STRING", source), "limit": NamedParameter("INT64", limit)},
-        )
-        return [_row(row) for row in found]
 
     def read_merge(self, source: str, merge: str) -> list[dict[str, Any]]:
         """Return the audits of one merge, by name.

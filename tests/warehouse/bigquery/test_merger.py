@@ -251,7 +251,7 @@ def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(sho
         "freshness": True,
     }
     assert sorted(shop.read(), key=repr) == before
-    rows = shop.warehouse.read_audits("orders", 3)
+    rows = shop.audits()[:3]
     assert {row["name"]: row["is_passed"] for row in rows}["keys_unique"] is False
     assert len({row["until"] for row in rows}) == 1
     shop.client.query(f"DELETE FROM {shop.source.reporting} WHERE number = 2").result()
