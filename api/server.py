@@ -1,15 +1,13 @@
 """Serves the API over HTTP/1.1: where it may listen, and how long it waits for a request's head."""
 
-import asyncio
 import json
 import os
 import socket
 import sys
 import threading
 from contextlib import suppress
-from importlib.metadata import version
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import h11
 import structlog
@@ -19,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api.errors import PROBLEM_TYPE
 from api.state import state_of
+from connectors.server import HeadTimeout, make_server_config
 from model.errors import SettingsError
 from model.settings import is_loopback_name
 
@@ -61,22 +60,12 @@ def check_admission(host: str, *, has_callers: bool, is_open: bool) -> None:
 
 def make_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
     """Return how the app is served; ``head_seconds`` is how long a request's line and headers may take."""
-
-    class Protocol(_Protocol):
-        patience_seconds = head_seconds
-
-    return uvicorn.Config(
+    return make_server_config(
         app,
+        _Protocol,
         host=host,
         port=port,
-        http=Protocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        # What stands before it, such as a proxy, is said to nobody.
-        server_header=False,
-        headers=[("Server", f"refeed/{version('refeed').split('.')[0]}")],
+        head_seconds=head_seconds,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
@@ -122,46 +111,17 @@ def _end_process() -> None:
     os._exit(1)
 
 
-class _Protocol(H11Protocol):
-    """uvicorn's HTTP/1.1, which waits for a request's head for ever and answers in plain text.
+class _Protocol(HeadTimeout, H11Protocol):
+    """uvicorn's HTTP/1.1, which answers in plain text; here what is no HTTP is answered as a problem."""
 
-    Here a head that is not whole in time ends its connection, and what is no HTTP is answered as a problem.
-    """
-
-    patience_seconds: float
-    _impatience: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
-        super().connection_made(transport)
-        self._wait_for_head()
+    def awaits_head(self) -> bool:
+        """Whether no whole head has come since the last answer; a request that waits to be read has not begun."""
+        return self.conn.their_state is h11.IDLE
 
     def data_received(self, data: bytes) -> None:
-        """Go on; the time for a head begins with its first byte and is not begun again by the next ones."""
+        """Go on with a request, and with waiting for its head."""
         super().data_received(data)
-        self._wait_for_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def _wait_for_head(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_waiting()
-        elif self._impatience is None:
-            self._impatience = self.loop.call_later(self.patience_seconds, self._give_up)
-
-    def _stop_waiting(self) -> None:
-        if self._impatience is not None:
-            self._impatience.cancel()
-            self._impatience = None
-
-    def _give_up(self) -> None:
-        self._impatience = None
-        # A request that is being answered has left this state; one that waits to be read has not begun.
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self.transport.close()
+        self.watch_head()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request, or one whose head is too large, and close."""

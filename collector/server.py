@@ -1,9 +1,7 @@
 """Serves a collector over HTTP/1.1: what it listens on, and how long it waits for a request's head."""
 
-import asyncio
 from http import HTTPStatus
-from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import uvicorn
@@ -17,6 +15,7 @@ from collector.queue import QueueDelivery
 from collector.request import MAX_HEAD_BYTES
 from collector.settings import CollectorSettings
 from connectors.pubsub.client import PubSub
+from connectors.server import HeadTimeout, make_server_config
 from model.errors import PubSubUnavailableError
 from model.settings import Settings, is_loopback_name
 
@@ -73,48 +72,28 @@ def serve(settings: Settings, collector: CollectorSettings, *, host: str, port: 
 
 def make_config(app: Collector, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
     """Return how the app is served; ``head_seconds`` is how long a request's line and headers may take."""
-
-    class Protocol(_BoundedProtocol):
-        patience_seconds = head_seconds
-
-    return uvicorn.Config(
+    return make_server_config(
         app,
+        _BoundedProtocol,
         host=host,
         port=port,
-        http=Protocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
+        head_seconds=head_seconds,
         # Whose address counts is the settings' word, not that of a header.
         proxy_headers=False,
-        server_header=False,
-        headers=[("Server", f"refeed/{version('refeed').split('.')[0]}")],
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
 
 
-class _BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1, which waits for a request's head for ever and reads one of any size.
+class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
+    """uvicorn's HTTP/1.1, which reads a head of any size; here one that grows too large ends its connection."""
 
-    Here a head that is not whole in time, or grows too large, ends its connection.
-    """
-
-    patience_seconds: float
     _is_head_whole = False
     _head_bytes = 0
-    _impatience: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
-        super().connection_made(transport)
-        self._wait_for_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._stop_waiting()
-        super().connection_lost(exc)
+    def awaits_head(self) -> bool:
+        """Whether a head has begun, or is the connection's first, and is not whole."""
+        return not self._is_head_whole
 
     def on_message_begin(self) -> None:
         """Begin a head."""
@@ -125,18 +104,18 @@ class _BoundedProtocol(HttpToolsProtocol):
         """End a head."""
         self._is_head_whole = True
         self._head_bytes = 0
-        self._stop_waiting()
+        self.watch_head()
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Go on; the time for a head begins with its first byte and does not begin again with the next ones."""
+        """Go on with a request, and with waiting for its head."""
         super().data_received(data)
         if not self._is_head_whole and not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse(head_too_large())
             else:
-                self._wait_for_head()
+                self.watch_head()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request, and close."""
@@ -149,17 +128,3 @@ class _BoundedProtocol(HttpToolsProtocol):
         lines += [b"content-length: %d" % len(answer.body), b"connection: close", b"", answer.body]
         self.transport.write(b"\r\n".join(lines))
         self.transport.close()
-
-    def _wait_for_head(self) -> None:
-        if self._impatience is None:
-            self._impatience = self.loop.call_later(self.patience_seconds, self._give_up)
-
-    def _stop_waiting(self) -> None:
-        if self._impatience is not None:
-            self._impatience.cancel()
-            self._impatience = None
-
-    def _give_up(self) -> None:
-        self._impatience = None
-        if not self._is_head_whole and not self.transport.is_closing():
-            self.transport.close()
