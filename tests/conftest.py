@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from cli.processes import free_port
-from jobs.store import open_store
+from jobs.store import JobStore, open_store
 from tests.ending import pytest_sessionstart, pytest_unconfigure
 
 __all__ = ["pytest_sessionstart", "pytest_unconfigure"]
@@ -123,3 +123,11 @@ def postgresql_template(postgresql: PostgreSQL) -> str:
 def make_postgresql_store(postgresql: PostgreSQL, postgresql_template: str) -> Callable[[], str]:
     """Return what makes a database with an empty store and gives its url."""
     return lambda: postgresql.make_database(postgresql_template)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    """A job store in a file of the test's own."""
+    store = JobStore(tmp_path / "jobs.db")
+    yield store
+    store.close()

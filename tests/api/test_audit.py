@@ -1,6 +1,5 @@
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -12,13 +11,6 @@ from model.errors import StoreUnavailableError
 from model.principal import ADMIN, READ, RUN
 
 JOB = "/backfills/bf_00000000000000000000000000"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture(scope="module")

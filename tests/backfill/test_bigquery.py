@@ -27,7 +27,6 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.selection import Selection, read_selection, read_slice
 from backfill.steer.service import BackfillService
 from connectors.bigquery.queries.selections import SelectionJobs, job_id
-from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.folder import Control, Order
@@ -46,6 +45,7 @@ from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
 from pipeline.decode import Refusal
 from tests.pipeline.conftest import messages as pulled_messages
+from tests.standin.archived import fill_archive, numbered_messages
 from tests.standin.fixture import StandIn, session_standin, shared_standin
 from warehouse.bigquery.warehouse import BigQueryWarehouse
 from warehouse.lake.warehouse import LakeWarehouse
@@ -73,33 +73,13 @@ def table() -> str:
 @pytest.fixture(scope="module")
 def messages() -> pa.RecordBatch:
     """Messages of seven ordering keys, newest first."""
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    times = [datetime(2024, 3, 1, 12 + n % 2, n % 60, tzinfo=UTC) for n in range(ROWS)]
-    return pa.record_batch(
-        {
-            "data": pa.array([f'{{"n": {n}}}'.encode() for n in range(ROWS)], pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(ROWS)], pa.list_(entry)),
-            "message_id": [str(n) for n in range(ROWS)],
-            "publish_time": pa.array(times, pa.timestamp("us", "UTC")),
-            "ordering_key": [f"k{n % 7}" for n in range(ROWS)],
-            "ack_id": ["a"] * ROWS,
-        }
-    ).take(pa.array(range(ROWS - 1, -1, -1)))
+    return numbered_messages([f"k{n % 7}" for n in range(ROWS)])
 
 
 @pytest.fixture(scope="module")
 def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> BigQueryWarehouse:
     """An archive in the stand-in that holds the messages as orders, and ten of members."""
-    settings = read_settings(
-        {**session_standin.environment, "REFEED_PROJECT": "shop", "REFEED_ARCHIVE_TABLE": table}
-    )
-    archive = BigQueryArchive("shop", table, settings.bigquery)
-    archive.create()
-    lease = archive.take_lease("lease")
-    part = archive.writer().write([("orders", "s", messages), ("members", "s", messages.slice(0, 10))])
-    archive.commit([part], Attempt("s", 1, "lease", lease))
-    archive.close()
-    return BigQueryWarehouse.of(settings)
+    return fill_archive(session_standin, table, messages)
 
 
 @pytest.fixture

@@ -128,6 +128,22 @@ def stream(archive, tmp_path):
     return Stream(archive, tmp_path)
 
 
+@pytest.fixture
+def fail_at(monkeypatch):
+    """Run a batch in which one method raises, which ends it."""
+
+    def run(stream, where, name, error, *slots):
+        def fail(*_):
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr(where, name, fail)
+            with pytest.raises(error):
+                stream.batch(*slots)
+
+    return run
+
+
 def test_a_batch_is_one_commit_and_acknowledged_after_it(stream, pulled):
     before = stream.archive.version()
     stream.batch([pulled("orders", b"a", b"b")], [pulled("members", b"c")])
@@ -236,27 +252,15 @@ def test_a_disk_that_is_full_after_the_commit_forgets_nothing_that_was_not_ackno
     assert forgetful.archived() == Counter([("orders", "1")])
 
 
-def test_a_commit_that_failed_acknowledges_nothing_and_its_messages_are_new_again(stream, pulled, monkeypatch):
-    def refuse(*_):
-        raise StorageFullError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeArchive, "commit", refuse)
-        with pytest.raises(StorageFullError):
-            stream.batch([pulled("orders", b"a")])
+def test_a_commit_that_failed_acknowledges_nothing_and_its_messages_are_new_again(stream, pulled, fail_at):
+    fail_at(stream, LakeArchive, "commit", StorageFullError, [pulled("orders", b"a")])
     assert stream.channel.acked == []
     stream.batch([pulled("orders", b"a")])
     assert stream.archived() == Counter([("orders", "1")])
 
 
-def test_a_crash_between_commit_and_acks_acknowledges_at_the_next_start(stream, pulled, monkeypatch):
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(StreamCommitter, "_acknowledge", crash)
-        with pytest.raises(KeyboardInterrupt):
-            stream.batch([pulled("orders", b"a")])
+def test_a_crash_between_commit_and_acks_acknowledges_at_the_next_start(stream, pulled, fail_at):
+    fail_at(stream, StreamCommitter, "_acknowledge", KeyboardInterrupt, [pulled("orders", b"a")])
     assert stream.channel.acked == []
     stream.start()
     assert stream.channel.acked == ["orders-1"]
@@ -264,28 +268,16 @@ def test_a_crash_between_commit_and_acks_acknowledges_at_the_next_start(stream, 
     assert stream.archived() == Counter([("orders", "1"), ("orders", "2")])
 
 
-def test_a_crash_between_journal_and_commit_forgets_the_attempt(stream, pulled, monkeypatch):
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeArchive, "commit", crash)
-        with pytest.raises(KeyboardInterrupt):
-            stream.batch([pulled("orders", b"a")])
+def test_a_crash_between_journal_and_commit_forgets_the_attempt(stream, pulled, fail_at):
+    fail_at(stream, LakeArchive, "commit", KeyboardInterrupt, [pulled("orders", b"a")])
     stream.start()
     assert stream.channel.acked == []
     stream.batch([pulled("orders", b"a")])
     assert stream.archived() == Counter([("orders", "1")])
 
 
-def test_another_homes_commits_do_not_make_a_crashed_attempt_look_committed(stream, pulled, monkeypatch, archive):
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeArchive, "commit", crash)
-        with pytest.raises(KeyboardInterrupt):
-            stream.batch([pulled("orders", b"a")])
+def test_another_homes_commits_do_not_make_a_crashed_attempt_look_committed(stream, pulled, fail_at, archive):
+    fail_at(stream, LakeArchive, "commit", KeyboardInterrupt, [pulled("orders", b"a")])
     other = Stream(archive.another(), stream.folder / "other")
     other.committer._targets._stream = "other"
     other.batch([pulled("orders", b"x", first=9)])

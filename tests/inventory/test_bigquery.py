@@ -7,17 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from connectors.bigquery.writes.archive import BigQueryArchive
-from connectors.lake.archive import Attempt
 from connectors.pubsub.client import PubSub
 from inventory.messages import MessageRequest
 from inventory.service import Inventory
 from model.errors import QueryTooLargeError, TopicUnknownError
 from model.principal import LOCAL
-from model.settings import read_settings
+from tests.standin.archived import fill_archive, numbered_messages
 from tests.standin.fixture import StandIn, session_standin, shared_standin
 from warehouse.bigquery.warehouse import BigQueryWarehouse
 from warehouse.queries import QuerySpace
@@ -31,30 +28,7 @@ BILLED = ("jobs.insert", "jobs.query")
 @pytest.fixture(scope="module")
 def bigquery(session_standin: StandIn) -> BigQueryWarehouse:
     """An archive that holds 300 messages as orders, newest first, and ten of members."""
-    table = f"d{uuid.uuid4().hex[:12]}.messages"
-    settings = read_settings(
-        {**session_standin.environment, "REFEED_PROJECT": "shop", "REFEED_ARCHIVE_TABLE": table}
-    )
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    numbers = range(ROWS - 1, -1, -1)
-    times = [datetime(2024, 3, 1, 12 + n % 2, n % 60, tzinfo=UTC) for n in numbers]
-    messages = pa.record_batch(
-        {
-            "data": pa.array([f'{{"n": {n}}}'.encode() for n in numbers], pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in numbers], pa.list_(entry)),
-            "message_id": [str(n) for n in numbers],
-            "publish_time": pa.array(times, pa.timestamp("us", "UTC")),
-            "ordering_key": [""] * ROWS,
-            "ack_id": ["a"] * ROWS,
-        }
-    )
-    archive = BigQueryArchive("shop", table, settings.bigquery)
-    archive.create()
-    lease = archive.take_lease("lease")
-    part = archive.writer().write([("orders", "s", messages), ("members", "s", messages.slice(0, 10))])
-    archive.commit([part], Attempt("s", 1, "lease", lease))
-    archive.close()
-    return BigQueryWarehouse.of(settings)
+    return fill_archive(session_standin, f"d{uuid.uuid4().hex[:12]}.messages", numbered_messages([""] * ROWS))
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What goes from a home's disk, and what stays."""
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,13 +15,6 @@ from model.job import JobState, new_job_id
 
 KEEP = timedelta(days=30)
 NOW = datetime.now(UTC)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,13 +8,6 @@ from jobs.keys import Keyring
 from jobs.store import JobStore
 from model.errors import KeyNotFoundError, RequestInvalidError, UnauthenticatedError
 from model.principal import ADMIN, READ, RUN
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -2,24 +2,16 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from jobs.renewal import Renewal
-from jobs.store import JobStore, open_store
+from jobs.store import JobStore
 from model.errors import StoreUnavailableError
 from model.job import new_job_id
 
 KIND = "backfill"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
-    yield store
-    store.close()
 
 
 @pytest.fixture

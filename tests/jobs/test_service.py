@@ -128,13 +128,6 @@ def launcher() -> HereLauncher:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def supervisor(store: JobStore, launcher: HereLauncher, tmp_path: Path) -> Iterator[JobSupervisor]:
     supervisor = JobSupervisor(SUM, store, launcher, SUM.open_folders(tmp_path), max_running=2)
     yield supervisor

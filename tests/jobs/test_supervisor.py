@@ -12,7 +12,7 @@ import pytest
 from jobs.folder import JobFolder, JobFolders, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
-from jobs.store import JobStore, open_store
+from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
@@ -63,13 +63,6 @@ def kind_of(write_figures: Callable[[str], None]) -> JobKind:
     return JobKind(
         KIND, "backfills", "bf", "backfills", "module", lambda _: lambda _store, job_id: write_figures(job_id)
     )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
-    yield store
-    store.close()
 
 
 @pytest.fixture

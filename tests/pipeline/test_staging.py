@@ -1,6 +1,7 @@
 import json
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -161,6 +162,25 @@ def stream(tmp_path):
     return Stream(tmp_path)
 
 
+@pytest.fixture
+def failing(monkeypatch):
+    """Let commits to one table fail for as long as the context lasts."""
+    commit = LakeRowTable.commit
+
+    @contextmanager
+    def fail(table, error):
+        def commit_to_others(self, files, attempt, ids=None):
+            if self.name == table:
+                raise error
+            commit(self, files, attempt, ids)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LakeRowTable, "commit", commit_to_others)
+            yield patched
+
+    return fail
+
+
 def test_every_message_is_a_row_of_its_own_table_or_a_dead_letter_and_acknowledged(stream):
     stream.batch(
         [pulled("orders", b'{"id": 1}', b"nope"), pulled("members", b'{"id": 1, "name": "Ann"}')],
@@ -230,36 +250,18 @@ def test_a_crash_between_commits_and_acks_acknowledges_at_the_next_start(stream)
     assert stream.staged() == Counter([("orders", "1"), ("orders", "2"), ("members", "1")])
 
 
-def test_a_crash_after_some_commits_keeps_what_those_tables_have_and_forgets_the_rest(stream, monkeypatch):
-    commit = LakeRowTable.commit
-
-    def crash_on_orders(self, files, attempt, ids=None):
-        if self.name == "staging.orders":
-            raise KeyboardInterrupt
-        commit(self, files, attempt, ids)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeRowTable, "commit", crash_on_orders)
-        with pytest.raises(KeyboardInterrupt):
-            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+def test_a_crash_after_some_commits_keeps_what_those_tables_have_and_forgets_the_rest(stream, failing):
+    with failing("staging.orders", KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     stream.start()
     assert stream.hold.acked == ["members-1"]
     stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
 
 
-def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(stream, monkeypatch):
-    commit = LakeRowTable.commit
-
-    def refuse_orders(self, files, attempt, ids=None):
-        if self.name == "staging.orders":
-            raise StorageFullError
-        commit(self, files, attempt, ids)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeRowTable, "commit", refuse_orders)
-        with pytest.raises(StorageFullError):
-            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(stream, failing):
+    with failing("staging.orders", StorageFullError), pytest.raises(StorageFullError):
+        stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.hold.acked == ["members-1"]
     assert isinstance(stream.worker.failure, StorageFullError)
     stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
@@ -267,20 +269,13 @@ def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(str
     assert sorted(stream.hold.acked) == ["members-1", "members-1", "orders-1"]
 
 
-def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_known_one(stream, monkeypatch):
+def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_known_one(stream, failing):
     """The disk has room for nothing: neither for the table's commit nor for the journal's shorter entry."""
-    commit = LakeRowTable.commit
 
     def full(*_):
         raise StorageFullError
 
-    def refuse_orders(self, files, attempt, ids=None):
-        if self.name == "staging.orders":
-            raise StorageFullError
-        commit(self, files, attempt, ids)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeRowTable, "commit", refuse_orders)
+    with failing("staging.orders", StorageFullError) as patched:
         patched.setattr(Journal, "keep_only", full)
         with pytest.raises(StorageFullError):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
@@ -289,22 +284,15 @@ def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_kn
 
 
 @pytest.mark.parametrize("is_partial", [False, True])
-def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(tmp_path, monkeypatch, is_partial):
+def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(
+    tmp_path, monkeypatch, failing, is_partial
+):
     monkeypatch.setattr(Stream, "keep_seconds", 0)
     stream = Stream(tmp_path)
-    commit = LakeRowTable.commit
-
-    def refuse_members(self, files, attempt, ids=None):
-        if self.name == "staging.members":
-            raise StorageFullError
-        commit(self, files, attempt, ids)
-
     stream.hold.is_down = True
     if is_partial:
-        with monkeypatch.context() as patched:
-            patched.setattr(LakeRowTable, "commit", refuse_members)
-            with pytest.raises(StorageFullError):
-                stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
+        with failing("staging.members", StorageFullError), pytest.raises(StorageFullError):
+            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     else:
         stream.batch([pulled("orders", b"{}")])
     stream.batch([])

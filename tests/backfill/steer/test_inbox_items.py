@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,15 +8,8 @@ from backfill.steer.kind import BACKFILL
 from cli.status import _DOES
 from jobs import inbox_items as jobs_inbox
 from jobs.inbox_items import InboxItem
-from jobs.store import JobStore, open_store
+from jobs.store import JobStore
 from model.job import JobState, new_job_id
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
-    yield store
-    store.close()
 
 
 def ended(store: JobStore, state: JobState) -> str:

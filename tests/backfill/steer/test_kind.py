@@ -1,7 +1,7 @@
 """A backfill's figures on their way from its tasks' checkpoints to the store."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,6 @@ from model.errors import StoreUnavailableError
 from model.job import JobState, new_job_id
 
 Wait = Callable[..., None]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
 
 
 def leave(folder: BackfillFolder, published: int) -> None:

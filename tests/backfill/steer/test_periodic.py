@@ -18,13 +18,6 @@ from model.job import JobState, new_job_id
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def tasks(store: JobStore) -> Iterator[Callable[..., PeriodicTasks]]:
     made: list[PeriodicTasks] = []
 

@@ -1,6 +1,6 @@
 """Several hands on one job at the same moment: the last word counts, and none is lost."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,6 @@ from jobs.store import Job, JobStore
 from model.errors import JobChangedError, JobStateError
 from model.job import JobState, new_job_id
 from model.process import Process
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -15,13 +15,6 @@ Wait = Callable[..., None]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0, 0.0, 0.0))
 
