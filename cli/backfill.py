@@ -108,7 +108,7 @@ def create(
     """
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     with RefeedApi.from_environment() as api:
-        backfill = api.create_backfill(request, idempotency_key=idempotency_key or str(uuid4()))
+        backfill = api.backfills.create(request, idempotency_key=idempotency_key or str(uuid4()))
         finish(api, backfill, watch=watch, as_json=as_json)
 
 
@@ -130,7 +130,7 @@ def list_(
     """List backfills, the newest first."""
     begin = parse_moment(since, "--since")
     with RefeedApi.from_environment() as api:
-        page = api.list_backfills(
+        page = api.backfills.list(
             page_size=page_size,
             page_token=page_token,
             order_by=order_by,
@@ -163,7 +163,7 @@ def list_(
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one backfill: state, figures, the request with its author and reason, and the next command."""
     with RefeedApi.from_environment() as api:
-        print_backfill(api.read_backfill(backfill_id), as_json=as_json, in_full=True)
+        print_backfill(api.backfills.read(backfill_id), as_json=as_json, in_full=True)
 
 
 @app.command("watch", epilog=EXIT_CODES)
@@ -190,7 +190,7 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
     if changes.get(_RATE) == 0:
         changes[_RATE] = None
     with RefeedApi.from_environment() as api:
-        print_backfill(api.change_backfill(backfill_id, changes), as_json=as_json)
+        print_backfill(api.backfills.change(backfill_id, changes), as_json=as_json)
 
 
 @app.command("pause", epilog=EXIT_CODES)
@@ -258,7 +258,7 @@ def logs(
 ) -> None:
     """Show the driver's log; with --json as a list of lines."""
     with RefeedApi.from_environment() as api:
-        print_log(api.read_log(backfill_id, tail_bytes=tail, follow=follow), as_json=as_json)
+        print_log(api.backfills.read_log(backfill_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
 
 @app.command("events", epilog=EXIT_CODES)
@@ -269,7 +269,7 @@ def events(
 ) -> None:
     """Show its history: each change with its author and reason."""
     with RefeedApi.from_environment() as api:
-        print_events(api.list_of_backfill(backfill_id, "events", after=str(after)), as_json=as_json)
+        print_events(api.backfills.read_part(backfill_id, "events", after=str(after)), as_json=as_json)
 
 
 @app.command("dead-letters", epilog=EXIT_CODES)
@@ -302,7 +302,7 @@ def _print_reasons(backfill_id: str, by: str, *, as_json: bool) -> None:
     if by != "reason":
         raise InputError(f"--by {by!r} is not reason.")
     with RefeedApi.from_environment() as api:
-        found = api.list_of_backfill(backfill_id, "dead-letters/reasons")
+        found = api.backfills.read_part(backfill_id, "dead-letters/reasons")
     if as_json:
         print_json(found)
         return
@@ -357,7 +357,7 @@ def _act(
     as_json: bool,
 ) -> None:
     with RefeedApi.from_environment() as api:
-        finish(api, api.act_on_backfill(backfill_id, verb, body), watch=watch, as_json=as_json)
+        finish(api, api.backfills.act(backfill_id, verb, body), watch=watch, as_json=as_json)
 
 
 def finish(api: RefeedApi, backfill: dict[str, Any], *, watch: bool, as_json: bool) -> None:
@@ -376,4 +376,4 @@ def _exit_by_state(backfill: Mapping[str, Any]) -> None:
 def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:
     params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
     with RefeedApi.from_environment() as api:
-        return api.list_of_backfill(backfill_id, what, **params)
+        return api.backfills.read_part(backfill_id, what, **params)

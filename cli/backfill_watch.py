@@ -42,7 +42,7 @@ def watch_live(api: RefeedApi, backfill_id: str) -> dict[str, Any]:
             display.note(f"watching {backfill_id}; Ctrl-C leaves it as it is")
             was_paused = False
             warned: set[str] = set()
-            for found in api.watch_backfill(backfill_id):
+            for found in api.backfills.watch(backfill_id):
                 for warning in found.get("warnings") or ():
                     if warning["code"] not in warned:
                         display.note(render_warning(warning))

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
@@ -39,6 +39,9 @@ class RefeedApi:
         self.url = url.rstrip("/")
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._client = httpx.Client(base_url=self.url, timeout=_TIMEOUT_SECONDS, headers=headers)
+        calls = self._call, self._stream_events, self._stream_log
+        self.backfills = JobCalls("backfills", *calls)
+        self.merges = JobCalls("merges", *calls)
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -69,53 +72,6 @@ class RefeedApi:
         """Return what a backfill would do; on BigQuery ``exact`` runs the query to know."""
         params = {"exact": "true"} if exact else {}
         return self._call("POST", "/backfills:plan", json=request, params=params)
-
-    def create_backfill(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Create a backfill and return it; a key makes sending it twice harmless."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return self._call("POST", "/backfills", json=request, headers=headers)
-
-    def read_backfill(self, backfill_id: str) -> dict[str, Any]:
-        """Return one backfill."""
-        return self._call("GET", f"/backfills/{backfill_id}")
-
-    def list_backfills(
-        self,
-        *,
-        page_size: int,
-        page_token: str | None = None,
-        order_by: str | None = None,
-        **filters: Filter,
-    ) -> dict[str, Any]:
-        """Return a page of backfills, the newest first; ``filters`` are state, topic, label, since."""
-        return self._list("/backfills", page_size, page_token=page_token, order_by=order_by, **filters)
-
-    def change_backfill(self, backfill_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change a backfill's rate limit, description or labels, and return it."""
-        return self._call("PATCH", f"/backfills/{backfill_id}", json=changes)
-
-    def act_on_backfill(
-        self, backfill_id: str, verb: str, body: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Pause, resume, cancel, retry, approve or revert a backfill, and return it."""
-        content = {} if body is None else {"json": body}
-        return self._call("POST", f"/backfills/{backfill_id}:{verb}", **content)
-
-    def list_of_backfill(self, backfill_id: str, what: str, **params: str) -> dict[str, Any]:
-        """Return a backfill's events, slices, dead-letters or missing messages."""
-        return self._call("GET", f"/backfills/{backfill_id}/{what}", params=params)
-
-    def read_log(self, backfill_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
-        """Yield the end of a backfill's log and, to follow it, what is written from now on until it ends."""
-        return self._stream_log(f"/backfills/{backfill_id}/logs", tail_bytes=tail_bytes, follow=follow)
-
-    def watch_backfill(self, backfill_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the backfill whenever something of it has changed, and at last at its end.
-
-        Events are taken as they come; where they can't be had it is asked twice a second instead. An API that is
-        restarted in between is waited for, for a minute.
-        """
-        return self._watch(f"/backfills/{backfill_id}")
 
     def list_topics(self) -> dict[str, Any]:
         """Return every topic, with whether and how well it is backed up."""
@@ -215,70 +171,6 @@ class RefeedApi:
         path = f"/templates/{quote(name, safe='')}:launch"
         return self._call("POST", path, json={"parameters": parameters}, headers=headers)
 
-    def create_merge(self, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
-        """Create a merge and return it; the key makes sending it twice harmless."""
-        return self._call("POST", "/merges", json=request, headers={"Idempotency-Key": idempotency_key})
-
-    def read_merge(self, merge_id: str) -> dict[str, Any]:
-        """Return one merge."""
-        return self._call("GET", f"/merges/{merge_id}")
-
-    def list_merges(
-        self,
-        *,
-        page_size: int,
-        page_token: str | None = None,
-        order_by: str | None = None,
-        **filters: Filter,
-    ) -> dict[str, Any]:
-        """Return a page of merges, the newest first; ``filters`` are state and since."""
-        return self._list("/merges", page_size, page_token=page_token, order_by=order_by, **filters)
-
-    def act_on_merge(self, merge_id: str, verb: str) -> dict[str, Any]:
-        """Cancel or retry a merge, and return it."""
-        return self._call("POST", f"/merges/{merge_id}:{verb}")
-
-    def list_merge_events(self, merge_id: str, *, after: int = 0) -> dict[str, Any]:
-        """Return a merge's history behind line number ``after``."""
-        return self._call("GET", f"/merges/{merge_id}/events", params={"after": str(after)})
-
-    def read_merge_log(self, merge_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
-        """Yield the end of a merge's log and, to follow it, what is written from now on until it ends."""
-        return self._stream_log(f"/merges/{merge_id}/logs", tail_bytes=tail_bytes, follow=follow)
-
-    def watch_merge(self, merge_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the merge whenever something of it has changed, and at last at its end; as backfills are."""
-        return self._watch(f"/merges/{merge_id}")
-
-    def _list(self, path: str, page_size: int, **wanted: Filter) -> dict[str, Any]:
-        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
-        return self._call("GET", path, params=params)
-
-    def _watch(self, path: str) -> Iterator[dict[str, Any]]:
-        """Yield the job at ``path`` as it changes, until it has ended."""
-        found = self._call("GET", path)
-        yield found
-        seen, events_fail = 0, 0
-        lost_at: float | None = None
-        while not is_final(found):
-            try:
-                # Events that broke off twice without a word are not to be had here.
-                if events_fail <= 1:
-                    events_fail += 1
-                    for number, job in self._stream_events(path, seen):
-                        seen, found, events_fail, lost_at = number, job, 0, None
-                        yield found
-                else:
-                    time.sleep(_POLL_SECONDS)
-                    found, lost_at = self._call("GET", path), None
-                    yield found
-            except ApiUnavailableError:
-                lost_at = lost_at or time.monotonic()
-                if time.monotonic() - lost_at > _PATIENCE_SECONDS:
-                    raise
-                events_fail = 0
-                time.sleep(_POLL_SECONDS)
-
     def _stream_events(self, path: str, after: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield what the API says as it happens, with the number of its latest line of history."""
         timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=_SILENCE_SECONDS)
@@ -332,6 +224,86 @@ class RefeedApi:
 
 def _stream_path(name: str) -> str:
     return f"/streams/{quote(name, safe='')}"
+
+
+class JobCalls:
+    """What the API does with jobs of one kind, which are at ``/COLLECTION``; see :class:`RefeedApi`."""
+
+    def __init__(
+        self,
+        collection: str,
+        call: Callable[..., dict[str, Any]],
+        stream_events: Callable[[str, int], Iterator[tuple[int, dict[str, Any]]]],
+        stream_log: Callable[..., Iterator[str]],
+    ) -> None:
+        self._path = f"/{collection}"
+        self._call = call
+        self._stream_events = stream_events
+        self._stream_log = stream_log
+
+    def create(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
+        """Create a job and return it; a key makes sending it twice harmless."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return self._call("POST", self._path, json=request, headers=headers)
+
+    def read(self, job_id: str) -> dict[str, Any]:
+        """Return one job."""
+        return self._call("GET", f"{self._path}/{job_id}")
+
+    def list(
+        self, *, page_size: int, page_token: str | None = None, order_by: str | None = None, **filters: Filter
+    ) -> dict[str, Any]:
+        """Return a page of jobs, the newest first; ``filters`` are the list's other parameters."""
+        wanted = {"page_token": page_token, "order_by": order_by, **filters}
+        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
+        return self._call("GET", self._path, params=params)
+
+    def change(self, job_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change what may change of a job while it lives, and return it."""
+        return self._call("PATCH", f"{self._path}/{job_id}", json=changes)
+
+    def act(self, job_id: str, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Do what a verb of the API says, such as cancel, and return the job."""
+        content = {} if body is None else {"json": body}
+        return self._call("POST", f"{self._path}/{job_id}:{verb}", **content)
+
+    def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
+        """Return what is kept of a job beside its state, such as its events."""
+        return self._call("GET", f"{self._path}/{job_id}/{part}", params=params)
+
+    def read_log(self, job_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
+        """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""
+        return self._stream_log(f"{self._path}/{job_id}/logs", tail_bytes=tail_bytes, follow=follow)
+
+    def watch(self, job_id: str) -> Iterator[dict[str, Any]]:
+        """Yield the job whenever something of it has changed, and at last at its end.
+
+        Events are taken as they come; where they can't be had it is asked twice a second instead. An API that is
+        restarted in between is waited for, for a minute.
+        """
+        path = f"{self._path}/{job_id}"
+        found = self._call("GET", path)
+        yield found
+        seen, events_fail = 0, 0
+        lost_at: float | None = None
+        while not is_final(found):
+            try:
+                # Events that broke off twice without a word are not to be had here.
+                if events_fail <= 1:
+                    events_fail += 1
+                    for number, job in self._stream_events(path, seen):
+                        seen, found, events_fail, lost_at = number, job, 0, None
+                        yield found
+                else:
+                    time.sleep(_POLL_SECONDS)
+                    found, lost_at = self._call("GET", path), None
+                    yield found
+            except ApiUnavailableError:
+                lost_at = lost_at or time.monotonic()
+                if time.monotonic() - lost_at > _PATIENCE_SECONDS:
+                    raise
+                events_fail = 0
+                time.sleep(_POLL_SECONDS)
 
 
 def _find_url() -> str:

@@ -84,7 +84,7 @@ def redrive(
     with RefeedApi.from_environment() as api:
         request = _request(api, source, code, message_id, start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
-        finish(api, api.create_backfill(request, idempotency_key=str(uuid4())), watch=watch, as_json=as_json)
+        finish(api, api.backfills.create(request, idempotency_key=str(uuid4())), watch=watch, as_json=as_json)
 
 
 def _request(

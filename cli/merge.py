@@ -109,7 +109,7 @@ def create(
     """Have the service merge: a job that outlives this terminal and is restarted when it dies."""
     request = read_given(MergeCreate, given)
     with RefeedApi.from_environment() as api:
-        _finish(api, api.create_merge(request, idempotency_key=idempotency_key or str(uuid4())), watch, as_json)
+        _finish(api, api.merges.create(request, idempotency_key=idempotency_key or str(uuid4())), watch, as_json)
 
 
 @app.command("list", epilog=EXIT_CODES)
@@ -125,7 +125,7 @@ def list_(
     """List merges, the newest first."""
     begin = parse_moment(since, "--since")
     with RefeedApi.from_environment() as api:
-        page = api.list_merges(
+        page = api.merges.list(
             page_size=page_size, page_token=page_token, order_by=order_by, state=state, since=begin
         )
     if as_json:
@@ -150,35 +150,35 @@ def list_(
 def show(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one merge, source by source."""
     with RefeedApi.from_environment() as api:
-        _print_merge(api.read_merge(merge_id), as_json=as_json)
+        _print_merge(api.merges.read(merge_id), as_json=as_json)
 
 
 @app.command("watch", epilog=EXIT_CODES)
 def watch(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a merge until it has ended; exit 0 only if it SUCCEEDED."""
     with RefeedApi.from_environment() as api:
-        _finish(api, api.read_merge(merge_id), True, as_json)
+        _finish(api, api.merges.read(merge_id), True, as_json)
 
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Cancel a merge; sources that are merged stay merged."""
     with RefeedApi.from_environment() as api:
-        _print_merge(api.act_on_merge(merge_id, "cancel"), as_json=as_json)
+        _print_merge(api.merges.act(merge_id, "cancel"), as_json=as_json)
 
 
 @app.command("retry", epilog=EXIT_CODES)
 def retry(merge_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
     """Continue a failed or cancelled merge with the sources that are not merged."""
     with RefeedApi.from_environment() as api:
-        _finish(api, api.act_on_merge(merge_id, "retry"), watch, as_json)
+        _finish(api, api.merges.act(merge_id, "retry"), watch, as_json)
 
 
 @app.command("events", epilog=EXIT_CODES)
 def events(merge_id: IdArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
     """Show its history: each change with its author and reason."""
     with RefeedApi.from_environment() as api:
-        print_events(api.list_merge_events(merge_id, after=after), as_json=as_json)
+        print_events(api.merges.read_part(merge_id, "events", after=str(after)), as_json=as_json)
 
 
 @app.command("logs", epilog=EXIT_CODES)
@@ -190,7 +190,7 @@ def logs(
 ) -> None:
     """Show the driver's log; with --json as a list of lines."""
     with RefeedApi.from_environment() as api:
-        print_log(api.read_merge_log(merge_id, tail_bytes=tail, follow=follow), as_json=as_json)
+        print_log(api.merges.read_log(merge_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
 
 def _finish(api: RefeedApi, found: dict[str, Any], watch: bool, as_json: bool) -> None:
@@ -209,7 +209,7 @@ def _watch(api: RefeedApi, found: dict[str, Any]) -> dict[str, Any]:
     try:
         # Elsewhere than in a terminal a status shows nothing.
         with err.status("") as line:
-            for seen in api.watch_merge(merge_id):
+            for seen in api.merges.watch(merge_id):
                 found = seen
                 text = f"{seen['state']} {seen['progress']['merged']} of {seen['progress']['sources']} sources"
                 line.update(f"{merge_id} {text}")

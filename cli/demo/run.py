@@ -130,7 +130,7 @@ class Demo:
             RefeedApi(self._stack.api_url) as api,
         ):
             pubsub.create_subscription(_SUBSCRIPTION, topic, ack_deadline_seconds=settings.ack_deadline_seconds)
-            backfill = api.create_backfill(self._request(topic), idempotency_key=str(uuid4()))
+            backfill = api.backfills.create(self._request(topic), idempotency_key=str(uuid4()))
             backfill = self._wait_for_end(api, backfill, tick)
             self.verdict.selected = int(backfill["progress"]["selected"] or 0)
             replayed = receive(
@@ -168,7 +168,7 @@ class Demo:
 
         def ask() -> int:
             nonlocal found
-            found = api.read_backfill(backfill["id"])
+            found = api.backfills.read(backfill["id"])
             published = int(found["progress"]["published"] or 0)
             tick(published)
             return published

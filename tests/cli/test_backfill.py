@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import RefeedApi
+from cli.client import JobCalls, RefeedApi
 
 Refeed = Callable[..., Any]
 
@@ -30,23 +30,23 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     requests: list[Mapping[str, Any]] = []
 
     def create(
-        self: RefeedApi, request: Mapping[str, Any], *, idempotency_key: str | None = None
+        self: JobCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> dict[str, Any]:
         assert idempotency_key
         requests.append(request)
         return backfill("PENDING")
 
-    monkeypatch.setattr(RefeedApi, "create_backfill", create)
+    monkeypatch.setattr(JobCalls, "create", create)
     answer_watch(monkeypatch, backfill("RUNNING", None), backfill("SUCCEEDED", 2))
     return requests
 
 
 def answer_watch(monkeypatch: pytest.MonkeyPatch, *shown: dict[str, Any]) -> None:
-    def watch(self: RefeedApi, backfill_id: str) -> Iterator[dict[str, Any]]:
+    def watch(self: JobCalls, backfill_id: str) -> Iterator[dict[str, Any]]:
         assert backfill_id == "bf_1"
         yield from shown
 
-    monkeypatch.setattr(RefeedApi, "watch_backfill", watch)
+    monkeypatch.setattr(JobCalls, "watch", watch)
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def acted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """What was done to backfills, which are paused by it."""
     verbs: list[tuple[str, Any]] = []
 
-    def act(self: RefeedApi, backfill_id: str, verb: str, body: Any = None) -> dict[str, Any]:
+    def act(self: JobCalls, backfill_id: str, verb: str, body: Any = None) -> dict[str, Any]:
         assert backfill_id == "bf_1"
         verbs.append((verb, body))
         return backfill("PAUSED", 1, in_flight_at_most=4000)
 
-    monkeypatch.setattr(RefeedApi, "act_on_backfill", act)
+    monkeypatch.setattr(JobCalls, "act", act)
     return verbs
 
 
@@ -246,9 +246,7 @@ def test_create_and_watch_warn_that_nothing_arrives(
     for text in (result.err, result.out):
         assert text.count("warning: No subscription takes it. (nobody_receives)\n") == 1
         assert text.count("warning: The query selects nothing. (nothing_selected)\n") == 1
-    monkeypatch.setattr(
-        RefeedApi, "create_backfill", lambda self, request, **_: backfill("PENDING", warnings=[nobody])
-    )
+    monkeypatch.setattr(JobCalls, "create", lambda self, request, **_: backfill("PENDING", warnings=[nobody]))
     made = refeed("backfill", "create", "SELECT 1", "--topic", "orders")
     assert "warning: No subscription takes it. (nobody_receives)" in made.out
 
@@ -256,11 +254,11 @@ def test_create_and_watch_warn_that_nothing_arrives(
 def test_list_shows_the_page_and_how_to_get_the_next(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
-    def list_backfills(self: RefeedApi, **arguments: Any) -> dict[str, Any]:
+    def list_backfills(self: JobCalls, **arguments: Any) -> dict[str, Any]:
         asked.append(arguments)
         return {"backfills": [backfill("SUCCEEDED", 2)], "next_page_token": "abc"}
 
-    monkeypatch.setattr(RefeedApi, "list_backfills", list_backfills)
+    monkeypatch.setattr(JobCalls, "list", list_backfills)
     result = refeed(
         "backfill",
         "list",
@@ -324,11 +322,11 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(
 ) -> None:
     sent: list[Any] = []
 
-    def change(self: RefeedApi, backfill_id: str, changes: Any) -> dict[str, Any]:
+    def change(self: JobCalls, backfill_id: str, changes: Any) -> dict[str, Any]:
         sent.append(changes)
         return backfill("RUNNING")
 
-    monkeypatch.setattr(RefeedApi, "change_backfill", change)
+    monkeypatch.setattr(JobCalls, "change", change)
     assert refeed("backfill", "change", "bf_1", "--rate-limit", "5", "--description", "").code == 0
     assert refeed("backfill", "change", "bf_1", "--rate-limit", "0", "--label", "a=b").code == 0
     assert sent == [
@@ -341,11 +339,11 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(
 def test_logs_are_printed_as_they_come(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def read_log(self: RefeedApi, backfill_id: str, **arguments: Any) -> Iterator[str]:
+    def read_log(self: JobCalls, backfill_id: str, **arguments: Any) -> Iterator[str]:
         asked.append(arguments)
         return iter(["one\ntw", "o\n"])
 
-    monkeypatch.setattr(RefeedApi, "read_log", read_log)
+    monkeypatch.setattr(JobCalls, "read_log", read_log)
     assert refeed("backfill", "logs", "bf_1", "--tail", "9", "-f").out == "one\ntwo\n"
     assert json.loads(refeed("backfill", "logs", "bf_1", "--json").out) == {"lines": ["one", "two"]}
     assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
@@ -384,7 +382,7 @@ def test_logs_are_printed_as_they_come(refeed: Refeed, monkeypatch: pytest.Monke
 def test_what_became_of_it_is_listed(
     refeed: Refeed, monkeypatch: pytest.MonkeyPatch, command: str, page: dict[str, Any], shown: str
 ) -> None:
-    monkeypatch.setattr(RefeedApi, "list_of_backfill", lambda self, id_, what, **params: page)
+    monkeypatch.setattr(JobCalls, "read_part", lambda self, id_, what, **params: page)
     result = refeed("backfill", command, "bf_1")
     assert result.out.splitlines()[1] == shown
     assert ("--page-token 5" in result.err) == (page.get("next_page_token") == "5")
@@ -396,11 +394,11 @@ def test_dead_letters_are_counted_by_reason(refeed: Refeed, monkeypatch: pytest.
     found = {"reasons": [{"code": "gave_up", "messages": 12, **example}]}
     asked: list[str] = []
 
-    def list_of_backfill(self: RefeedApi, id_: str, what: str, **params: str) -> dict[str, Any]:
+    def list_of_backfill(self: JobCalls, id_: str, what: str, **params: str) -> dict[str, Any]:
         asked.append(what)
         return found
 
-    monkeypatch.setattr(RefeedApi, "list_of_backfill", list_of_backfill)
+    monkeypatch.setattr(JobCalls, "read_part", list_of_backfill)
     result = refeed("backfill", "dead-letters", "bf_1", "--by", "reason")
     assert result.out.splitlines()[1] == "gave_up  12        5          no answer"
     assert json.loads(refeed("backfill", "dead-letters", "bf_1", "--by", "reason", "--json").out) == found
@@ -480,7 +478,7 @@ def test_show_tells_all_of_a_backfill_in_80_columns(refeed: Refeed, monkeypatch:
         error={"code": "messages_failed", "message": "1 message could not be published."},
         **ASKED,
     )
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, id_: failed)
+    monkeypatch.setattr(JobCalls, "read", lambda self, id_: failed)
 
     for no_color in ("", "1"):
         monkeypatch.setenv("NO_COLOR", no_color)
@@ -542,7 +540,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
 def test_show_names_the_next_command_and_what_a_person_decides(
     refeed: Refeed, monkeypatch: pytest.MonkeyPatch, state: str, fields: dict[str, Any], lines: list[str]
 ) -> None:
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, id_: backfill(state, **fields))
+    monkeypatch.setattr(JobCalls, "read", lambda self, id_: backfill(state, **fields))
 
     shown = [line.strip() for line in refeed("backfill", "show", "bf_1").out.splitlines()]
 
@@ -553,7 +551,7 @@ def test_show_names_the_next_command_and_what_a_person_decides(
 def test_show_of_a_running_backfill_has_its_pace(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = {"selected": 9, "published": 3, "failed": 0, "repeated_at_most": 4, "rate_messages_per_second": 2.0}
     shown = backfill("RUNNING", progress={**figures, "eta_seconds": 3700.0, "event_time": None})
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, id_: shown)
+    monkeypatch.setattr(JobCalls, "read", lambda self, id_: shown)
     assert refeed("backfill", "show", "bf_1").out.splitlines()[:4] == [
         "bf_1  RUNNING  -> orders",
         "  9 selected, 3 published, 0 failed",
@@ -585,7 +583,7 @@ def test_show_says_what_keeps_a_backfill_slow_while_it_lives(
         "yield_to": {"subscription": "billing", "max_oldest_unacked_seconds": 30.0},
     }
     shown = iter([backfill("RUNNING", **limits), backfill("SUCCEEDED", **limits)])
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda _api, _id: next(shown))
+    monkeypatch.setattr(JobCalls, "read", lambda _api, _id: next(shown))
 
     line = "at most 50/s, pauses after 1,000 messages, yields while billing has messages older than 30 s"
     assert line in refeed("backfill", "show", "bf_1").out
@@ -594,7 +592,7 @@ def test_show_says_what_keeps_a_backfill_slow_while_it_lives(
 
 def test_show_says_that_drivers_died_and_how_to_go_on(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = backfill("FAILED", 1, restarts=3, error={"code": "driver_died", "message": "It died."})
-    monkeypatch.setattr(RefeedApi, "read_backfill", lambda self, backfill_id: failed)
+    monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: failed)
 
     said = refeed("backfill", "show", "bf_1").out
 

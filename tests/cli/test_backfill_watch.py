@@ -18,7 +18,7 @@ import pytest
 
 import cli.backfill_watch
 from cli.backfill_watch import watch_live
-from cli.client import RefeedApi
+from cli.client import JobCalls, RefeedApi
 
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -61,7 +61,7 @@ WARNED = {"warnings": [{"code": "nobody_receives", "message": "No subscription t
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, shown: Iterator[dict[str, Any]]) -> None:
-    monkeypatch.setattr(RefeedApi, "watch_backfill", lambda self, backfill_id: shown)
+    monkeypatch.setattr(JobCalls, "watch", lambda self, backfill_id: shown)
     with RefeedApi("http://127.0.0.1:1") as api:
         assert watch_live(api, ID)["state"] == "SUCCEEDED"
 

@@ -52,7 +52,7 @@ def test_a_create_carries_its_request_and_key(api_server: tuple[FakeApi, str]) -
     fake, url = api_server
     fake.answers.append((202, "application/json", '{"id": "bf_1"}'))
     with RefeedApi(url + "/") as api:
-        assert api.create_backfill({"query": "SELECT 1", "topic": "t"}, idempotency_key="k") == {"id": "bf_1"}
+        assert api.backfills.create({"query": "SELECT 1", "topic": "t"}, idempotency_key="k") == {"id": "bf_1"}
     method, path, headers, body = fake.asked[0]
     assert (method, path, body) == ("POST", "/backfills", {"query": "SELECT 1", "topic": "t"})
     assert {k.lower(): v for k, v in headers.items()}["idempotency-key"] == "k"
@@ -61,22 +61,25 @@ def test_a_create_carries_its_request_and_key(api_server: tuple[FakeApi, str]) -
 @pytest.mark.parametrize(
     ("call", "asked"),
     [
-        (lambda api: api.read_backfill("bf_1"), ("GET", "/backfills/bf_1")),
+        (lambda api: api.backfills.read("bf_1"), ("GET", "/backfills/bf_1")),
         (lambda api: api.plan_backfill({}), ("POST", "/backfills:plan")),
         (lambda api: api.plan_backfill({}, exact=True), ("POST", "/backfills:plan?exact=true")),
-        (lambda api: api.act_on_backfill("bf_1", "cancel"), ("POST", "/backfills/bf_1:cancel")),
-        (lambda api: api.list_of_backfill("bf_1", "events", after="3"), ("GET", "/backfills/bf_1/events?after=3")),
+        (lambda api: api.backfills.act("bf_1", "cancel"), ("POST", "/backfills/bf_1:cancel")),
         (
-            lambda api: list(api.read_log("bf_1", tail_bytes=9, follow=True)),
+            lambda api: api.backfills.read_part("bf_1", "events", after="3"),
+            ("GET", "/backfills/bf_1/events?after=3"),
+        ),
+        (
+            lambda api: list(api.backfills.read_log("bf_1", tail_bytes=9, follow=True)),
             ("GET", "/backfills/bf_1/logs?tail=9&follow=true"),
         ),
-        (lambda api: api.list_backfills(page_size=7), ("GET", "/backfills?page_size=7")),
+        (lambda api: api.backfills.list(page_size=7), ("GET", "/backfills?page_size=7")),
         (
-            lambda api: api.list_backfills(page_size=7, page_token="a b"),
+            lambda api: api.backfills.list(page_size=7, page_token="a b"),
             ("GET", "/backfills?page_size=7&page_token=a+b"),
         ),
         (
-            lambda api: api.list_backfills(page_size=7, order_by="id", state=["FAILED", "PAUSED"], topic=None),
+            lambda api: api.backfills.list(page_size=7, order_by="id", state=["FAILED", "PAUSED"], topic=None),
             ("GET", "/backfills?page_size=7&order_by=id&state=FAILED&state=PAUSED"),
         ),
     ],
@@ -103,7 +106,7 @@ def test_a_problem_is_an_error_with_everything_it_says(api_server: tuple[FakeApi
     }
     fake.answers.append((422, "application/problem+json", json.dumps(problem)))
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError) as raised:
-        api.create_backfill({})
+        api.backfills.create({})
     assert raised.value.message == "The query is not allowed. (HTTP 422)"
     assert raised.value.details == problem
 
@@ -122,7 +125,7 @@ def test_what_is_no_answer_of_refeed_s_is_an_error_too(
     fake, url = api_server
     fake.answers.append((status, "text/html", body))
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError) as raised:
-        api.read_backfill("bf_1")
+        api.backfills.read("bf_1")
     assert raised.value.message == said
 
 
@@ -130,7 +133,7 @@ def test_nobody_there_says_how_to_start_it() -> None:
     with RefeedApi(f"http://127.0.0.1:{free_port()}") as api:
         assert not api.is_ready()
         with pytest.raises(ApiUnavailableError, match="refeed up"):
-            api.read_backfill("bf_1")
+            api.backfills.read("bf_1")
 
 
 @pytest.mark.parametrize(("status", "is_ready"), [(200, True), (503, False)])
@@ -153,8 +156,8 @@ def test_a_change_and_a_retry_carry_what_is_asked(api_server: tuple[FakeApi, str
     fake, url = api_server
     fake.answers += [(200, "application/json", "{}")] * 2
     with RefeedApi(url) as api:
-        api.change_backfill("bf_1", {"description": "x"})
-        api.act_on_backfill("bf_1", "retry", {"only": "failed"})
+        api.backfills.change("bf_1", {"description": "x"})
+        api.backfills.act("bf_1", "retry", {"only": "failed"})
     assert [(asked[0], asked[3]) for asked in fake.asked] == [
         ("PATCH", {"description": "x"}),
         ("POST", {"only": "failed"}),
@@ -170,7 +173,7 @@ def test_the_key_is_sent_as_a_bearer_token(
     for key, sent in ((" rf_secret\n", "Bearer rf_secret"), ("", None)):
         monkeypatch.setenv("REFEED_API_KEY", key)
         with RefeedApi.from_environment() as api:
-            api.read_backfill("bf_1")
+            api.backfills.read("bf_1")
         assert {k.lower(): v for k, v in fake.asked[-1][2].items()}.get("authorization") == sent
 
 
@@ -184,7 +187,7 @@ def events(*told: tuple[str, int, str]) -> Answer:
 
 
 def states(api: RefeedApi) -> list[str]:
-    return [found["state"] for found in api.watch_backfill("bf_1")]
+    return [found["state"] for found in api.backfills.watch("bf_1")]
 
 
 def test_a_watch_takes_events_as_they_come(api_server: tuple[FakeApi, str]) -> None:
@@ -234,7 +237,7 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(
     fake, url = api_server
     fake.answers += [(200, "application/json", shown("RUNNING"))]
     with RefeedApi(url) as api:
-        watched = api.watch_backfill("bf_1")
+        watched = api.backfills.watch("bf_1")
         assert next(watched)["state"] == "RUNNING"
         calls = iter([ApiUnavailableError(), ApiUnavailableError()])
 
@@ -244,12 +247,12 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(
                 raise error
             return iter([(1, json.loads(shown("SUCCEEDED")))])
 
-        monkeypatch.setattr(api, "_stream_events", fail)
+        monkeypatch.setattr(api.backfills, "_stream_events", fail)
         assert next(watched)["state"] == "SUCCEEDED"
 
         monkeypatch.setattr("cli.client._PATIENCE_SECONDS", 0.0)
         fake.answers += [(200, "application/json", shown("RUNNING"))]
-        again = api.watch_backfill("bf_1")
+        again = api.backfills.watch("bf_1")
         next(again)
         calls = iter([ApiUnavailableError()] * 9)
         with pytest.raises(ApiUnavailableError):
@@ -262,4 +265,4 @@ def test_a_log_that_is_refused_is_an_error(api_server: tuple[FakeApi, str]) -> N
         (404, "application/problem+json", '{"detail": "There is no job.", "code": "job_not_found"}')
     )
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError, match="There is no job"):
-        list(api.read_log("bf_1", tail_bytes=1, follow=False))
+        list(api.backfills.read_log("bf_1", tail_bytes=1, follow=False))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import RefeedApi
+from cli.client import JobCalls, RefeedApi
 
 Refeed = Callable[..., Any]
 
@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         raise KeyboardInterrupt
 
     def create(
-        self: RefeedApi, request: Mapping[str, Any], *, idempotency_key: str | None = None
+        self: JobCalls, request: Mapping[str, Any], *, idempotency_key: str | None = None
     ) -> dict[str, Any]:
         assert idempotency_key
         calls.append(request)
@@ -50,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(RefeedApi, "count_dead_letters", count)
     monkeypatch.setattr(RefeedApi, "plan_backfill", plan)
-    monkeypatch.setattr(RefeedApi, "create_backfill", create)
+    monkeypatch.setattr(JobCalls, "create", create)
     return calls
 
 

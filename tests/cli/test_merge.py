@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import RefeedApi
+from cli.client import JobCalls, RefeedApi
 from connectors.lake.entities import EntityTable
 from tests.reporting.orders import Orders
 
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(
         yield MERGE | {"state": "RUNNING", "progress": {"merged": 1, "sources": 2}}
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RefeedApi, "watch_merge", interrupted)
+    monkeypatch.setattr(JobCalls, "watch", interrupted)
     left = refeed("merge", "watch", MERGE["id"])
     assert left.code == 130
     assert left.err.splitlines() == [
@@ -166,7 +166,7 @@ def test_the_log_of_a_merge_is_printed_as_it_comes(
         asked.append(arguments)
         return iter(["one\ntw", "o\n"])
 
-    monkeypatch.setattr(RefeedApi, "read_merge_log", read)
+    monkeypatch.setattr(JobCalls, "read_log", read)
     assert refeed("merge", "logs", MERGE["id"], "--tail", "9", "--follow").out == "one\ntwo\n"
     assert json.loads(refeed("merge", "logs", MERGE["id"], "--json").out) == {"lines": ["one", "two"]}
     assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]

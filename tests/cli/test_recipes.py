@@ -21,7 +21,7 @@ from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_slice
-from cli.client import RefeedApi
+from cli.client import JobCalls, RefeedApi
 from jobs.folder import Control, Order
 from model.settings import read_settings
 from tests.recipes import Recipe, read_recipes
@@ -212,11 +212,11 @@ def test_a_replay_to_one_consumer_names_it(sent: Callable[..., Any]) -> None:
 def test_only_what_failed_is_a_retry(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def act(self: RefeedApi, *given: Any) -> dict[str, Any]:
+    def act(self: JobCalls, *given: Any) -> dict[str, Any]:
         asked.append(given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RefeedApi, "act_on_backfill", act)
+    monkeypatch.setattr(JobCalls, "act", act)
     assert refeed(*RECIPES["Only what failed"].words[1:]).code == 130
     assert asked == [("bf_01M7Z1H20HKNZ6PGKRYCX6J210", "retry", {"only": "failed"})]
 
@@ -226,11 +226,11 @@ def test_a_create_takes_a_recipe_as_it_stands_with_its_plan(
 ) -> None:
     asked: list[Mapping[str, Any]] = []
 
-    def create(self: RefeedApi, request: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+    def create(self: JobCalls, request: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         asked.append(request)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RefeedApi, "create_backfill", create)
+    monkeypatch.setattr(JobCalls, "create", create)
     recipe = RECIPES["The hour with the hole"]
     planned = sent(recipe)
     assert refeed("backfill", "create", "--plan", "pl_1", *recipe.words[3:]).code == 130
