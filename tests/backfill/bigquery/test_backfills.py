@@ -6,31 +6,27 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from app.backfills import assemble_backfills, open_queries
-from backfill.job import select
-from backfill.plan.options import RunOptions, SelectionBounds
+from backfill.plan.options import SelectionBounds
 from backfill.plan.price import Billing
 from backfill.plan.redrive import LetterCounter
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
-from backfill.run.selection import Selection, read_selection, read_slice
+from backfill.run.selection import read_selection
 from backfill.steer.service import BackfillService
 from connectors.bigquery.queries.selections import SelectionJobs, job_id
 from connectors.lake.archive import Attempt, LakeArchive
-from connectors.pubsub.client import PubSub
 from jobs.folder import Control, Order
-from jobs.store import JobStore
 from model.errors import (
     OrderingColumnsError,
     QueryDisagreesError,
@@ -44,123 +40,11 @@ from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA, dead_letter_rows
 from pipeline.decode import Refusal
+from tests.backfill.bigquery.conftest import PARAMETERS, QUERY, ROWS, codes, queries, rows_of, run
 from tests.pipeline.conftest import messages as pulled_messages
-from tests.standin.archived import fill_archive, numbered_messages
-from tests.standin.fixture import StandIn, session_standin, shared_standin
-from warehouse.bigquery.warehouse import BigQueryWarehouse
+from tests.standin.fixture import StandIn
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.open import open_warehouse
-
-__all__ = ["session_standin", "shared_standin"]
-
-ROWS = 300
-BILLED = ("jobs.insert", "jobs.query")
-QUERY = (
-    "SELECT data, attributes, message_id, publish_time, topic, ordering_key FROM `{table}` "
-    "WHERE _PARTITIONTIME >= @from AND topic = @topic"
-)
-PARAMETERS = {
-    "from": {"type": "TIMESTAMP", "value": "2024-01-01T00:00:00Z"},
-    "topic": {"type": "STRING", "value": "orders"},
-}
-
-
-@pytest.fixture(scope="module")
-def table() -> str:
-    return f"d{uuid.uuid4().hex[:12]}.messages"
-
-
-@pytest.fixture(scope="module")
-def messages() -> pa.RecordBatch:
-    """Messages of seven ordering keys, newest first."""
-    return numbered_messages([f"k{n % 7}" for n in range(ROWS)])
-
-
-@pytest.fixture(scope="module")
-def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> BigQueryWarehouse:
-    """An archive in the stand-in that holds the messages as orders, and ten of members."""
-    return fill_archive(session_standin, table, messages)
-
-
-@pytest.fixture
-def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) -> BackfillSettings:
-    return BackfillSettings(
-        home=tmp_path,
-        project="shop",
-        emulator_host=emulator_host,
-        replay_secret="secret",
-        warehouse=bigquery,
-        max_window_days=36_600,
-        query_memory="500MB",
-    )
-
-
-@pytest.fixture
-def open_service(
-    deployment: BackfillSettings, launcher: Any, pubsub: PubSub
-) -> Iterator[Callable[..., BackfillService]]:
-    pubsub.create_topic("replay")
-
-    def open_one(**changes: Any) -> BackfillService:
-        settings = replace(deployment, **changes)
-        store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)
-        service = assemble_backfills(
-            settings, store=store, pubsub=pubsub, queries=queries, launcher=launcher, max_running=2
-        )
-        for close in (store.close, queries.close, service.join, service.stop):
-            stack.callback(close)
-        return service
-
-    with ExitStack() as stack:
-        yield open_one
-
-
-@pytest.fixture
-def service(open_service: Callable[..., BackfillService]) -> BackfillService:
-    return open_service()
-
-
-@pytest.fixture
-def ask(table: str) -> Callable[..., BackfillRequest]:
-    def make(query: str = QUERY, **changes: Any) -> BackfillRequest:
-        given = {"topic": "replay", "parameters": PARAMETERS, **changes}
-        return BackfillRequest(query.format(table=table), **given)
-
-    return make
-
-
-@pytest.fixture
-def make(service: BackfillService, ask: Any, deployment: BackfillSettings) -> Callable[..., BackfillFolder]:
-    """Create a backfill, and return its folder with its first attempt under way."""
-
-    def create(query: str = QUERY, **changes: Any) -> BackfillFolder:
-        backfill = service.create(ask(query, **changes), principal=LOCAL)
-        folder = BackfillFolder(deployment.home / "backfills" / backfill.id)
-        folder.write_control(Control(1, Order.RUN))
-        return folder
-
-    return create
-
-
-def run(folder: BackfillFolder, epoch: int = 1) -> Selection:
-    specification = folder.read_specification()
-    return select(folder, epoch, specification, RunOptions.from_specification(specification))
-
-
-def rows_of(folder: BackfillFolder) -> list[dict[str, Any]]:
-    selection = read_selection(folder.selection)
-    assert selection is not None
-    return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
-
-
-def queries(standin: StandIn) -> int:
-    """How many queries were started that are billed."""
-    jobs = standin.client().list_jobs(all_users=True)
-    return sum(job.job_id.startswith("refeed-selection-") for job in jobs)
-
-
-def codes(plan: dict[str, Any]) -> set[str]:
-    return {warning["code"] for warning in plan["warnings"]}
 
 
 def test_a_plan_is_a_dry_run_that_reads_nothing_and_says_so(
@@ -295,69 +179,6 @@ def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
         assert {key: {**row, "refeed_row": 0} for key, row in mine.items()} == {
             key: {**row, "refeed_row": 0} for key, row in others.items()
         }
-
-
-@pytest.fixture
-def held(shared_standin: StandIn, table: str) -> Iterator[None]:
-    """All messages are in the write buffer, where they have no _PARTITIONTIME."""
-    shared_standin.hold_write_buffer(f"shop.{table}", everything=True)
-    yield
-    shared_standin.release_write_buffer(f"shop.{table}")
-
-
-@pytest.mark.usefixtures("held")
-def test_a_window_until_now_selects_what_is_in_the_write_buffer(
-    service: BackfillService, ask: Any, make: Any
-) -> None:
-    plan = service.plan(ask(), principal=LOCAL, exact=True)
-    assert plan["rows"] == ROWS
-    [said] = [warning for warning in plan["warnings"] if warning["code"] == "write_buffer_added"]
-    assert f"about {ROWS + 10} rows" in said["message"]
-    assert run(make(plan_id=plan["plan_id"])).rows == ROWS
-    assert run(make(allow_overlap=True)).rows == ROWS
-
-
-@pytest.mark.usefixtures("held")
-@pytest.mark.parametrize(("days", "rows"), [(0, ROWS), (1, 0)], ids=["the day of the messages", "the day before"])
-def test_rows_in_the_write_buffer_belong_to_the_day_of_their_ingest_time(
-    service: BackfillService, ask: Any, days: int, rows: int
-) -> None:
-    query = QUERY.replace("_PARTITIONTIME >= @from", "_PARTITIONDATE = @day")
-    day = datetime.now(UTC).date() - timedelta(days=days)
-    parameters = {"day": {"type": "DATE", "value": str(day)}, "topic": PARAMETERS["topic"]}
-    plan = service.plan(ask(query, parameters=parameters), principal=LOCAL, exact=True)
-    assert plan["rows"] == rows
-    assert "write_buffer_added" in codes(plan)
-
-
-@pytest.mark.usefixtures("held")
-def test_a_query_that_adds_the_write_buffer_itself_runs_as_it_is_written(
-    service: BackfillService, ask: Any
-) -> None:
-    query = QUERY.replace(
-        "_PARTITIONTIME >= @from",
-        "(_PARTITIONTIME >= @from OR _PARTITIONTIME IS NULL) "
-        "AND (_PARTITIONTIME IS NOT NULL OR ingest_time >= @from)",
-    )
-    plan = service.plan(ask(query), principal=LOCAL, exact=True)
-    assert plan["rows"] == ROWS
-    assert codes(plan) & {"write_buffer_added", "write_buffer_left_out"} == set()
-
-
-@pytest.mark.usefixtures("held")
-def test_a_plan_says_how_many_rows_a_query_may_leave_in_the_write_buffer(
-    service: BackfillService, ask: Any
-) -> None:
-    query = QUERY.replace("AND topic", "AND _PARTITIONTIME IS NOT NULL AND topic")
-    plan = service.plan(ask(query), principal=LOCAL)
-    [said] = [warning for warning in plan["warnings"] if warning["code"] == "write_buffer_left_out"]
-    assert f"about {ROWS + 10} rows" in said["message"]
-
-
-def test_a_window_that_ended_long_ago_is_read_without_the_write_buffer(service: BackfillService, ask: Any) -> None:
-    query = QUERY.replace(">= @from", "BETWEEN @from AND '2024-02-01'")
-    plan = service.plan(ask(query), principal=LOCAL)
-    assert codes(plan) & {"write_buffer_added", "write_buffer_left_out"} == set()
 
 
 def test_by_key_takes_a_query_that_gives_the_key(make: Any) -> None:

@@ -1,0 +1,138 @@
+"""Backfills over an archive in the stand-in: 300 messages of orders and ten of members."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from app.backfills import assemble_backfills, open_queries
+from backfill.job import select
+from backfill.plan.options import RunOptions
+from backfill.plan.request import BackfillRequest
+from backfill.plan.settings import BackfillSettings
+from backfill.run.folder import BackfillFolder
+from backfill.run.selection import Selection, read_selection, read_slice
+from backfill.steer.service import BackfillService
+from connectors.pubsub.client import PubSub
+from jobs.folder import Control, Order
+from jobs.store import JobStore
+from model.principal import LOCAL
+from tests.standin.archived import fill_archive, numbered_messages
+from tests.standin.fixture import StandIn, session_standin, shared_standin
+from warehouse.bigquery.warehouse import BigQueryWarehouse
+
+__all__ = ["session_standin", "shared_standin"]
+
+ROWS = 300
+BILLED = ("jobs.insert", "jobs.query")
+QUERY = (
+    "SELECT data, attributes, message_id, publish_time, topic, ordering_key FROM `{table}` "
+    "WHERE _PARTITIONTIME >= @from AND topic = @topic"
+)
+PARAMETERS = {
+    "from": {"type": "TIMESTAMP", "value": "2024-01-01T00:00:00Z"},
+    "topic": {"type": "STRING", "value": "orders"},
+}
+
+
+@pytest.fixture(scope="module")
+def table() -> str:
+    return f"d{uuid.uuid4().hex[:12]}.messages"
+
+
+@pytest.fixture(scope="module")
+def messages() -> pa.RecordBatch:
+    """Messages of seven ordering keys, newest first."""
+    return numbered_messages([f"k{n % 7}" for n in range(ROWS)])
+
+
+@pytest.fixture(scope="module")
+def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> BigQueryWarehouse:
+    """An archive in the stand-in that holds the messages as orders, and ten of members."""
+    return fill_archive(session_standin, table, messages)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) -> BackfillSettings:
+    return BackfillSettings(
+        home=tmp_path,
+        project="shop",
+        emulator_host=emulator_host,
+        replay_secret="secret",
+        warehouse=bigquery,
+        max_window_days=36_600,
+        query_memory="500MB",
+    )
+
+
+@pytest.fixture
+def open_service(
+    deployment: BackfillSettings, launcher: Any, pubsub: PubSub
+) -> Iterator[Callable[..., BackfillService]]:
+    pubsub.create_topic("replay")
+
+    def open_one(**changes: Any) -> BackfillService:
+        settings = replace(deployment, **changes)
+        store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)
+        service = assemble_backfills(
+            settings, store=store, pubsub=pubsub, queries=queries, launcher=launcher, max_running=2
+        )
+        for close in (store.close, queries.close, service.join, service.stop):
+            stack.callback(close)
+        return service
+
+    with ExitStack() as stack:
+        yield open_one
+
+
+@pytest.fixture
+def service(open_service: Callable[..., BackfillService]) -> BackfillService:
+    return open_service()
+
+
+@pytest.fixture
+def ask(table: str) -> Callable[..., BackfillRequest]:
+    def make(query: str = QUERY, **changes: Any) -> BackfillRequest:
+        given = {"topic": "replay", "parameters": PARAMETERS, **changes}
+        return BackfillRequest(query.format(table=table), **given)
+
+    return make
+
+
+@pytest.fixture
+def make(service: BackfillService, ask: Any, deployment: BackfillSettings) -> Callable[..., BackfillFolder]:
+    """Create a backfill, and return its folder with its first attempt under way."""
+
+    def create(query: str = QUERY, **changes: Any) -> BackfillFolder:
+        backfill = service.create(ask(query, **changes), principal=LOCAL)
+        folder = BackfillFolder(deployment.home / "backfills" / backfill.id)
+        folder.write_control(Control(1, Order.RUN))
+        return folder
+
+    return create
+
+
+def run(folder: BackfillFolder, epoch: int = 1) -> Selection:
+    specification = folder.read_specification()
+    return select(folder, epoch, specification, RunOptions.from_specification(specification))
+
+
+def rows_of(folder: BackfillFolder) -> list[dict[str, Any]]:
+    selection = read_selection(folder.selection)
+    assert selection is not None
+    return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
+
+
+def queries(standin: StandIn) -> int:
+    """How many queries were started that are billed."""
+    jobs = standin.client().list_jobs(all_users=True)
+    return sum(job.job_id.startswith("refeed-selection-") for job in jobs)
+
+
+def codes(plan: dict[str, Any]) -> set[str]:
+    return {warning["code"] for warning in plan["warnings"]}
