@@ -3,8 +3,9 @@
 import contextlib
 import json
 import os
+import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, Final
 
@@ -169,3 +170,32 @@ def render_config(config: Any) -> dict[str, Any]:
 def parse_config(saved: dict[str, Any], config_type: Any) -> Any:
     """Return the configuration that ``render_config`` made ``saved`` of."""
     return json_format.ParseDict(saved, config_type())
+
+
+def remove_leftovers(folder: Path, next_number: int, *, logs: Container[int], acks: Container[int]) -> None:
+    """Remove the files of what a crash half created or half deleted; ``logs`` and ``acks`` are the numbers in use.
+
+    Raises:
+        CheckpointCorruptError: messages are there of a topic that the catalogue does not know yet.
+    """
+    for topic in (folder / "topics").iterdir():
+        if not topic.name.isdigit() or int(topic.name) in logs:
+            continue
+        if int(topic.name) >= next_number and any(path.stat().st_size for path in topic.iterdir()):
+            raise CheckpointCorruptError(
+                f"{topic} holds messages of a topic that {folder / CHANGES_NAME} does not name: the "
+                f"end of that file is missing. Restore it from a copy, or move {topic} away.",
+                path=str(topic),
+            )
+        shutil.rmtree(topic)
+    for path in (folder / "subscriptions").iterdir():
+        number, _, suffix = path.name.partition(".")
+        if not number.isdigit() or int(number) in acks:
+            continue
+        if int(number) < next_number:
+            path.unlink()
+        elif suffix == "acks":
+            # With content it is of a subscription that was made: the catalogue has lost it.
+            raw = path.read_bytes()
+            report_damage("subscription_unknown", "", path, kept=keep_aside(path, raw) if raw else None)
+            path.unlink()

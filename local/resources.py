@@ -2,26 +2,24 @@
 
 import contextlib
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from local import configs
 from local.acklog import AckLog
-from local.catalog import CHANGES_NAME, ResourceCatalog, parse_config, render_config
+from local.catalog import ResourceCatalog, parse_config, remove_leftovers
 from local.configs import DELETED_TOPIC
-from local.damage import keep_aside, report_damage
 from local.dead_letters import build_dead_letter
+from local.entries import Snapshot, SubscriptionEntry, Topic, microseconds, read_rules
 from local.segments import MessageLog, store_error
 from local.seqset import SeqSet
 from local.status import StatusError
-from local.subscription import Rules, Subscription
-from model.errors import CheckpointCorruptError
+from local.subscription import Subscription
 from model.filters import parse_filter
 
 # "The lifetime of the snapshot is 7 days - (age of oldest unacked message in the subscription)", and "the service
@@ -33,40 +31,6 @@ _MIN_SNAPSHOT_SECONDS: Final = 3600
 MAX_SNAPSHOTS: Final = 5000
 # A publisher that does not read its connection must not keep a topic's consumers waiting.
 MAX_ANSWER_SECONDS: Final = 1.0
-
-
-@dataclass(slots=True)
-class Topic:
-    """A topic; ``log_number`` names the folder of its messages, kept while a subscription needs them."""
-
-    config: Any
-    log_number: int
-    log: MessageLog
-    subscriptions: list[Subscription] = field(default_factory=list)
-
-    def notify(self) -> None:
-        """Wake a consumer of each subscription."""
-        for subscription in tuple(self.subscriptions):
-            subscription.notify()
-
-
-@dataclass(slots=True)
-class SubscriptionEntry:
-    """A subscription's configuration and its working half; it has all messages from ``start_seq`` on."""
-
-    config: Any
-    log_number: int
-    start_seq: int
-    working: Subscription
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """What a subscription had acknowledged at one moment."""
-
-    config: Any
-    log_number: int
-    state: SeqSet
 
 
 class Resources:
@@ -211,7 +175,7 @@ class Resources:
             self._check_dead_letter_topic(updated)
             self._write(subscriptions=[replace(entry, config=updated)])
             entry.config = updated
-            entry.working.rules = _read_rules(entry.config)
+            entry.working.rules = read_rules(entry.config)
             return entry.config
 
     def detach_subscription(self, name: str) -> None:
@@ -329,11 +293,11 @@ class Resources:
             log = entry.working.log
             retained = log.next_seq
             if entry.config.retain_acked_messages:
-                oldest = _now_us() - _microseconds(entry.config.message_retention_duration)
+                oldest = _now_us() - microseconds(entry.config.message_retention_duration)
                 retained = max(entry.start_seq, log.first_seq_since(oldest))
             topic = self.topics.get(entry.config.topic)
             if topic is not None and topic.config.HasField("message_retention_duration"):
-                oldest = _now_us() - _microseconds(topic.config.message_retention_duration)
+                oldest = _now_us() - microseconds(topic.config.message_retention_duration)
                 retained = min(retained, log.first_seq_since(oldest))
             entry.working.seek_to_time(publish_time_us, retained, effect_seconds=effect_seconds)
 
@@ -368,7 +332,7 @@ class Resources:
         def need(number: int, first_seq: int, retention: Any = None) -> None:
             seq, since = needs[number]
             if retention is not None:
-                since = min(since, now - _microseconds(retention))
+                since = min(since, now - microseconds(retention))
             needs[number] = min(seq, first_seq), since
 
         for entry in self.subscriptions.values():
@@ -440,7 +404,7 @@ class Resources:
             self._logs[log_number],
             acks,
             parse_filter(config.filter),
-            _read_rules(config),
+            read_rules(config),
             ordered=config.enable_message_ordering,
             bury=partial(self._bury, config.name),
         )
@@ -490,25 +454,9 @@ class Resources:
             "logs": [
                 {"number": topic.log_number, "first_id": self._first_ids[topic.log_number]} for topic in topics
             ],
-            "topics": [{"log": topic.log_number, "config": render_config(topic.config)} for topic in topics],
-            "subscriptions": [
-                {
-                    "log": entry.log_number,
-                    "number": entry.working.number,
-                    "start_seq": entry.start_seq,
-                    "config": render_config(entry.config),
-                }
-                for entry in subscriptions
-            ],
-            "snapshots": [
-                {
-                    "log": snapshot.log_number,
-                    "floor": snapshot.state.floor,
-                    "runs": snapshot.state.runs(),
-                    "config": render_config(snapshot.config),
-                }
-                for snapshot in snapshots
-            ],
+            "topics": [topic.to_json() for topic in topics],
+            "subscriptions": [entry.to_json() for entry in subscriptions],
+            "snapshots": [snapshot.to_json() for snapshot in snapshots],
         }
 
     def _load(self, content: dict[str, Any]) -> None:
@@ -541,33 +489,9 @@ class Resources:
             self.subscriptions[config.name] = entry
             if saved["log"] in by_log and not config.detached:
                 by_log[saved["log"]].subscriptions.append(entry.working)
-        self._remove_leftovers()
-
-    def _remove_leftovers(self) -> None:
-        """Remove the files of what a crash half created or half deleted."""
         self._first_ids = {number: first for number, first in self._first_ids.items() if number in self._logs}
-        for folder in (self._folder / "topics").iterdir():
-            if not folder.name.isdigit() or int(folder.name) in self._logs:
-                continue
-            if int(folder.name) >= self._next_number and any(path.stat().st_size for path in folder.iterdir()):
-                raise CheckpointCorruptError(
-                    f"{folder} holds messages of a topic that {self._folder / CHANGES_NAME} does not name: the "
-                    f"end of that file is missing. Restore it from a copy, or move {folder} away.",
-                    path=str(folder),
-                )
-            shutil.rmtree(folder)
-        live = {entry.working.number for entry in self.subscriptions.values()}
-        for path in (self._folder / "subscriptions").iterdir():
-            number, _, suffix = path.name.partition(".")
-            if not number.isdigit() or int(number) in live:
-                continue
-            if int(number) < self._next_number:
-                path.unlink()
-            elif suffix == "acks":
-                # With content it is of a subscription that was made: the catalogue has lost it.
-                raw = path.read_bytes()
-                report_damage("subscription_unknown", "", path, kept=keep_aside(path, raw) if raw else None)
-                path.unlink()
+        acks_of = {entry.working.number for entry in self.subscriptions.values()}
+        remove_leftovers(self._folder, self._next_number, logs=self._logs.keys(), acks=acks_of)
 
 
 @contextlib.contextmanager
@@ -577,19 +501,6 @@ def _disk() -> Iterator[None]:
         yield
     except OSError as exc:
         raise store_error(exc) from exc
-
-
-def _read_rules(config: Any) -> Rules:
-    return Rules(
-        config.ack_deadline_seconds,
-        _microseconds(config.message_retention_duration) / 1_000_000,
-        exactly_once=config.enable_exactly_once_delivery,
-        max_delivery_attempts=config.dead_letter_policy.max_delivery_attempts or None,
-    )
-
-
-def _microseconds(duration: Any) -> int:
-    return int(duration.ToMicroseconds())
 
 
 def _now_us() -> int:
