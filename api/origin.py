@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from model.settings import is_loopback_name
+from model.variables import is_loopback_name
 
 # What a browser says of a request that no page of another origin made.
 _OWN_SITES: Final = ("", "same-origin", "none")

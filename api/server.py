@@ -19,7 +19,7 @@ from api.errors import PROBLEM_TYPE
 from api.state import state_of
 from connectors.server import HeadTimeout, make_server_config
 from model.errors import SettingsError
-from model.settings import is_loopback_name
+from model.variables import is_loopback_name
 
 _LOG: Final = structlog.get_logger()
 # A request's line and headers. Tokens have 8 KiB at most, and browsers send little else here.

@@ -12,7 +12,7 @@ from collector.request import CollectorRequest
 from collector.settings import CollectorSettings, KeySection, SignatureSection, TopicSection, matches
 from model.errors import ForbiddenError, ProxyWithoutKeyError, RateLimitedError, UnauthenticatedError
 from model.limits import TokenBuckets
-from model.settings import is_loopback_name
+from model.variables import is_loopback_name
 
 _PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for")
 # What a browser says of a request that no page of another origin made.

@@ -17,7 +17,8 @@ from collector.settings import CollectorSettings
 from connectors.pubsub.client import PubSub
 from connectors.server import HeadTimeout, make_server_config
 from model.errors import PubSubUnavailableError
-from model.settings import Settings, is_loopback_name
+from model.settings import Settings
+from model.variables import is_loopback_name
 
 _LOG: Final = structlog.get_logger()
 _SHUTDOWN_SECONDS: Final = 20

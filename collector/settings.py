@@ -15,7 +15,7 @@ from collector.event import FACTS
 from model.errors import InvalidNameError, SettingsError
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, parse_resource_id
 from model.plain_yaml import YAML_ERRORS, load_yaml
-from model.settings import is_loopback_name
+from model.variables import is_loopback_name
 
 # Paths of the collector itself: a topic of that name could not be reached.
 ROUTES: Final = ("healthz", "readyz", "metrics", "sns")

@@ -2,7 +2,8 @@ import pytest
 
 from model.errors import ForbiddenError, SettingsError
 from model.principal import ADMIN, APPROVE, LOCAL, PLAN, READ, RUN, SCOPES, Principal, parse_grants
-from model.settings import is_loopback_name, read_settings
+from model.settings import read_settings
+from model.variables import is_loopback_name
 
 
 def test_admins_and_this_machine_may_do_everything():

@@ -1,0 +1,192 @@
+"""Values that variables of the environment take: each parser raises ValueError, whose text says what it takes."""
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import time
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from model.declaration import FieldSpec
+
+# Standard Webhooks asks this of a secret.
+_MIN_SECRET_BYTES: Final = 24
+_MAX_SECRET_BYTES: Final = 64
+
+
+def optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser that gives None for nothing."""
+    return lambda text: parse(text) if text else None
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers in a range, both ends included."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,15}", text) or not low <= int(text) <= high:
+            raise ValueError(f"takes a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Return a parser of decimal numbers in a range, both ends included."""
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) or not low <= float(text) <= high:
+            raise ValueError(f"takes a number from {low} to {high}")
+        return float(text)
+
+    return parse
+
+
+def within(spec: FieldSpec, parse: Callable[[Any, Any], Callable[[str], float]] = whole) -> Callable[[str], float]:
+    """Return a parser of numbers in the range of a declared field, for a setting that is one's default."""
+    return parse(spec.least, spec.most)
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a parser of one of these words."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"takes one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def matching(pattern: str, wanted: str) -> Callable[[str], str]:
+    """Return a parser of texts that match ``pattern`` whole; ``wanted`` names them."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"takes {wanted}")
+        return text
+
+    return parse
+
+
+runtime: Final = matching(r"\d{1,3}\.\d{1,3}", "a version such as 2.3")
+project: Final = matching(r"(?:[a-z][a-z0-9.\-]*:)?[a-z][a-z0-9\-]{2,60}", "a Google Cloud project id")
+table: Final = matching(r"(?:[a-z][a-z0-9.:\-]*\.)?\w+\.\w+", "dataset.table or project.dataset.table")
+location: Final = matching(r"[A-Za-z][A-Za-z0-9\-]{1,40}", "a BigQuery location such as EU or europe-west1")
+region: Final = matching(r"[a-z]+-[a-z]+\d+", "a region such as europe-west1")
+memory: Final = matching(r"\d{1,6}(?:[kmgKMG][bB]?)", "a size such as 512m or 2GB")
+job_store: Final = matching(
+    r"sqlite:///.+|postgresql(?:\+psycopg)?://.+",
+    "sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE",
+)
+folder: Final = matching(
+    r"gs://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*",
+    "gs://bucket/prefix, or the path of a folder, which begins with /",
+)
+kms_key: Final = matching(
+    r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+",
+    "projects/P/locations/L/keyRings/R/cryptoKeys/K",
+)
+
+
+def flag(text: str) -> bool:
+    """Return whether it is true; nothing but true and false will do."""
+    return matching("true|false", "true or false")(text) == "true"
+
+
+def time_of_day(text: str) -> time | None:
+    """Return a time of day in UTC, None for off."""
+    if text == "off":
+        return None
+    if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text):
+        raise ValueError("takes a time of day in UTC such as 00:15, or nothing for never")
+    return time.fromisoformat(text)
+
+
+def texts(text: str) -> Mapping[str, str]:
+    """Return a JSON object of texts."""
+    found = json.loads(text) if text.startswith("{") else None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError('takes a JSON object of texts, such as {"spark.executor.memory": "2g"}')
+    return found
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return what stands between commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def tables(text: str) -> tuple[str, ...]:
+    """Return the tables that stand between commas, each once."""
+    return tuple(table(name) for name in dict.fromkeys(words(text)))
+
+
+def labels(text: str) -> tuple[tuple[str, str], ...]:
+    """Return labels of Google Cloud, sorted by key."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    for key, equals, value in pairs:
+        if (
+            not equals
+            or not re.fullmatch(r"[a-z][a-z0-9_\-]{0,62}", key)
+            or not re.fullmatch(r"[a-z0-9_\-]{0,63}", value)
+        ):
+            raise ValueError("takes key=value,key=value of lower-case letters, digits, - and _")
+    return tuple(sorted((key, value) for key, _, value in pairs))
+
+
+def price(text: str) -> float | None:
+    """Return a price, None where it is unknown."""
+    return None if text == "unknown" else number(0, 1_000_000)(text)
+
+
+def emulator_url(text: str) -> str:
+    """Return the URL of an emulator, which is given as one or as host:port."""
+    if not re.fullmatch(r"(https?://)?[\w.\-]+(:\d{1,5})?/?", text):
+        raise ValueError("takes host:port or a URL")
+    return (text if "://" in text else f"http://{text}").rstrip("/")
+
+
+def google_host(text: str) -> str:
+    """Return ``host:port`` of Google's; credentials are sent there."""
+    if not re.fullmatch(r"[a-z0-9.\-]+\.googleapis\.com(:\d{1,5})?", text):
+        raise ValueError("takes a host of Google's, such as europe-west1-pubsub.googleapis.com")
+    return text if ":" in text else f"{text}:443"
+
+
+def web_address(text: str) -> str:
+    """Return the address, without credentials, which would end up in logs; http only on this machine."""
+    parts = urlsplit(text)
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(parts.hostname or ""))
+    if not is_safe or not parts.hostname or "@" in parts.netloc or re.search(r"[\s\\]", text):
+        raise ValueError("takes an https:// address without a user, or http:// on loopback")
+    return text
+
+
+def notify_secret(text: str) -> str:
+    """Return a webhook secret as Standard Webhooks writes it: ``whsec_`` and 24 to 64 bytes in base64.
+
+    The text of its ValueError never holds the secret.
+    """
+    try:
+        size = len(b64decode(text.removeprefix("whsec_"), validate=True))
+    except ValueError:
+        size = 0
+    if not text.startswith("whsec_") or not _MIN_SECRET_BYTES <= size <= _MAX_SECRET_BYTES:
+        raise ValueError(f"takes whsec_ and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in base64")
+    return text
+
+
+def is_loopback_name(host: str) -> bool:
+    """Whether ``host`` always means this machine.
+
+    Example:
+        >>> [is_loopback_name(host) for host in ("localhost", "127.0.0.1", "::1", "localhost.example")]
+        [True, True, True, False]
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
