@@ -25,7 +25,7 @@ _LOG: Final = structlog.get_logger()
 # A request's line and headers. Tokens have 8 KiB at most, and browsers send little else here.
 MAX_HEAD_BYTES: Final = 16 * 1024
 # From a signal on: the time for requests under way, and then for everything that is closed at the end, in the
-# order of app/closing.py. The sum is less than the time after which `refeed up` kills (cli/processes.py).
+# order of app/closing.py. The sum is less than the time after which `refeed up` kills (rollout/child.py).
 _SHUTDOWN_SECONDS: Final = 10
 _CLOSE_SECONDS: Final = 15.0
 _KEEP_ALIVE_SECONDS: Final = 5

@@ -26,7 +26,7 @@ from bench.backup import check
 from bench.beam import BeamMissingError, find_python
 from bench.comparison import Run, alternate, steady_run, summarise, watch
 from bench.yard import start_program, start_server
-from cli.processes import Child, Children, free_port
+from cli.processes import free_port
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
@@ -34,6 +34,7 @@ from connectors.spark.connect import ConnectServer
 from connectors.wire import bytes_field
 from model.job import JobState
 from model.settings import Settings
+from rollout.child import Child, Children
 
 ROUNDS = 5
 MESSAGES = 600_000

@@ -33,12 +33,12 @@ from bench.yard import (
     start_server,
     wait_for_rows,
 )
-from cli.processes import Child, Children
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.stats import read_stats
 from model.settings import Settings
+from rollout.child import Child, Children
 
 ROUNDS = 5
 MESSAGES = 1_200_000

@@ -18,13 +18,13 @@ import pyarrow as pa
 from google.cloud.bigquery_storage_v1 import types
 
 from bench.yard import IN_FLIGHT, LIMIT_COMMIT_BYTES, attach, publish, start_server
-from cli.processes import Child, Children
 from connectors.bigquery.writes.batches import ARCHIVE_SCHEMA, archive_batch
 from connectors.pubsub.acks import acknowledge
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.pull import decode_pull_response
 from connectors.wire import bytes_field
 from model.settings import Settings, read_settings
+from rollout.child import Child, Children
 from tests.standin.fixture import StandIn, run_standin
 from warehouse.open import open_warehouse
 

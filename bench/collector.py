@@ -18,7 +18,8 @@ import httpx
 
 from bench.processes import CpuMeter
 from bench.yard import MESSAGE_BYTES, TOPIC, attach, make_messages, start_program, start_server
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
+from rollout.child import Child, Children
 
 SECONDS = 6
 CONNECTIONS = 64

@@ -20,7 +20,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message_factory import GetMessageClass
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.columns import arrow_schema
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.client import PubSub
@@ -33,6 +33,7 @@ from pipeline.descriptors import DescriptorSet
 from pipeline.mapping import map_message
 from pipeline.registry import Registry
 from pipeline.schema import message_schema
+from rollout.child import Child, Children
 
 MESSAGES = 200_000
 LIMIT_MESSAGES = 20_000

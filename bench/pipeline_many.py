@@ -16,12 +16,12 @@ from typing import Any
 
 from bench.pipeline import LIMIT_MESSAGES, make_bodies, measure_limit
 from bench.yard import start_server
-from cli.processes import Child, Children
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.message import Message
 from pipeline.job import group_home
 from pipeline.registry import Registry
+from rollout.child import Child, Children
 from streams.status import StatusFile
 
 TYPES = 300

@@ -29,7 +29,6 @@ from bench.yard import (
     start_server,
     wait_for_rows,
 )
-from cli.processes import Children
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.files import LakeArchiveWriter, WrittenFile, partition_value
 from connectors.pubsub.channel import open_channel
@@ -37,6 +36,7 @@ from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.principal import LOCAL
 from model.settings import Settings
+from rollout.child import Children
 
 TOPICS = (1, 10, 100, 300)
 RATE = 4_000

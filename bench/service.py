@@ -22,12 +22,13 @@ import httpx
 from bench.backfill import QUERY
 from bench.processes import Usage, tree_usage
 from bench.yard import TOPIC, attach, count_rows, publish
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
 from model.job import JobState
 from model.settings import Settings, read_settings
+from rollout.child import Child, Children
 
 ROUNDS = 3
 MESSAGES = 20_000

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.message import Message, replay_token
 from model.settings import Settings, read_settings
+from rollout.child import Child, Children
 
 TOPIC = "orders"
 SUBSCRIPTION = "refeed-backup.orders"

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from cli.client import RefeedApi
-from cli.processes import Child, Children, is_listening
+from cli.processes import is_listening
 from model.settings import Settings, read_settings
 from model.stream import BACKUP_STREAM
+from rollout.child import Child, Children
 
 # A JVM on a busy two-core machine; a warm one takes five seconds.
 _PUBSUB_SECONDS: Final = 30.0

@@ -6,9 +6,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
-from cli.processes import STOP_SECONDS, Child
 from model.errors import RefeedError
 from pipeline.registry import Registry, read_snapshot
+from rollout.child import STOP_SECONDS, Child
 
 # Seconds before a stream that died is started again: the first time, the second time, and from then on.
 _WAITS_SECONDS: Final = (1.0, 5.0, 25.0, 60.0)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.invocation import command_settings, make_home
-from cli.processes import Child, Children, check_port_free, is_listening
+from cli.processes import check_port_free, is_listening
 from cli.running import RunningUp, record_of
 from cli.stack import Stack
 from cli.terminal import err, out
 from model.errors import LeaseHeldError, ProcessEndedError
 from model.process import Process
+from rollout.child import Child, Children
 
 if TYPE_CHECKING:
     from cli.streams import PipelineStreams

@@ -14,11 +14,12 @@ from rich.table import Table
 
 from cli.demo.verdict import Verdict
 from cli.lines import read_messages
-from cli.processes import Children, free_port
+from cli.processes import free_port
 from cli.stack import Stack
 from cli.terminal import ExitCode, err, out, print_json
 from model.errors import InputError, RefeedError
 from model.message import Message
+from rollout.child import Children
 
 # The variables that name a stand-in for a warehouse: where google-cloud-bigquery looks for one, and where Refeed
 # does for its other half.

@@ -15,12 +15,12 @@ from cli.attach import attach_topics
 from cli.client import RefeedApi
 from cli.demo.archive import ArchiveReader, receive
 from cli.demo.verdict import ArchivedMessage, Key, Verdict, compare_archive, compare_replay
-from cli.processes import Children
 from cli.publish import publish_all
 from cli.stack import Stack
 from cli.terminal import err
 from model.job import JobState
 from model.message import Message, replay_token
+from rollout.child import Children
 
 _POLL_SECONDS: Final = 0.1
 # Nothing new for so long is an end, not a pause: two of the demo's ack deadlines and a JVM's start.

@@ -10,12 +10,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.message import Message, replay_token
 from model.settings import read_settings
+from rollout.child import Child, Children
 
 
 def wait_for(is_true: Callable[[], bool], *, seconds: float, why: str) -> None:

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pytest
 from google.pubsub_v1.types import pubsub as messages_pb
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
 from jobs.store import JobStore
 from model.message import replay_filter, replay_token
 from model.settings import read_settings
+from rollout.child import Child, Children
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 

@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from backfill.run.progress import CheckpointFolder
-from cli.processes import Children
 from jobs.keys import Keyring
 from jobs.store import JobStore
 from model.principal import SCOPES
+from rollout.child import Children
 from tests.acceptance.test_backfill import QUERY, ROWS, House, rows_of
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]

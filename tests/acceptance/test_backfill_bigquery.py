@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cli.processes import Children
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
 from model.message import replay_token
+from rollout.child import Children
 from tests.acceptance.test_backfill import House
 from tests.standin.fixture import StandIn, standin
 from warehouse.open import open_warehouse

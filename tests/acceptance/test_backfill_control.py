@@ -19,7 +19,7 @@ from backfill.run.dead_letters import list_dead_letters
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.publish import unconfirmed_bound
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
@@ -30,6 +30,7 @@ from jobs.launcher import ConnectLauncher, Launch
 from model.job import JobState
 from model.message import Message, replay_token
 from model.process import Process
+from rollout.child import Child, Children
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cli.processes import Children
 from connectors.pubsub.publish import Publisher
 from model.failpoint import FAILPOINTS
 from model.message import Message
+from rollout.child import Children
 from streams.status import StatusFile
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.standin.fixture import standin

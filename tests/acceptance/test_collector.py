@@ -12,8 +12,9 @@ import pytest
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.pubsub.client import PubSub
+from rollout.child import Child, Children
 from tests.acceptance.conftest import wait_for
 
 pytestmark = pytest.mark.kills

@@ -10,10 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.processes import Child, Children, free_port
+from cli.processes import free_port
 from connectors.spark.connect import ConnectServer
 from local.server import PubSubServer
 from model import failpoint
+from rollout.child import Child, Children
 from tests.reporting.orders import Orders
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]

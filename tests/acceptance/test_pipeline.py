@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 from deltalake import DeltaTable
 
-from cli.processes import Child
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.publish import Publisher
 from model.message import REPLAY_ATTRIBUTE, Message, replay_token
 from pipeline.job import group_home
 from pipeline.registry import Registry
+from rollout.child import Child
 from streams.status import StatusFile
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.pipeline.conftest import compile_protos
@@ -105,7 +105,7 @@ class Plant(Backyard):
 
 @pytest.fixture
 def plant(tmp_path):
-    from cli.processes import Children
+    from rollout.child import Children
 
     with Children() as children:
         yield Plant(tmp_path / "home", children, folder=tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.processes import Children
+from rollout.child import Children
 from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_pipeline import SOURCES, Plant, attach
 from tests.standin.fixture import StandIn, standin

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from cli.processes import Child
+from rollout.child import Child
 from rollout.releases import Releases
 from tests.acceptance.conftest import Backyard
 from tests.rollout.wheels import build_release

@@ -13,13 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.pubsub.client import PubSub
 from jobs.folder import JobFolder
 from jobs.lease_owner import LeaseOwner
 from jobs.store import Job, JobStore, open_store
 from model.job import JobState, new_job_id
 from model.settings import read_settings
+from rollout.child import Child, Children
 
 pytestmark = pytest.mark.kills
 

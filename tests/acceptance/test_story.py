@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from cli.processes import Children
 from connectors.lake import files
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.message import replay_token
 from pipeline.registry import Registry
+from rollout.child import Children
 from tests.acceptance.test_verification import StagedHouse
 from tests.pipeline.conftest import compile_protos
 

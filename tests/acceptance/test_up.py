@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from cli.processes import Child, free_port
+from cli.processes import free_port
 from connectors.spark.connect import ConnectServer
 from model.process import Process
+from rollout.child import Child
 from streams.status import StatusFile
 from tests.reporting.orders import Orders
 

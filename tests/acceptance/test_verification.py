@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cli.processes import Children
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.pull import PULLED_SCHEMA, Puller, PullLimits, PullTarget
@@ -18,6 +17,7 @@ from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
 from pipeline.staging import StagingWork
+from rollout.child import Children
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter

@@ -17,8 +17,9 @@ from fastapi.responses import StreamingResponse
 from api import server as api_server
 from api.server import MAX_HEAD_BYTES, Server, check_admission, make_config
 from api.state import AppState, put_state
-from cli.processes import STOP_SECONDS, free_port
+from cli.processes import free_port
 from model.errors import SettingsError
+from rollout.child import STOP_SECONDS
 
 NOT_MEASURED: Any = None
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from cli.processes import Child, Children
 from model import failpoint
+from rollout.child import Child, Children
 
 _START_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.1

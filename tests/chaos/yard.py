@@ -16,13 +16,14 @@ import httpx
 from deltalake import DeltaTable
 from google.api_core.exceptions import NotFound
 
-from cli.processes import Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
 from jobs.store import JobStore
 from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE, replay_token
 from model.settings import read_settings
 from pipeline.registry import Registry
+from rollout.child import Children
 from tests.chaos.disk import SmallDisk
 from tests.chaos.messages import APPEND_BYTES, EVENTS, ORDERS, TOPICS, Ear, Entity, Key, SteadyPublisher, digest
 from tests.chaos.oracle import Identity

@@ -12,9 +12,10 @@ import httpx
 import pytest
 import structlog
 
-from cli.processes import Child, free_port, is_listening
+from cli.processes import free_port, is_listening
 from cli.services import configure_logging
 from local.server import PubSubServer
+from rollout.child import Child
 from tests.cli.conftest import count_openings
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from cli.stack import Stack
+from rollout.child import Child, Children
 from streams.status import StatusFile
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import Child
 from cli.streams import PipelineStreams
+from rollout.child import Child
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from cli import up
-from cli.processes import Child, free_port
+from cli.processes import free_port
 from cli.stack import Stack
 from cli.streams import PipelineStreams
 from local.server import PubSubServer
 from model.errors import ProcessEndedError
 from model.process import Process
+from rollout.child import Child
 from tests.cli.conftest import count_openings
 
 # Where nobody listens.

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
 from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.pubsub.client import PubSub
 from connectors.spark.java import find_java
@@ -23,6 +23,7 @@ from jobs.files import Files
 from jobs.folder import Control, JobFolder, Order
 from jobs.launcher import Launch
 from model.job import JobState
+from rollout.child import Child, Children
 from tests.acceptance.test_backfill_bucket import (
     ROWS,
     bucket,

@@ -6,7 +6,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
+from rollout.child import Child, Children
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.processes import Child, Children, free_port, is_listening
+from cli.processes import free_port, is_listening
+from rollout.child import Child, Children
 from tests.acceptance.conftest import Backyard, wait_for
 from tests.integration.cluster import Cluster, install_wheel
 

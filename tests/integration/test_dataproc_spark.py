@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import Children
+from rollout.child import Children
 from tests.acceptance.test_backfill_bigquery import QUERY, ROWS, BigQueryHouse
 from tests.standin.fixture import StandIn, standin
 

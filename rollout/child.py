@@ -1,0 +1,162 @@
+"""Child processes: each with its own log, waited for with a deadline, ended by its id."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Self
+
+from model.errors import ProcessEndedError
+
+_POLL_SECONDS: Final = 0.05
+_TAIL_LINES: Final = 15
+# What a child has to end by itself; the API takes up to 25 seconds of it (api/server.py).
+STOP_SECONDS: Final = 30.0
+
+
+class Child:
+    """A process in a group of its own, its output appended to ``log``.
+
+    A Ctrl-C in the terminal does not reach it: its parent ends it, in the order that drains. ``kill``
+    takes the whole group, so that a JVM or a worker that the process started goes with it.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Start it; one that runs already is left alone."""
+        if not self.is_running:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("ab") as output:
+                self._process = subprocess.Popen(  # noqa: S603  our own commands
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+        return self
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id, also its group's."""
+        if self._process is None:
+            raise ProcessEndedError(f"{self.name} was not started.", name=self.name)
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, negative for a signal; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def wait_until(self, is_ready: Callable[[], bool], *, seconds: float, what: str) -> None:
+        """Return once ``is_ready`` says so.
+
+        Raises:
+            ProcessEndedError: the process ended first, or ``seconds`` passed; the message ends with its log's
+                last lines.
+        """
+        deadline = time.monotonic() + seconds
+        while not is_ready():
+            if not self.is_running:
+                raise self.ended_error()
+            if time.monotonic() > deadline:
+                raise ProcessEndedError(
+                    f"{self.name} has not {what} in {seconds:.0f} s; its log {self.log} ends:\n{self.log_tail()}",
+                    name=self.name,
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def ended_error(self) -> ProcessEndedError:
+        """Return the error that says how it ended, with its log's last lines unless it was killed."""
+        code = self.exit_code
+        if code is not None and code < 0:
+            message = f"{self.name} (process {self.pid}) was ended by signal {signal.Signals(-code).name}."
+        else:
+            message = f"{self.name} ended with code {code}; its log {self.log} ends:\n{self.log_tail()}"
+        return ProcessEndedError(message, name=self.name, exit_code=code)
+
+    def log_tail(self, lines: int = _TAIL_LINES) -> str:
+        """Return the last lines of its log."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM to the process itself, which drains what it has begun."""
+        self._signal(os.kill, signal.SIGTERM)
+
+    def stop(self, *, seconds: float = STOP_SECONDS) -> int | None:
+        """Ask it to stop, wait, and kill its group when ``seconds`` pass; return the exit code."""
+        self.ask_to_stop()
+        if self._process is not None:
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        # Whatever it started and left behind goes too.
+        self._signal(os.killpg, signal.SIGKILL)
+        return self.exit_code
+
+    def kill(self) -> None:
+        """End it and everything it started with SIGKILL, now."""
+        self._signal(os.killpg, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def _signal(self, send: Callable[[int, int], None], number: int) -> None:
+        if self._process is None or (send is os.kill and self._process.poll() is not None):
+            return
+        try:
+            send(self._process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+class Children:
+    """The children of one command; leaving the block stops all, the last one started first.
+
+    ``on_start`` is called after each start, to write down what runs.
+    """
+
+    def __init__(self, on_start: Callable[[], None] = lambda: None) -> None:
+        self._children: list[Child] = []
+        self._on_start = on_start
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(self._children)
+
+    def start(self, child: Child) -> Child:
+        """Start ``child`` and stop it with the others."""
+        self._children.append(child)
+        child.start()
+        self._on_start()
+        return child
+
+    def stop(self, *, seconds: float = STOP_SECONDS) -> None:
+        """Stop all, the last one started first, each with ``seconds`` to drain and also after another's error."""
+        with ExitStack() as stack:
+            for child in self._children:
+                stack.callback(child.stop, seconds=seconds)

@@ -1,0 +1,128 @@
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from model.errors import ProcessEndedError
+from rollout.child import Child, Children
+
+SLEEPER = "import time; print('ready', flush=True); time.sleep(60)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEPER
+PARENT = (
+    "import subprocess, sys, time; "
+    "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
+    "print('ready', p.pid, flush=True); time.sleep(60)"
+)
+
+
+@pytest.fixture
+def make_child(tmp_path: Path) -> Iterator[Callable[[str], Child]]:
+    made: list[Child] = []
+
+    def make(code: str) -> Child:
+        child = Child(
+            "sleeper", [sys.executable, "-c", code], environment=os.environ, log=tmp_path / "logs" / "c.log"
+        )
+        made.append(child)
+        return child
+
+    yield make
+    for child in made:
+        child.kill()
+
+
+def is_ready(child: Child) -> bool:
+    return "ready" in child.log_tail()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
+
+
+def test_a_child_that_is_asked_to_stop_says_how_it_ended(make_child: Callable[[str], Child]) -> None:
+    child = make_child(SLEEPER).start()
+    child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
+    assert child.is_running
+    assert child.exit_code is None
+    assert child.stop(seconds=20) == -signal.SIGTERM
+    assert not child.is_running
+
+
+def test_a_deaf_child_is_killed_when_its_time_is_up(make_child: Callable[[str], Child]) -> None:
+    child = make_child(DEAF).start()
+    child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
+    assert child.stop(seconds=0.2) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_what_a_child_started_goes_with_it(make_child: Callable[[str], Child], end: str) -> None:
+    child = make_child(PARENT).start()
+    child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
+    grandchild = int(child.log_tail().split()[1])
+    child.stop() if end == "stop" else child.kill()
+    deadline = time.monotonic() + 10
+    while not is_gone(grandchild):
+        assert time.monotonic() < deadline, "the grandchild still runs"
+        time.sleep(0.02)
+
+
+def test_starting_again_keeps_the_log_and_a_running_child_is_left_alone(
+    make_child: Callable[[str], Child],
+) -> None:
+    child = make_child(SLEEPER).start()
+    child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
+    pid = child.pid
+    assert child.start().pid == pid
+    child.kill()
+    child.start().wait_until(lambda: child.log_tail().count("ready") == 2, seconds=20, what="begun again")
+    assert child.pid != pid
+
+
+def test_a_child_that_ends_too_soon_is_reported_with_its_last_lines(make_child: Callable[[str], Child]) -> None:
+    child = make_child("import sys; print('no such port'); sys.exit(7)").start()
+    with pytest.raises(ProcessEndedError, match=r"ended with code 7(?s:.*)no such port"):
+        child.wait_until(lambda: False, seconds=20, what="begun")
+
+
+def test_a_child_that_was_killed_is_reported_by_the_signal(make_child: Callable[[str], Child]) -> None:
+    child = make_child(SLEEPER).start()
+    child.kill()
+    assert "ended by signal SIGKILL" in child.ended_error().message
+
+
+def test_waiting_has_an_end(make_child: Callable[[str], Child]) -> None:
+    child = make_child(SLEEPER).start()
+    with pytest.raises(ProcessEndedError, match="has not begun to sing in 0 s"):
+        child.wait_until(lambda: False, seconds=0.2, what="begun to sing")
+
+
+def test_a_child_that_was_never_started_has_no_id(make_child: Callable[[str], Child]) -> None:
+    child = make_child(SLEEPER)
+    assert child.stop() is None
+    with pytest.raises(ProcessEndedError, match="was not started"):
+        _ = child.pid
+
+
+def test_leaving_the_block_stops_the_last_started_first(tmp_path: Path) -> None:
+    stopped: list[str] = []
+
+    class Noted(Child):
+        def stop(self, *, seconds: float = 30.0) -> int | None:
+            stopped.append(self.name)
+            return super().stop(seconds=seconds)
+
+    with Children() as children:
+        for name in ("first", "second"):
+            children.start(
+                Noted(name, [sys.executable, "-c", SLEEPER], environment=os.environ, log=tmp_path / name)
+            )
+    assert stopped == ["second", "first"]
+    assert [child.is_running for child in children] == [False, False]
