@@ -1,0 +1,325 @@
+"""The agent: keeps one process a stream in step with what people want of the stream."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from socket import gethostname
+from typing import Any, Final
+
+import structlog
+
+from jobs.lease_owner import LeaseOwner
+from jobs.store import JobStore
+from model.errors import LeaseLostError, ProcessEndedError, RefeedError
+from model.settings import Settings, read_settings
+from model.stream_options import PipelineStreamOptions, StreamKind
+from model.stream_record import (
+    StreamFault,
+    StreamHome,
+    StreamRecord,
+    StreamState,
+    Wanted,
+    new_instance_id,
+)
+from rollout.child import STOP_SECONDS
+from rollout.process import INSTANCE_OPTION, StreamProcess
+from streams.control import BatchPace
+from streams.folder import StreamFolder
+
+_log = structlog.get_logger(__name__)
+
+LEASE_SECONDS: Final = 20.0
+# How often a lease is renewed while it lasts: a renewal that fails or comes late costs nothing.
+_RENEWALS: Final = 4
+# Seconds before a stream that died is started again: the first time, the second time, and from then on.
+WAITS_SECONDS: Final = (1.0, 5.0, 25.0, 60.0)
+# A stream that ran for so long has got over what ended it before.
+_HEALTHY_SECONDS: Final = 120.0
+# What a stream gets beyond the bound of its drain, a start of Spark included, and what a cancelled one gets.
+_DRAIN_GRACE_SECONDS: Final = 60.0
+_CANCEL_GRACE_SECONDS: Final = 15.0
+# Folders of earlier starts that are kept: their status says how they ended.
+_KEPT_INSTANCES: Final = 3
+
+_STATES: Final[Mapping[str, StreamState]] = {
+    "starting": StreamState.STARTING,
+    "running": StreamState.RUNNING,
+    "paused": StreamState.RUNNING,
+    "waiting": StreamState.WAITING,
+    "draining": StreamState.DRAINING,
+}
+
+
+@dataclass(slots=True)
+class _HeldStream:
+    """A stream that this agent holds; ``start_at`` is when it is to be started while it has no process."""
+
+    process: StreamProcess | None = None
+    start_at: float = 0.0
+    started_at: float = 0.0
+    deaths: int = 0
+    kill_at: float | None = None
+    # The version of the record that the pace was made of.
+    version: int = 0
+    pace: BatchPace = field(default_factory=BatchPace)
+
+
+class Agent:
+    """Starts, steers and ends the processes of the streams that it holds, a step a look.
+
+    It takes living streams that nobody holds, ``places`` at most, and holds them by a lease that only the store's
+    clock ends; a second agent is a standby that gets them when the lease expires. A lease is no fence: an agent
+    that was frozen and has lost a stream ends its process when it wakes up, and until then the stream's own lease
+    and epoch, beside its tables, keep the two processes apart. A process that a killed agent of this machine left
+    behind goes on under the next one.
+
+    ``environment`` is that of the processes. ``say`` is told what happens, for people.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        environment: Mapping[str, str],
+        places: int,
+        lease_seconds: float = LEASE_SECONDS,
+        say: Callable[[str], None] = lambda _: None,
+        now: Callable[[], float] = time.monotonic,
+        command: Callable[[StreamRecord, str], Sequence[str]] | None = None,
+    ) -> None:
+        self.owner = str(LeaseOwner.current())
+        self._store = store
+        self._environment = dict(environment)
+        self._settings = read_settings(self._environment)
+        self._places = places
+        self._lease_seconds = lease_seconds
+        self._say = say
+        self._now = now
+        self._command = command or stream_command
+        self._kept: dict[str, _HeldStream] = {}
+        # Its own children that another agent of this machine goes on with, until they have ended.
+        self._left: list[StreamProcess] = []
+        self._renewed_at: float | None = None
+
+    def __iter__(self) -> Iterator[StreamProcess]:
+        """Yield the processes that run."""
+        found = [kept.process for kept in self._kept.values() if kept.process is not None]
+        return iter([process for process in found if process.is_running])
+
+    def look(self) -> list[ProcessEndedError]:
+        """Bring every stream that it holds one step nearer to what is wanted; return how processes died since.
+
+        A fault of one stream keeps no other from its step.
+
+        Raises:
+            StoreUnavailableError: the store does not answer; the processes go on meanwhile.
+        """
+        self._left = [process for process in self._left if process.is_running]
+        self._renew_when_due()
+        self._store.take_streams(self.owner, limit=self._places, lease_seconds=self._lease_seconds)
+        records = {record.name: record for record in self._store.list_streams()}
+        for name in list(self._kept):
+            if records[name].agent != self.owner:
+                self._let_go(records[name])
+        died = []
+        for record in records.values():
+            if record.agent == self.owner:
+                try:
+                    died += self._keep(record)
+                except LeaseLostError:
+                    self._let_go(self._store.get_stream(record.name))
+                except (RefeedError, OSError) as exc:
+                    _log.warning("stream_not_kept", stream=record.name, error=str(exc))
+        return died
+
+    def stop(self, *, seconds: float = STOP_SECONDS) -> None:
+        """Drain all at the same time, kill what takes longer, and let go of the streams, which stay wanted."""
+        with ExitStack() as stack:
+            stack.callback(self._store.release_streams, self.owner)
+            for process in self:
+                stack.callback(self._report_stopped, process.name)
+                stack.callback(process.stop, seconds=seconds)
+            for process in self:
+                process.ask_to_stop()
+
+    def _renew_when_due(self) -> None:
+        now = self._now()
+        if self._renewed_at is not None and now - self._renewed_at < self._lease_seconds / _RENEWALS:
+            return
+        self._store.renew_streams(self.owner, self._lease_seconds)
+        for agent in self._store.list_agents():
+            owner = LeaseOwner.parse(agent)
+            if owner is not None and owner.is_dead:
+                # Its lease would keep its streams waiting for nothing.
+                self._store.release_streams(agent)
+        self._renewed_at = now
+
+    def _let_go(self, record: StreamRecord) -> None:
+        """End the process of a stream that this agent no longer holds, unless another one here goes on with it."""
+        kept = self._kept.pop(record.name, None)
+        if kept is None or kept.process is None:
+            return
+        owner = None if record.agent is None else LeaseOwner.parse(record.agent)
+        is_adopted = owner is not None and owner.process.is_here
+        if is_adopted and record.instance_id == kept.process.instance_id:
+            self._left.append(kept.process)
+            return
+        if kept.process.is_running:
+            _log.warning("stream_lost", stream=record.name, agent=record.agent)
+        kept.process.kill()
+
+    def _keep(self, record: StreamRecord) -> list[ProcessEndedError]:
+        kept = self._kept.get(record.name)
+        if kept is None:
+            kept = self._kept[record.name] = _HeldStream(process=self._find(record), started_at=self._now())
+        process = kept.process
+        if process is not None and process.is_running:
+            self._steer(kept, process, record)
+            return []
+        if record.wanted is not Wanted.RUNNING:
+            self._end(process, record)
+            return []
+        if process is not None:
+            return [self._note_death(kept, process, record)]
+        if self._now() >= kept.start_at:
+            self._start(kept, record)
+        return []
+
+    def _find(self, record: StreamRecord) -> StreamProcess | None:
+        """Return the process that an agent before this one started on this machine and that still runs."""
+        if record.instance_id is None:
+            return None
+        found = StreamProcess.find(StreamFolder.of(self._settings.home, record.name, record.instance_id))
+        if found is not None:
+            # Who paused it, if anybody did, is gone with its agent.
+            found.resume()
+            self._say(f"going on with {record.name} (process {found.pid})")
+        return found
+
+    def _start(self, kept: _HeldStream, record: StreamRecord) -> None:
+        # Should one of the next lines fail.
+        kept.start_at = self._now() + WAITS_SECONDS[1]
+        instance_id = new_instance_id()
+        folder = StreamFolder.of(self._settings.home, record.name, instance_id)
+        home = StreamHome(gethostname(), str(folder.state))
+        # Written down first: by its instance id the process is found, should this agent be killed now.
+        report = partial(self._store.report_stream, record.name, self.owner, StreamState.STARTING)
+        report(instance_id=instance_id, home=home, error=record.error)
+        _remove_old(folder)
+        self._say(f"starting {record.name}")
+        options = record.parsed_options()
+        kept.process = StreamProcess.start(
+            folder,
+            self._command(record, instance_id),
+            self._pace(kept, record),
+            environment={**self._environment, **options.environment()},
+            log=self._settings.home / "logs" / f"{record.name}.log",
+        )
+        kept.started_at, kept.kill_at = self._now(), None
+
+    def _steer(self, kept: _HeldStream, process: StreamProcess, record: StreamRecord) -> None:
+        """Give the order that brings the process in step, report where it stands, and kill it when it is late."""
+        before = process.control.number
+        if record.wanted is Wanted.RUNNING:
+            pace = self._pace(kept, record)
+            # A pause is somebody else's, who ends it.
+            if process.control.order == "run":
+                process.order("run", pace=pace)
+            status = process.status()
+            state = _STATES.get(str(status.get("state")), record.state)
+            self._report(record, state, _fault_of(status.get("error")))
+            return
+        is_drain = record.wanted is Wanted.DRAINED
+        bound = record.drain_timeout_seconds if is_drain else None
+        grace = record.drain_timeout_seconds + _DRAIN_GRACE_SECONDS if is_drain else _CANCEL_GRACE_SECONDS
+        process.order("drain" if is_drain else "cancel", timeout_seconds=bound)
+        if kept.kill_at is None or process.control.number != before:
+            kept.kill_at = self._now() + grace
+        self._report(record, StreamState.DRAINING, record.error)
+        if self._now() >= kept.kill_at:
+            _log.warning("stream_killed", stream=record.name, wanted=record.wanted.value)
+            process.kill()
+
+    def _end(self, process: StreamProcess | None, record: StreamRecord) -> None:
+        """Report the end that was wanted, with the messages that it left, and let go of the stream."""
+        status: Mapping[str, Any] = {}
+        if process is not None:
+            process.kill()
+            status = process.status()
+        left = status.get("not_committed")
+        why = f"{left:,} messages were not committed; they come again." if left else None
+        state = StreamState.DRAINED if record.wanted is Wanted.DRAINED else StreamState.CANCELLED
+        self._store.report_stream(record.name, self.owner, state, error=_fault_of(status.get("error")), why=why)
+        self._kept.pop(record.name, None)
+        self._say(f"{record.name} is {state}" + (f": {why}" if why else ""))
+
+    def _note_death(self, kept: _HeldStream, process: StreamProcess, record: StreamRecord) -> ProcessEndedError:
+        """Have the stream started again, each time a little later."""
+        now = self._now()
+        if now - kept.started_at >= _HEALTHY_SECONDS:
+            kept.deaths = 0
+        wait = WAITS_SECONDS[min(kept.deaths, len(WAITS_SECONDS) - 1)]
+        kept.deaths += 1
+        kept.start_at, kept.process = now + wait, None
+        ended = process.ended_error()
+        # What it started and left behind would hold its locks.
+        process.kill()
+        status = process.status()
+        fault = _fault_of(status.get("error")) if status.get("state") in {"failed", "stopped"} else None
+        code = ended.details.get("exit_code")
+        said = StreamFault(ended.code, f"{record.name} ended with code {code}; its log says why.")
+        self._report(record, StreamState.FAILED, fault or said)
+        self._say(f"{ended.message}\nstarting {record.name} again in {wait:.0f} s")
+        return ended
+
+    def _report(self, record: StreamRecord, state: StreamState, error: StreamFault | None) -> None:
+        if (record.state, record.error) != (state, error):
+            self._store.report_stream(record.name, self.owner, state, error=error)
+
+    def _report_stopped(self, name: str) -> None:
+        record = self._store.get_stream(name)
+        if record.agent == self.owner and record.wanted is Wanted.RUNNING:
+            why = "Its agent was told to stop."
+            self._store.report_stream(name, self.owner, StreamState.STARTING, error=record.error, why=why)
+
+    def _pace(self, kept: _HeldStream, record: StreamRecord) -> BatchPace:
+        """Return the pace of the record's options, and of the deployment's settings where it has none."""
+        if kept.version != record.version:
+            environment = {**self._environment, **record.parsed_options().environment()}
+            kept.pace, kept.version = _pace_of(record.kind, read_settings(environment)), record.version
+        return kept.pace
+
+
+def stream_command(record: StreamRecord, instance_id: str) -> list[str]:
+    """Return the command that runs one instance of the stream with the installed release."""
+    options = record.parsed_options()
+    kind = (
+        ["pipeline", "run", "--group", options.group]
+        if isinstance(options, PipelineStreamOptions)
+        else [record.kind.value]
+    )
+    return [sys.executable, "-m", "cli.main", *kind, "--name", record.name, INSTANCE_OPTION, instance_id]
+
+
+def _pace_of(kind: StreamKind, settings: Settings) -> BatchPace:
+    if kind is StreamKind.PIPELINE:
+        return BatchPace(settings.pipeline_batch_seconds, settings.pipeline_batch_bytes)
+    return BatchPace(settings.backup_batch_seconds, settings.backup_batch_bytes)
+
+
+def _fault_of(error: Any) -> StreamFault | None:
+    if not isinstance(error, dict):
+        return None
+    return StreamFault(str(error.get("code", "")), str(error.get("message", "")))
+
+
+def _remove_old(folder: StreamFolder) -> None:
+    """Remove the folders of all but the last few starts; instance ids sort by their time."""
+    instances: list[Path] = sorted(folder.run.parent.glob("*"))
+    for old in instances[:-_KEPT_INSTANCES]:
+        shutil.rmtree(old, ignore_errors=True)

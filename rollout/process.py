@@ -1,0 +1,165 @@
+"""One start of a stream as a process of this machine: started or found again, given orders, ended."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, Final, Self
+
+from model.errors import ProcessEndedError
+from model.process import Process
+from rollout.child import Child
+from streams.control import BatchPace, ControlFile, Order, StreamControl
+from streams.folder import StreamFolder
+from streams.status import StatusFile
+
+INSTANCE_OPTION: Final = "--instance"
+_PROCESSES: Final = Path("/proc")
+_POLL_SECONDS: Final = 0.05
+
+
+class StreamProcess:
+    """A process that runs one instance of a stream, and the control file by which it takes orders.
+
+    The process may be another agent's child, one that was killed: it runs on under its instance id, by which
+    :meth:`find` finds it. How such a process ended, only its status file says.
+    """
+
+    def __init__(self, folder: StreamFolder, runs: Child | Process) -> None:
+        self.folder = folder
+        self._runs = runs
+        path = folder.control
+        assert path is not None, "an instance has a control file"
+        self._path = path
+        self._control = ControlFile(path).read()
+        # A snapshot pauses the stream from a thread of its own.
+        self._ordering = threading.Lock()
+
+    @classmethod
+    def start(
+        cls,
+        folder: StreamFolder,
+        command: Sequence[str],
+        pace: BatchPace,
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+    ) -> Self:
+        """Start ``command`` for the instance that ``folder`` names, at this pace."""
+        process = cls(folder, Child(folder.name, command, environment=environment, log=log))
+        process.order("run", pace=pace)
+        assert isinstance(process._runs, Child)
+        process._runs.start()
+        return process
+
+    @classmethod
+    def find(cls, folder: StreamFolder) -> Self | None:
+        """Return the process of this machine that runs the instance, whoever started it; None without one."""
+        found = None if folder.instance_id is None else _find_instance(folder.instance_id)
+        return None if found is None else cls(folder, found)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.folder.name
+
+    @property
+    def instance_id(self) -> str | None:
+        """The id of this start."""
+        return self.folder.instance_id
+
+    @property
+    def pid(self) -> int:
+        """Its process id, also its group's."""
+        return self._runs.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._runs.is_running if isinstance(self._runs, Child) else self._runs.is_alive
+
+    @property
+    def control(self) -> StreamControl:
+        """The order that was given last."""
+        return self._control
+
+    def status(self) -> dict[str, Any]:
+        """Return what it has written of itself; empty before its first word."""
+        return StatusFile.read(self.folder.status) or {}
+
+    def order(self, order: Order, *, timeout_seconds: float | None = None, pace: BatchPace | None = None) -> int:
+        """Give an order, unless it was the last one; return its number, which the status names once it is done."""
+        with self._ordering:
+            last = self._control
+            wanted = pace or last.pace
+            if (order, timeout_seconds, wanted) != (last.order, last.timeout_seconds, last.pace):
+                self._give(StreamControl(last.number + 1, order, timeout_seconds, *astuple(wanted)))
+            return self._control.number
+
+    def pause(self, timeout_seconds: float) -> int:
+        """Let no commit begin until :meth:`resume`, for ``timeout_seconds`` at most; return the order's number."""
+        with self._ordering:
+            last = self._control
+            self._give(StreamControl(last.number + 1, "pause", timeout_seconds, *astuple(last.pace)))
+            return self._control.number
+
+    def resume(self) -> None:
+        """Let a stream that is paused run as before; one that is to end goes on ending."""
+        with self._ordering:
+            last = self._control
+            if last.order == "pause":
+                self._give(StreamControl(last.number + 1, "run", None, *astuple(last.pace)))
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM, which drains it without a bound."""
+        if isinstance(self._runs, Child):
+            self._runs.ask_to_stop()
+        elif self._runs.is_alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and everything it started with SIGKILL, now."""
+        if isinstance(self._runs, Child):
+            self._runs.kill()
+        else:
+            self._runs.signal_group(signal.SIGKILL)
+
+    def stop(self, *, seconds: float) -> None:
+        """Drain it, and kill it when ``seconds`` pass."""
+        if isinstance(self._runs, Child):
+            self._runs.stop(seconds=seconds)
+            return
+        self.ask_to_stop()
+        _wait_until(lambda: not self.is_running, seconds)
+        self.kill()
+
+    def _give(self, control: StreamControl) -> None:
+        control.write(self._path)
+        self._control = control
+
+    def ended_error(self) -> ProcessEndedError:
+        """Return the error that says how it ended."""
+        if isinstance(self._runs, Child):
+            return self._runs.ended_error()
+        return ProcessEndedError(f"{self.name} (process {self.pid}) has ended.", name=self.name)
+
+
+def _find_instance(instance_id: str) -> Process | None:
+    """Return the process of this machine whose command names the instance; an id is never used twice."""
+    named = f"\0{INSTANCE_OPTION}\0{instance_id}\0".encode()
+    for folder in _PROCESSES.glob("[0-9]*"):
+        with suppress(OSError):
+            if named in (folder / "cmdline").read_bytes() and (found := Process.of(int(folder.name))) is not None:
+                return found
+    return None
+
+
+def _wait_until(is_true: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)

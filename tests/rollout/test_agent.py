@@ -1,0 +1,321 @@
+"""One process a stream, as the store wants it; the streams here are small scripts that take orders."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.lease_owner import LeaseOwner
+from jobs.store import JobStore, open_store
+from jobs.store.tables import MANAGED_STREAMS
+from model.process import Process
+from model.stream_options import StreamKind
+from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
+from rollout.agent import Agent
+from rollout.process import StreamProcess
+from streams.control import BatchPace, ControlFile, StreamControl
+from streams.folder import StreamFolder
+
+# What a stream's process does with its control file and its status; "deaf" takes no orders.
+STREAM = """
+import os, signal, sys, time
+from pathlib import Path
+from streams.control import ControlFile
+from streams.folder import StreamFolder
+from streams.status import StatusFile
+
+home, name, _, instance, mood = sys.argv[1:]
+folder = StreamFolder.of(Path(home), name, instance)
+status = StatusFile(folder.status, instance=instance)
+orders = ControlFile(folder.control)
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+while True:
+    control = orders.read()
+    if mood == "broken":
+        status.write_last(state="failed", error={"code": "checkpoint_corrupt", "message": "A file is damaged."})
+        sys.exit(1)
+    if mood != "deaf" and (stopped or control.order in ("drain", "cancel")):
+        left = 0 if control.order == "drain" else 3
+        end = "cancelled" if control.order == "cancel" else "stopped"
+        status.write_last(state=end, not_committed=left, control_number=control.number)
+        sys.exit(0)
+    status.write(state="running", control_number=control.number)
+    time.sleep(0.02)
+"""
+
+
+class Yard:
+    """A home, its store, and agents whose clock the test moves."""
+
+    def __init__(self, home: Path, store: JobStore) -> None:
+        self.home = home
+        self.store = store
+        self.time = 1000.0
+        self.said: list[str] = []
+        self.moods: dict[str, str] = {}
+        self.agents: list[Agent] = []
+        self.agent = self.make_agent()
+
+    def make_agent(self, **options: Any) -> Agent:
+        environment = {**os.environ, "REFEED_HOME": str(self.home), "PYTHONPATH": str(Path.cwd())}
+        options = {"places": 10, "say": self.said.append, "now": lambda: self.time, **options}
+        agent = Agent(self.store, environment=environment, command=self._command, **options)
+        self.agents.append(agent)
+        return agent
+
+    def _command(self, record: StreamRecord, instance_id: str) -> list[str]:
+        mood = self.moods.get(record.name, "")
+        return [sys.executable, "-c", STREAM, str(self.home), record.name, "--instance", instance_id, mood]
+
+    def launch(self, name: str = "backup", **options: Any) -> StreamRecord:
+        return self.store.launch_stream(name, StreamKind.BACKUP, actor="ann", options=options)
+
+    def record(self, name: str = "backup") -> StreamRecord:
+        return self.store.get_stream(name)
+
+    def process(self, name: str = "backup", agent: Agent | None = None) -> StreamProcess:
+        (found,) = [each for each in agent or self.agent if each.name == name]
+        return found
+
+    def look_until(self, is_true: Callable[[], Any], why: str, agent: Agent | None = None) -> None:
+        deadline = time.monotonic() + 30
+        while not is_true():
+            (agent or self.agent).look()
+            assert time.monotonic() < deadline, f"{why}: {self.store.list_streams()} {self.said}"
+            time.sleep(0.01)
+
+    def start(self, name: str = "backup", **options: Any) -> StreamProcess:
+        self.launch(name, **options)
+        self.look_until(lambda: self.record(name).state is StreamState.RUNNING, "it runs")
+        return self.process(name)
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
+        yard = Yard(tmp_path / "home", store)
+        yield yard
+        for agent in yard.agents:
+            for process in agent:
+                process.kill()
+
+
+def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_instance(yard: Yard) -> None:
+    process = yard.start()
+    record = yard.record()
+    assert (record.state, record.agent, record.is_held) == (StreamState.RUNNING, yard.agent.owner, True)
+    assert record.instance_id == process.instance_id
+    assert record.home is not None
+    assert record.home.path == str(yard.home / "streams" / "backup")
+    assert [event.type for event in yard.store.list_stream_events("backup")] == [
+        StreamEventType.LAUNCHED,
+        StreamEventType.STARTED,
+        StreamEventType.MOVED,
+    ]
+    before = len(yard.store.list_stream_events("backup"))
+    yard.agent.look()
+    assert len(yard.store.list_stream_events("backup")) == before, "nothing has changed"
+
+
+@pytest.mark.parametrize(("wanted", "left"), [(Wanted.DRAINED, 0), (Wanted.CANCELLED, 3)])
+def test_a_stream_that_is_to_end_ends_and_stays_so_under_another_agent(
+    yard: Yard, wanted: Wanted, left: int
+) -> None:
+    process = yard.start()
+    yard.store.end_stream("backup", wanted, actor="ann", timeout_seconds=7)
+    yard.look_until(lambda: yard.record().state.is_ended, "it ended")
+    assert (yard.record().state, yard.record().agent) == (StreamState(wanted.value), None)
+    control = ControlFile(process.folder.run / "control.json").read()
+    drain = ("drain", 7.0) if wanted is Wanted.DRAINED else ("cancel", None)
+    assert (control.order, control.timeout_seconds) == drain
+    last = yard.store.list_stream_events("backup")[-1]
+    assert last.why == ("3 messages were not committed; they come again." if left else None)
+    yard.make_agent().look()
+    yard.agent.look()
+    assert not [*yard.agents[0], *yard.agents[1]]
+    yard.launch()
+    yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "launched again, it runs")
+    assert yard.process().instance_id != process.instance_id
+
+
+def test_another_pace_is_an_order_and_no_other_process(yard: Yard) -> None:
+    process = yard.start(batch_seconds=2.0)
+    assert process.control.pace.batch_seconds == 2.0
+    yard.store.change_stream("backup", actor="ann", options={"batch_seconds": 0.5, "batch_bytes": 5_000_000})
+    yard.agent.look()
+    assert process.control == StreamControl(2, "run", None, 0.5, 5_000_000)
+    yard.store.change_stream("backup", actor="ann", options={"batch_seconds": None, "batch_bytes": None})
+    yard.agent.look()
+    settings = yard.agent._settings
+    pace = BatchPace(settings.backup_batch_seconds, settings.backup_batch_bytes)
+    assert process.control.pace == pace, "the deployment's again"
+    yard.agent.look()
+    assert (process.control.number, yard.process().pid) == (3, process.pid)
+
+
+def test_a_stream_that_somebody_paused_is_left_so_until_it_goes_on_or_is_to_end(yard: Yard) -> None:
+    process = yard.start(batch_seconds=2.0)
+    before = process.control
+    assert process.pause(60.0) == before.number + 1
+    yard.store.change_stream("backup", actor="ann", options={"batch_seconds": 0.5})
+    yard.agent.look()
+    assert (process.control.order, process.control.timeout_seconds) == ("pause", 60.0)
+    # The next agent ends the pause of one that was killed.
+    yard.store.release_streams(yard.agent.owner)
+    successor = yard.make_agent()
+    successor.look()
+    adopted = yard.process(agent=successor)
+    assert (adopted.control.order, adopted.control.batch_seconds) == ("run", 0.5)
+    adopted.pause(60.0)
+    yard.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
+    successor.look()
+    adopted.resume()
+    assert adopted.control.order == "cancel"
+    yard.look_until(lambda: yard.record().state is StreamState.CANCELLED, "it ended", successor)
+    yard.agent.look()
+
+
+def test_a_stream_that_dies_is_tried_again_ever_more_slowly_and_nothing_else_ends(yard: Yard) -> None:
+    other = yard.start("archive")
+    yard.start()
+    waits = []
+    for _ in range(5):
+        os.killpg(yard.process().pid, signal.SIGKILL)
+        yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it failed")
+        began = yard.time
+        while len(list(yard.agent)) == 1:
+            yard.time += 0.5
+            yard.agent.look()
+        waits.append(yard.time - began)
+        yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs again")
+    assert waits == [1.0, 5.0, 25.0, 60.0, 60.0]
+    assert any("ended by signal SIGKILL" in line for line in yard.said)
+    assert yard.process("archive").pid == other.pid
+    # One that ran for long is tried again soon.
+    yard.time += 600
+    os.killpg(yard.process().pid, signal.SIGKILL)
+    yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it failed")
+    yard.time += 1
+    yard.agent.look()
+    assert len(list(yard.agent)) == 2
+
+
+def test_a_stream_that_fails_says_why_and_can_still_be_drained(yard: Yard) -> None:
+    yard.moods["backup"] = "broken"
+    yard.launch()
+    yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it failed")
+    error = yard.record().error
+    assert error is not None
+    assert (error.code, error.message) == ("checkpoint_corrupt", "A file is damaged.")
+    yard.store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    yard.agent.look()
+    assert yard.record().state is StreamState.DRAINED
+
+
+@pytest.mark.parametrize(("wanted", "seconds"), [(Wanted.DRAINED, 67.0), (Wanted.CANCELLED, 15.0)])
+def test_a_process_that_takes_no_orders_is_killed_after_a_grace(
+    yard: Yard, wanted: Wanted, seconds: float
+) -> None:
+    yard.moods["backup"] = "deaf"
+    process = yard.start()
+    yard.store.end_stream("backup", wanted, actor="ann", timeout_seconds=7)
+    yard.agent.look()
+    assert yard.record().state is StreamState.DRAINING
+    yard.time += seconds - 0.1
+    yard.agent.look()
+    assert process.is_running
+    yard.time += 0.2
+    yard.look_until(lambda: yard.record().state.is_ended, "it was killed")
+    assert not process.is_running
+
+
+def test_the_process_of_a_killed_agent_goes_on_under_the_next_one(yard: Yard) -> None:
+    process = yard.start()
+    # What the store and the machine have after a kill -9 of the agent.
+    yard.store.release_streams(yard.agent.owner)
+    successor = yard.make_agent()
+    successor.look()
+    adopted = yard.process(agent=successor)
+    assert (adopted.pid, adopted.instance_id) == (process.pid, process.instance_id)
+    assert yard.record().instance_id == process.instance_id
+    # The first one was only frozen: it leaves the process to its successor.
+    yard.agent.look()
+    assert (list(yard.agent), process.is_running) == ([], True)
+    # An adopted process takes orders, too, and its end is seen.
+    yard.store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    yard.look_until(lambda: yard.record().state is StreamState.DRAINED, "it drained", successor)
+    assert not adopted.is_running
+    yard.agent.look()
+
+
+def test_an_agent_that_is_known_to_be_dead_keeps_nobody_waiting(yard: Yard) -> None:
+    dead = replace(LeaseOwner.current(), process=replace(LeaseOwner.current().process, start_ticks=1))
+    yard.launch()
+    yard.store.take_streams(str(dead), limit=1, lease_seconds=3600)
+    yard.agent.look()
+    assert yard.record().agent == yard.agent.owner
+
+
+def test_a_standby_gets_a_stream_when_its_agent_s_lease_expires_and_not_before(yard: Yard) -> None:
+    first = yard.make_agent()
+    yard.launch()
+    yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs", first)
+    yard.agent.look()
+    assert (list(yard.agent), yard.record().agent) == ([], first.owner)
+    with yard.store._database.write() as connection:
+        connection.execute(MANAGED_STREAMS.update().values(agent_until=datetime.now(UTC) - timedelta(seconds=1)))
+    yard.agent.look()
+    assert yard.record().agent == yard.agent.owner
+    first.look()
+    assert [process.name for process in yard.agent] == ["backup"], "its process goes on, one and the same"
+    yard.process().kill()
+    yard.look_until(lambda: not first._left, "its first agent has seen its end", first)
+
+
+def test_an_agent_that_lost_a_stream_to_another_machine_ends_its_process(yard: Yard) -> None:
+    process = yard.start()
+    elsewhere = Process(1, 1, "another-boot")
+    yard.store.release_streams(yard.agent.owner)
+    yard.store.take_streams(str(LeaseOwner("other", elsewhere)), limit=1, lease_seconds=3600)
+    yard.agent.look()
+    assert not process.is_running
+    assert list(yard.agent) == []
+
+
+def test_an_agent_that_stops_drains_its_streams_which_stay_wanted(yard: Yard) -> None:
+    process = yard.start()
+    yard.agent.stop()
+    record = yard.record()
+    assert (process.is_running, process.status()["state"]) == (False, "stopped")
+    assert (record.wanted, record.state, record.agent) == (Wanted.RUNNING, StreamState.STARTING, None)
+    successor = yard.make_agent()
+    yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs again", successor)
+
+
+def test_an_agent_takes_no_more_streams_than_it_has_places(yard: Yard) -> None:
+    small = yard.make_agent(places=1)
+    yard.launch("a")
+    yard.launch("b")
+    small.look()
+    assert [process.name for process in small] == ["a"]
+    yard.agent.look()
+    assert [process.name for process in yard.agent] == ["b"]
+
+
+def test_folders_of_old_starts_are_removed_and_the_last_ones_kept(yard: Yard) -> None:
+    for number in range(6):
+        old = StreamFolder.of(yard.home, "backup", f"in_00{number}")
+        old.run.mkdir(parents=True)
+    process = yard.start()
+    found = sorted(path.name for path in process.folder.run.parent.iterdir())
+    assert found[-1] == process.instance_id
+    assert len(found) <= 4
