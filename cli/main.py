@@ -9,6 +9,7 @@ import typer
 from typer.exceptions import TyperException
 
 from cli import (
+    agent,
     attach,
     backfill,
     backup,
@@ -97,6 +98,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.command("pubsub")(services.pubsub)
 app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)
+app.command("agent")(agent.agent)
 app.command("collector")(collector.collector)
 app.add_typer(keys.app, name="keys")
 app.add_typer(merge.app, name="merge")

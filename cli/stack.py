@@ -1,12 +1,14 @@
-"""Everything embedded, as processes of one home: Pub/Sub server, backup stream, API, the pipeline's streams."""
+"""Everything embedded, as processes of one home: Pub/Sub server, API, and streams that an agent keeps."""
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from cli.client import RefeedApi
 from cli.processes import is_listening
+from model.errors import ProcessEndedError
 from model.settings import Settings, read_settings
 from model.stream import BACKUP_STREAM
 from rollout.child import Child, Children
@@ -15,6 +17,7 @@ from rollout.child import Child, Children
 _PUBSUB_SECONDS: Final = 30.0
 _BACKUP_SECONDS: Final = 120.0
 _API_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.2
 _USUAL: Final = "some ten seconds"
 
 
@@ -38,12 +41,20 @@ class Stack:
         }
         self.settings: Settings = read_settings(self.environment)
         self.pubsub = self._child("pubsub", "pubsub", "--port", str(pubsub_port))
-        self.backup = self._child("backup", "backup")
+        # For who wants a backup without an agent; the streams of 'refeed up' are an agent's.
+        self.backup = self._child(BACKUP_STREAM, "backup")
         self.api = self._child("api", "api", "--port", str(api_port), "--interrupt-at-exit", "--open")
 
-    def start(self, children: Children, *, say: Callable[[str], None] = lambda _: None) -> None:
-        """Start all and return once each does its work; ``children`` stops them.
+    def start(
+        self,
+        children: Children,
+        *,
+        is_backing_up: Callable[[], bool],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Start the Pub/Sub server and the API, and return once each does its work; ``children`` stops them.
 
+        ``is_backing_up`` keeps the streams in step, and is called until it returns that the backup does its work.
         ``say`` is told what is waited for.
 
         Raises:
@@ -52,10 +63,14 @@ class Stack:
         children.start(self.pubsub)
         say(f"waiting for the Pub/Sub server to listen at {self.emulator_host} ...")
         self.wait_for_pubsub()
-        children.start(self.backup)
         children.start(self.api)
         say(f"waiting for the backup stream to start Spark, {_USUAL} ...")
-        self.wait_for_backup()
+        deadline = time.monotonic() + _BACKUP_SECONDS
+        while not is_backing_up():
+            if time.monotonic() > deadline:
+                message = f"The backup has not begun to pull in {_BACKUP_SECONDS:.0f} s; see {self.backup.log}."
+                raise ProcessEndedError(message, name=BACKUP_STREAM)
+            time.sleep(_POLL_SECONDS)
         say(f"waiting for the API to be ready at {self.api_url} ...")
         self.wait_for_api()
 
@@ -64,10 +79,6 @@ class Stack:
         from connectors.spark.connect import ConnectServer
 
         ConnectServer(self.settings.home / "run", {}).stop()
-
-    def pipeline(self, group: str) -> Child:
-        """Return the process of one group of the pipeline; it is not among those of :meth:`start`."""
-        return self._child(f"pipeline-{group}", "pipeline", "run", "--group", group)
 
     def wait_for_pubsub(self) -> None:
         """Return once the Pub/Sub server takes calls."""

@@ -1,89 +1,65 @@
-"""The pipeline's streams as child processes: one a group of the registry, for as long as the registry has it."""
+"""The streams that ``refeed up`` wants: the backup, and one for each group that the registry has at the moment."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import Final, Self
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, Literal
 
-from model.errors import RefeedError
+from model.errors import RefeedError, StoreUnavailableError, StreamNotFoundError, StreamStateError
+from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream import BACKUP_STREAM, PIPELINE_PREFIX
+from model.stream_options import StreamKind
+from model.stream_record import StreamEventType, StreamRecord, Wanted
 from pipeline.registry import Registry, read_snapshot
-from rollout.child import STOP_SECONDS, Child
+from rollout.request import StreamLaunch
+from rollout.service import StreamService
 
-# Seconds before a stream that died is started again: the first time, the second time, and from then on.
-_WAITS_SECONDS: Final = (1.0, 5.0, 25.0, 60.0)
-# A stream that ran for so long has got over what ended it before.
-_HEALTHY_SECONDS: Final = 120.0
+UP: Final = Principal("refeed up", frozenset({STREAMS_READ, STREAMS_OPERATE}))
 
 
-@dataclass(slots=True)
-class _GroupProcess:
-    """One group's process; ``start_at`` is when it is to be started, None while it runs."""
+class WantedStreams:
+    """Launches the backup and a stream for each group of the registry, by the calls that everybody has.
 
-    child: Child
-    start_at: float | None = 0.0
-    started_at: float = 0.0
-    deaths: int = 0
-
-
-class PipelineStreams:
-    """Keeps one stream running for each group of the registry; leaving the block drains all of them.
-
-    A new group's stream is started, one that is gone from the registry is drained, and no other one is
-    disturbed by either. A stream that dies is started again, each time a little later, and never keeps anything
-    else from running. While the registry can't be read, what runs goes on.
+    A stream that a person drained or cancelled is left so. A group that is gone from the registry is drained, and
+    launched again when it comes back; no other stream is disturbed by either. While the registry can't be read,
+    nothing changes.
     """
 
     def __init__(
         self,
+        service: StreamService,
         registry: str,
-        make_child: Callable[[str], Child],
         *,
         poll_seconds: float,
         say: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._service = service
         self._registry = registry
-        self._make_child = make_child
         self._poll_seconds = poll_seconds
         self._say = say
         self._now = now
-        self._streams: dict[str, _GroupProcess] = {}
-        self._leaving: list[Child] = []
         self._fingerprint = ""
         self._problem = ""
         self._read_at: float | None = None
+        # Streams to launch: a group that comes back while its stream still drains waits here.
+        self._wanted: dict[str, dict[str, Any]] = {BACKUP_STREAM: {}}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def __iter__(self) -> Iterator[Child]:
-        """Yield the processes that were started and have not been seen to end."""
-        running = (stream.child for stream in self._streams.values() if stream.start_at is None)
-        return iter([*running, *self._leaving])
-
-    def look(self) -> bool:
-        """Follow the registry and restart what died; True when a process was started or has ended."""
+    def look(self) -> None:
+        """Follow the registry, and launch what is wanted and has no stream."""
         if self._read_at is None or self._now() - self._read_at >= self._poll_seconds:
             self._read_at = self._now()
             self._follow()
-        left = [child for child in self._leaving if child.is_running]
-        has_changed = len(left) < len(self._leaving)
-        self._leaving = left
-        for stream in self._streams.values():
-            has_changed |= self._keep(stream)
-        return has_changed
+        for name, options in list(self._wanted.items()):
+            if self._launch(name, options):
+                del self._wanted[name]
 
-    def stop(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Drain all at the same time, and kill what takes longer, each also after another's error."""
-        with ExitStack() as stack:
-            for child in self:
-                stack.callback(child.stop, seconds=seconds)
-            for child in self:
-                child.ask_to_stop()
+    def is_running(self, name: str) -> bool:
+        """Whether the stream lives and is to run."""
+        with suppress(StreamNotFoundError):
+            record = self._service.get(name, principal=UP)
+            return record.is_living and record.wanted is Wanted.RUNNING
+        return False
 
     def _follow(self) -> None:
         try:
@@ -102,42 +78,54 @@ class PipelineStreams:
                 self._problem = exc.message
             # A fault of one source keeps no other group from starting; none is drained while it stands.
             with suppress(RefeedError):
-                self._start(Registry(self._registry).read_valid().groups())
+                self._want(Registry(self._registry).read_valid().groups())
             return
         self._fingerprint, self._problem = fingerprint, ""
-        for gone in self._streams.keys() - set(groups):
-            stream = self._streams.pop(gone)
-            if stream.start_at is None:
-                self._say(f"draining {stream.child.name}: the registry has no such group any more")
-                stream.child.ask_to_stop()
-                self._leaving.append(stream.child)
-        self._start(groups)
+        self._want(groups)
+        self._drain_all_but({f"{PIPELINE_PREFIX}{group}" for group in groups})
 
-    def _start(self, groups: Iterable[str]) -> None:
-        """Have a stream for each of ``groups`` that has none."""
+    def _want(self, groups: Iterable[str]) -> None:
         for group in groups:
-            if group not in self._streams:
-                self._streams[group] = _GroupProcess(self._make_child(group))
+            self._wanted[f"{PIPELINE_PREFIX}{group}"] = {"group": group}
 
-    def _keep(self, stream: _GroupProcess) -> bool:
-        """Start the stream when it is time, or note that it died; True when either happened."""
-        now = self._now()
-        if stream.start_at is None:
-            if stream.child.is_running:
-                return False
-            if now - stream.started_at >= _HEALTHY_SECONDS:
-                stream.deaths = 0
-            wait = _WAITS_SECONDS[min(stream.deaths, len(_WAITS_SECONDS) - 1)]
-            stream.deaths += 1
-            stream.start_at = now + wait
-            # What it started and left behind would hold its locks.
-            stream.child.kill()
-            self._say(f"{stream.child.ended_error().message}\nstarting {stream.child.name} again in {wait:.0f} s")
-            return True
-        # A group that was taken out and comes back waits until the stream before it has drained.
-        if now < stream.start_at or any(child.name == stream.child.name for child in self._leaving):
-            return False
-        self._say(f"starting {stream.child.name}")
-        stream.child.start()
-        stream.start_at, stream.started_at = None, now
+    def _drain_all_but(self, names: set[str]) -> None:
+        """Drain the streams of groups that the registry no longer has, as far as they were launched from here."""
+        for record in self._service.list_records(principal=UP):
+            is_ours = record.kind is StreamKind.PIPELINE and self._was_by_up(record, StreamEventType.LAUNCHED)
+            if not is_ours or record.name in names:
+                continue
+            self._wanted.pop(record.name, None)
+            if record.is_living and record.wanted is Wanted.RUNNING:
+                self._say(f"draining {record.name}: the registry has no such group any more")
+                # It may have ended meanwhile.
+                with suppress(StreamStateError):
+                    self._service.drain(record.name, principal=UP)
+
+    def _launch(self, name: str, options: dict[str, Any]) -> bool:
+        """Launch the stream unless it lives, or a person ended it; False to try again later."""
+        try:
+            record = self._service.get(name, principal=UP)
+        except StreamNotFoundError:
+            pass
+        else:
+            if record.is_living:
+                return record.wanted is Wanted.RUNNING or not self._was_by_up(record, StreamEventType.WANTED)
+            if not self._was_by_up(record, StreamEventType.WANTED):
+                group = f" --group {options['group']}" if options else ""
+                again = f"refeed stream launch {name} --kind {record.kind}{group}"
+                self._say(f"{name} is {record.state}; '{again}' starts it again")
+                return True
+        kind: Literal["backup", "pipeline"] = "backup" if name == BACKUP_STREAM else "pipeline"
+        try:
+            self._service.launch(StreamLaunch(name=name, kind=kind, options=options), principal=UP)
+        except StoreUnavailableError:
+            raise
+        except RefeedError as exc:
+            self._say(f"{name} is not launched: {exc.message}")
         return True
+
+    def _was_by_up(self, record: StreamRecord, kind: StreamEventType) -> bool:
+        """Whether the last line of this type in the stream's history is of a ``refeed up``."""
+        events = self._service.list_events(record.name, principal=UP)
+        actors = [event.actor for event in events if event.type is kind]
+        return bool(actors) and actors[-1] == UP.name

@@ -4,10 +4,10 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import typer
 
@@ -16,12 +16,14 @@ from cli.processes import check_port_free, is_listening
 from cli.running import RunningUp, record_of
 from cli.stack import Stack
 from cli.terminal import err, out
-from model.errors import LeaseHeldError, ProcessEndedError
+from model.errors import LeaseHeldError, ProcessEndedError, StoreUnavailableError
 from model.process import Process
+from model.stream import BACKUP_STREAM
 from rollout.child import Child, Children
 
 if TYPE_CHECKING:
-    from cli.streams import PipelineStreams
+    from app.deployment import Deployment
+    from rollout.process import StreamProcess
 
 _LOOK_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.05
@@ -29,6 +31,8 @@ _END_SECONDS: Final = 10.0
 # A child that dies more often than this has a reason that a restart does not cure.
 _MAX_RESTARTS: Final = 3
 _RESTART_WINDOW_SECONDS: Final = 60.0
+# As many as the registry has groups.
+_PLACES: Final = 10_000
 
 
 def up(
@@ -39,8 +43,11 @@ def up(
 
     Each group of sources in the registry (REFEED_REGISTRY) has a stream; the API merges staging every night. A
     process that dies is started again; one that keeps dying ends everything, with its log's last lines, unless
-    it is one of the pipeline's streams, which are tried again every minute.
+    it is one of the pipeline's streams, which are tried again every minute. A stream that was drained or cancelled
+    ('refeed stream drain backup') stays so.
     """
+    from app.deployment import Deployment
+
     settings = command_settings()
     make_home(settings.home)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -51,12 +58,13 @@ def up(
         stack = Stack(settings.home, pubsub_port=pubsub_port, api_port=port, environment=os.environ)
         # Before anything is waited for: a second one names this one's ports.
         _write_record(record, stack, ())
-        # Left in reverse order: the pipeline drains while Pub/Sub still takes acknowledgements, then the children
+        # Left in reverse order: the streams drain while Pub/Sub still takes acknowledgements, then the children
         # end, the last one started first, and at last the Spark server that an API may have left.
         with (
             closing(stack),
+            Deployment(stack.settings) as deployment,
             Children(lambda: _write_record(record, stack, children)) as children,
-            _pipeline_streams(stack) as streams,
+            _Streams(stack, deployment, lambda: _write_record(record, stack, [*children, *streams])) as streams,
         ):
             try:
                 _run(stack, children, streams, record)
@@ -68,25 +76,79 @@ def up(
     err.print("all stopped")
 
 
-def _pipeline_streams(stack: Stack) -> "PipelineStreams":
-    from cli.streams import PipelineStreams
+class _Streams:
+    """The streams that ``up`` wants, and the agent that keeps them; leaving the block drains all of them."""
 
-    return PipelineStreams(
-        stack.settings.registry,
-        stack.pipeline,
-        poll_seconds=stack.settings.registry_poll_seconds,
-        say=lambda text: err.print(text, markup=False),
-    )
+    def __init__(self, stack: Stack, deployment: "Deployment", on_change: Callable[[], None]) -> None:
+        from cli.streams import WantedStreams
+        from rollout.agent import Agent
+
+        self._agent: Agent = Agent(deployment.store, environment=stack.environment, places=_PLACES, say=_say)
+        self._wanted = WantedStreams(
+            deployment.streams,
+            stack.settings.registry,
+            poll_seconds=stack.settings.registry_poll_seconds,
+            say=_say,
+        )
+        self._on_change = on_change
+        self._pids: set[int] = set()
+        self._deaths: list[float] = []
+        self._has_run = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._agent.stop()
+
+    def __iter__(self) -> Iterator["StreamProcess"]:
+        """Yield the processes that run."""
+        return iter(self._agent)
+
+    def look(self) -> None:
+        """Keep every stream in step.
+
+        Raises:
+            ProcessEndedError: the backup died before it had ever run here, or for the fourth time in a minute.
+        """
+        try:
+            self._wanted.look()
+            died = self._agent.look()
+        except StoreUnavailableError as exc:
+            # What runs goes on, and Ctrl-C still ends it.
+            _say(exc.message)
+            return
+        pids = {process.pid for process in self}
+        if pids - self._pids:
+            self._on_change()
+        self._pids = pids
+        for ended in died:
+            if ended.details["name"] == BACKUP_STREAM:
+                if not self._has_run:
+                    raise ended
+                _count_death(ended, self._deaths)
+
+    def is_backing_up(self) -> bool:
+        """Keep every stream in step, and return whether the backup runs, or is to end."""
+        self.look()
+        found = [process for process in self if process.name == BACKUP_STREAM]
+        is_running = any(process.status().get("state") == "running" for process in found)
+        self._has_run = is_running or not self._wanted.is_running(BACKUP_STREAM)
+        return self._has_run
 
 
-def _run(stack: Stack, children: Children, streams: "PipelineStreams", record: Path) -> None:
+def _say(text: str) -> None:
+    err.print(text, markup=False)
+
+
+def _run(stack: Stack, children: Children, streams: _Streams, record: Path) -> None:
     """Start all, say where they are and restart what dies, until a signal.
 
     Raises:
         ProcessEndedError: a child died for the fourth time in a minute.
     """
-    err.print(f"starting, home {stack.home}", markup=False)
-    stack.start(children, say=lambda text: err.print(text, markup=False))
+    _say(f"starting, home {stack.home}")
+    stack.start(children, is_backing_up=streams.is_backing_up, say=_say)
     _print_addresses(stack)
     restarts: dict[str, list[float]] = {}
     while True:
@@ -95,28 +157,33 @@ def _run(stack: Stack, children: Children, streams: "PipelineStreams", record: P
             if not child.is_running:
                 _restart(child, restarts.setdefault(child.name, []))
                 _write_record(record, stack, [*children, *streams])
-        if streams.look():
-            _write_record(record, stack, [*children, *streams])
+        streams.look()
 
 
 def _restart(child: Child, restarted_at: list[float]) -> None:
-    now = time.monotonic()
-    recent = [at for at in restarted_at if now - at < _RESTART_WINDOW_SECONDS]
     ended = child.ended_error()
-    if len(recent) == _MAX_RESTARTS:
-        often = f"{child.name} ended {_MAX_RESTARTS + 1} times within a minute; everything is stopped."
-        raise ProcessEndedError(
-            f"{often} {ended.message}",
-            name=child.name,
-        )
-    restarted_at[:] = [*recent, now]
+    _count_death(ended, restarted_at)
     err.print(f"{ended.message}\nstarting {child.name} again", markup=False)
     # What it started and left behind would hold its locks.
     child.kill()
     child.start()
 
 
-def _write_record(record: Path, stack: Stack, children: Iterable[Child]) -> None:
+def _count_death(ended: ProcessEndedError, died_at: list[float]) -> None:
+    """Note that a process has died.
+
+    Raises:
+        ProcessEndedError: it died for the fourth time within a minute.
+    """
+    name, now = ended.details["name"], time.monotonic()
+    recent = [at for at in died_at if now - at < _RESTART_WINDOW_SECONDS]
+    if len(recent) == _MAX_RESTARTS:
+        often = f"{name} ended {_MAX_RESTARTS + 1} times within a minute; everything is stopped."
+        raise ProcessEndedError(f"{often} {ended.message}", name=name)
+    died_at[:] = [*recent, now]
+
+
+def _write_record(record: Path, stack: Stack, children: "Iterable[Child | StreamProcess]") -> None:
     """Write where everything is, for other commands and for the ``up`` after one that was killed."""
     own = Process.of(os.getpid())
     assert own is not None, "it runs"

@@ -16,7 +16,7 @@ from cli.processes import free_port
 from connectors.spark.connect import ConnectServer
 from model.process import Process
 from rollout.child import Child
-from streams.status import StatusFile
+from streams.folder import read_newest_status
 from tests.reporting.orders import Orders
 
 pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(600)]
@@ -148,8 +148,11 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     # A source that is added while all of it runs: staged, merged by the service, queried.
     source = "{topic: sales, message: shop.Order, key: id, event_time: updated_at}"
     Orders(terminal.home).publish(terminal.folder, f"sources: {{sales: {source}}}")
-    status = terminal.home / "streams" / "pipeline-default" / "status.json"
-    wait_for(lambda: (StatusFile.read(status) or {}).get("state") == "running", seconds=90, why="its stream runs")
+    wait_for(
+        lambda: (read_newest_status(terminal.home, "pipeline-default") or {}).get("state") == "running",
+        seconds=90,
+        why="its stream runs",
+    )
     sales = "".join(json.dumps({"topic": "sales", "data": {"id": n % 3}}) + "\n" for n in range(9))
     assert terminal.refeed("publish", "-", text=sales).returncode == 0
     wait_for(lambda: view_ids(terminal) == {"0", "1", "2"}, seconds=90, why="each sale once, from staging")

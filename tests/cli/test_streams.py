@@ -1,35 +1,32 @@
-"""One stream a group, as the registry has them; the streams are processes that only sleep."""
+"""The backup and one stream a group, as the registry has them: launched and drained by the service's own calls."""
 
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from cli.streams import PipelineStreams
-from rollout.child import Child
+from cli.streams import UP, WantedStreams
+from jobs.store import open_store
+from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream_record import StreamState, Wanted
+from rollout.request import StreamLaunch
+from rollout.service import StreamService
 
-SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+ANN = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
 
 
 class Yard:
-    """A registry, streams that follow it at every look, and a clock that the test moves."""
+    """A registry, a service, and a ``refeed up`` that follows the one with the other at every look."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, service: StreamService) -> None:
         self.folder = folder / "registry"
+        self.service = service
         self.said: list[str] = []
-        self.made: dict[str, Child] = {}
-        self.time = 1000.0
-        self.streams = PipelineStreams(
-            str(self.folder), self._make, poll_seconds=0.0, say=self.said.append, now=lambda: self.time
-        )
+        self.streams = self.make()
 
-    def _make(self, group: str) -> Child:
-        log = self.folder.parent / f"{group}.log"
-        self.made[group] = Child(f"pipeline-{group}", SLEEPER, environment=os.environ, log=log)
-        return self.made[group]
+    def make(self) -> WantedStreams:
+        return WantedStreams(self.service, str(self.folder), poll_seconds=0.0, say=self.said.append)
 
     def publish(self, **groups: str) -> None:
         """Write a registry with a source in each group."""
@@ -40,104 +37,119 @@ class Yard:
         ]
         (self.folder / "sources.yaml").write_text("\n".join(["sources:", *lines]))
 
-    def running(self) -> list[str]:
-        return sorted(child.name for child in self.streams if child.is_running)
+    def look(self) -> list[str]:
+        """Look once and return the pipeline's streams that are to run."""
+        self.streams.look()
+        return self.running("pipeline-")
 
-    def look_until(self, is_true: Callable[[], bool], why: str) -> None:
-        deadline = time.monotonic() + 30
-        while not is_true():
-            self.streams.look()
-            assert time.monotonic() < deadline, why
-            time.sleep(0.01)
+    def running(self, prefix: str = "") -> list[str]:
+        records = self.service.list_records(principal=UP)
+        return [
+            record.name
+            for record in records
+            if record.name.startswith(prefix) and record.is_living and record.wanted is Wanted.RUNNING
+        ]
 
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[Yard]:
-    yard = Yard(tmp_path)
-    with yard.streams:
-        yield yard
+    with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
+        yield Yard(tmp_path, StreamService(store))
 
 
-def test_a_home_without_a_registry_has_no_streams(yard: Yard) -> None:
-    assert not yard.streams.look()
-    assert (yard.running(), yard.said) == ([], [])
+def test_a_home_without_a_registry_has_the_backup_alone(yard: Yard) -> None:
+    for _ in range(3):
+        yard.streams.look()
+    assert (yard.running(), yard.said) == (["backup"], [])
+    record = yard.service.get("backup", principal=ANN)
+    assert (record.created_by, record.generation) == ("refeed up", 1)
 
 
 def test_a_new_group_gets_its_stream_and_no_other_one_is_disturbed(yard: Yard) -> None:
     yard.publish(orders="shop")
-    assert yard.streams.look()
-    first = yard.made["shop"].pid
-    assert not yard.streams.look(), "nothing has changed"
+    assert yard.look() == ["pipeline-shop"]
+    before = yard.service.get("pipeline-shop", principal=ANN)
+    assert before.options == {"group": "shop"}
     yard.publish(orders="shop", customers="shop", clicks="web")
-    assert yard.streams.look()
-    assert yard.running() == ["pipeline-shop", "pipeline-web"]
-    assert yard.made["shop"].pid == first
+    assert yard.look() == ["pipeline-shop", "pipeline-web"]
+    assert yard.service.get("pipeline-shop", principal=ANN) == before
 
 
 def test_a_group_that_is_gone_is_drained_and_may_come_back(yard: Yard) -> None:
     yard.publish(orders="shop", clicks="web")
-    yard.streams.look()
-    gone = yard.made["web"]
+    yard.look()
+    yard.service._store.take_streams("agent", limit=10, lease_seconds=60)
     yard.publish(orders="shop")
-    yard.look_until(lambda: not gone.is_running, "it is told to drain")
-    assert yard.running() == ["pipeline-shop"]
+    assert yard.look() == ["pipeline-shop"]
+    gone = yard.service.get("pipeline-web", principal=ANN)
+    assert (gone.wanted, gone.is_living) == (Wanted.DRAINED, True)
     yard.publish(orders="shop", clicks="web")
-    yard.look_until(lambda: yard.running() == ["pipeline-shop", "pipeline-web"], "it is back")
-    assert yard.made["web"] is not gone
+    assert yard.look() == ["pipeline-shop"], "it waits until the one before has drained"
+    yard.service._store.report_stream("pipeline-web", "agent", StreamState.DRAINED)
+    assert yard.look() == ["pipeline-shop", "pipeline-web"]
+    assert yard.service.get("pipeline-web", principal=ANN).generation == 2
 
 
-def test_a_stream_that_dies_is_tried_again_ever_more_slowly_and_nothing_else_ends(yard: Yard) -> None:
+def test_a_group_that_is_gone_while_nothing_runs_is_drained_by_the_next_up(yard: Yard) -> None:
     yard.publish(orders="shop", clicks="web")
-    yard.streams.look()
-    waits = []
-    for _ in range(5):
-        yard.made["web"].kill()
-        yard.streams.look()
-        assert yard.running() == ["pipeline-shop"]
-        began = yard.time
-        while yard.running() == ["pipeline-shop"]:
-            yard.time += 0.5
-            yard.streams.look()
-        waits.append(yard.time - began)
-    assert waits == [1.0, 5.0, 25.0, 60.0, 60.0]
-    assert any("ended by signal SIGKILL" in line for line in yard.said)
+    yard.look()
+    yard.publish(orders="shop")
+    yard.streams = yard.make()
+    assert yard.look() == ["pipeline-shop"]
+    yard.publish(orders="shop", clicks="web")
+    yard.streams = yard.make()
+    assert yard.look() == ["pipeline-shop", "pipeline-web"]
 
 
-def test_a_stream_that_ran_for_long_is_tried_again_soon(yard: Yard) -> None:
-    yard.publish(clicks="web")
-    yard.streams.look()
-    for _ in range(3):
-        yard.time += 600
-        yard.made["web"].kill()
-        yard.streams.look()
-        yard.time += 1
-        assert yard.streams.look()
-        assert yard.running() == ["pipeline-web"]
+@pytest.mark.parametrize("name", ["backup", "pipeline-shop"])
+def test_a_stream_that_a_person_ended_stays_so_under_the_next_up(yard: Yard, name: str) -> None:
+    yard.publish(orders="shop")
+    yard.look()
+    if name == "backup":
+        yard.service.drain(name, principal=ANN)
+    else:
+        yard.service.cancel(name, principal=ANN)
+    for _ in range(2):
+        yard.streams = yard.make()
+        yard.look()
+        assert not yard.streams.is_running(name)
+        assert name not in yard.running()
+    ended = yard.service.get(name, principal=ANN).state
+    kind = "backup" if name == "backup" else "pipeline"
+    again = f"refeed stream launch {name} --kind {kind}" + (" --group shop" if kind == "pipeline" else "")
+    assert yard.said == [f"{name} is {ended}; '{again}' starts it again"] * 2
+    options = {} if name == "backup" else {"group": "shop"}
+    yard.service.launch(StreamLaunch(name=name, kind=kind, options=options), principal=ANN)
+    yard.streams = yard.make()
+    yard.look()
+    assert yard.streams.is_running(name), "launched by a person, it runs on"
+
+
+def test_a_stream_that_a_person_launched_for_a_group_of_his_own_is_left_alone(yard: Yard) -> None:
+    yard.service.launch(StreamLaunch(name="mine", kind="pipeline", options={"group": "web"}), principal=ANN)
+    yard.publish(orders="shop")
+    yard.look()
+    assert yard.running() == ["backup", "mine", "pipeline-shop"]
+    yard.publish(orders="shop", clicks="web")
+    yard.look()
+    assert yard.running() == ["backup", "mine", "pipeline-shop"], "its group has a stream"
+    assert any("pipeline-web is not launched" in line for line in yard.said)
 
 
 def test_a_registry_with_a_fault_leaves_running_what_runs_and_says_so_once(yard: Yard) -> None:
     yard.publish(orders="shop")
-    yard.streams.look()
+    yard.look()
     (yard.folder / "sources.yaml").write_text("sources: {orders: {topic: 1}}")
     for _ in range(3):
-        yard.streams.look()
-    assert yard.running() == ["pipeline-shop"]
+        assert yard.look() == ["pipeline-shop"]
     (line,) = [line for line in yard.said if "goes on" in line]
     assert "sources.yaml.sources.orders.topic" in line
     yard.publish(orders="shop", clicks="web")
-    yard.look_until(lambda: yard.running() == ["pipeline-shop", "pipeline-web"], "it is read again")
+    assert yard.look() == ["pipeline-shop", "pipeline-web"]
 
 
 def test_a_fault_of_one_source_keeps_no_other_group_from_starting(yard: Yard) -> None:
     yard.publish(orders="shop", clicks="web")
     path = yard.folder / "sources.yaml"
     path.write_text(path.read_text().replace("topic: orders", "topics: orders"))
-    yard.look_until(lambda: yard.running() == ["pipeline-web"], "the other group runs")
-
-
-def test_leaving_ends_every_stream(tmp_path: Path) -> None:
-    yard = Yard(tmp_path)
-    yard.publish(orders="shop", clicks="web")
-    with yard.streams:
-        yard.streams.look()
-    assert not any(child.is_running for child in yard.made.values())
+    assert yard.look() == ["pipeline-web"]

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from app.deployment import Deployment
 from cli import up
 from cli.processes import free_port
 from cli.stack import Stack
-from cli.streams import PipelineStreams
 from local.server import PubSubServer
-from model.errors import ProcessEndedError
+from model.errors import ProcessEndedError, StoreUnavailableError
+from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
 from model.process import Process
+from rollout.agent import Agent
 from rollout.child import Child
 from tests.cli.conftest import count_openings
 
@@ -140,27 +142,26 @@ def test_deaths_of_an_hour_ago_do_not_count(sleeper: Child) -> None:
     assert len(restarts) == 1
 
 
-def test_the_terminal_s_process_opens_no_job_store_of_its_own(
+def test_the_terminal_s_process_opens_the_job_store_once(
     refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, signals: None
 ) -> None:
     opened = count_openings(monkeypatch)
-    looked: list[bool] = []
-    look = PipelineStreams.look
+    looked: list[Any] = []
 
-    def look_twice(streams: PipelineStreams) -> bool:
-        looked.append(look(streams))
+    def look_twice(agent: Agent) -> list[Any]:
+        looked.append(list(agent))
         if len(looked) > 1:
             raise KeyboardInterrupt
-        return looked[-1]
+        return []
 
     # Its children open their own; the API's is counted in tests/cli/test_services.py.
     monkeypatch.setattr("cli.stack.Stack.start", lambda *_, **__: None)
-    monkeypatch.setattr(PipelineStreams, "look", look_twice)
+    monkeypatch.setattr(Agent, "look", look_twice)
     monkeypatch.setattr(up, "_LOOK_SECONDS", 0.01)
     result = refeed("up", "--port", str(free_port()), "--pubsub-port", str(free_port()))
-    assert (result.code, looked) == (0, [False, False])
+    assert (result.code, looked) == (0, [[], []])
     assert "all stopped" in result.err
-    assert opened == []
+    assert len(opened) == 1
 
 
 def test_everything_is_ended_in_order_also_after_an_error(
@@ -184,12 +185,57 @@ def test_everything_is_ended_in_order_also_after_an_error(
         return stop
 
     monkeypatch.setattr("cli.stack.Stack.start", start)
-    for owner, method in ((PipelineStreams, "stop"), (Child, "stop"), (Stack, "close")):
+    for owner, method in ((Agent, "stop"), (Child, "stop"), (Stack, "close")):
         monkeypatch.setattr(owner, method, note(getattr(owner, method)))
     try:
         with pytest.raises(OSError, match="can't be ended"):
             up.up(port=free_port(), pubsub_port=free_port())
-        assert ended == ["PipelineStreams", "second", "first", "Stack"]
+        assert ended == ["Agent", "second", "first", "Stack"]
         assert not started.is_running
     finally:
         started.kill()
+
+
+@pytest.fixture
+def streams(home: Path, tmp_path: Path) -> Iterator[up._Streams]:
+    environment = {**os.environ, "REFEED_HOME": str(home)}
+    stack = Stack(home, pubsub_port=free_port(), api_port=free_port(), environment=environment)
+    with Deployment(stack.settings) as deployment, up._Streams(stack, deployment, lambda: None) as streams:
+        yield streams
+
+
+def test_a_backup_that_a_person_drained_is_neither_waited_for_nor_started(
+    streams: up._Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Agent, "_start", lambda *_: None)
+    assert not streams.is_backing_up()
+    ann = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
+    streams._wanted._service.drain("backup", principal=ann)
+    assert streams.is_backing_up()
+    assert list(streams) == []
+
+
+def test_a_backup_that_dies_before_it_ever_ran_ends_everything_and_later_its_fourth_death_in_a_minute_does(
+    streams: up._Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = ProcessEndedError("backup ended with code 1.", name="backup", exit_code=1)
+    other = ProcessEndedError("pipeline-a ended with code 1.", name="pipeline-a", exit_code=1)
+    monkeypatch.setattr(Agent, "look", lambda _: [other, died])
+    with pytest.raises(ProcessEndedError, match=r"^backup ended with code 1\.$"):
+        streams.look()
+    streams._has_run = True
+    for _ in range(3):
+        streams.look()
+    with pytest.raises(ProcessEndedError, match="backup ended 4 times within a minute"):
+        streams.look()
+
+
+def test_a_store_that_is_away_ends_nothing(
+    streams: up._Streams, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Agent) -> None:
+        raise StoreUnavailableError("The job store does not answer.")
+
+    monkeypatch.setattr(Agent, "look", fail)
+    streams.look()
+    assert "does not answer" in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""``refeed agent``: the process that starts, steers and restarts the streams of a deployment."""
+
+import os
+import signal
+import threading
+from typing import Annotated, Final
+
+import structlog
+import typer
+
+from cli.invocation import command_settings, make_home
+from cli.services import configure_logging
+from model.errors import StoreUnavailableError
+
+_LOOK_SECONDS: Final = 0.5
+
+_log = structlog.get_logger(__name__)
+
+
+def agent(
+    places: Annotated[int, typer.Option(min=1, max=10_000, help="How many streams it runs at most.")] = 16,
+) -> None:
+    """Run the streams that people launch until Ctrl-C or SIGTERM, which drains them; they stay launched.
+
+    Several agents share the streams of a job store: another one goes on with a stream whose agent is gone for
+    twenty seconds. A stream's Spark runs on the agent's machine, or where REFEED_SPARK_MASTER says.
+    """
+    from app.deployment import Deployment
+    from rollout.agent import Agent
+
+    settings = command_settings()
+    make_home(settings.home)
+    configure_logging()
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    environment = {**os.environ, "REFEED_HOME": str(settings.home.absolute()), "PYTHONSAFEPATH": "1"}
+    with Deployment(settings) as deployment:
+        keeper = Agent(deployment.store, environment=environment, places=places, say=_log.info)
+        _log.info("agent_started", owner=keeper.owner, places=places)
+        try:
+            while not stopping.wait(_LOOK_SECONDS):
+                try:
+                    keeper.look()
+                except StoreUnavailableError as exc:
+                    _log.error("store_unavailable", error=exc.message)
+        finally:
+            keeper.stop()
+    _log.info("agent_stopped")
