@@ -1,7 +1,6 @@
 """The agent: keeps one process a stream in step with what people want of the stream."""
 
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from model.stream_record import (
 )
 from rollout.child import STOP_SECONDS
 from rollout.process import INSTANCE_OPTION, StreamProcess
+from rollout.releases import Releases
 from streams.control import BatchPace
 from streams.folder import StreamFolder
 
@@ -76,7 +76,8 @@ class Agent:
     clock ends; a second agent is a standby that gets them when the lease expires. A lease is no fence: an agent
     that was frozen and has lost a stream ends its process when it wakes up, and until then the stream's own lease
     and epoch, beside its tables, keep the two processes apart. A process that a killed agent of this machine left
-    behind goes on under the next one.
+    behind goes on under the next one. A stream is of the release that its record names, in this agent's home:
+    while that is not there the stream is FAILED, and is tried again.
 
     ``environment`` is that of the processes. ``say`` is told what happens, for people.
     """
@@ -100,7 +101,8 @@ class Agent:
         self._lease_seconds = lease_seconds
         self._say = say
         self._now = now
-        self._command = command or stream_command
+        self._releases = Releases(self._settings.home)
+        self._command = command
         self._kept: dict[str, _HeldStream] = {}
         # Its own children that another agent of this machine goes on with, until they have ended.
         self._left: list[StreamProcess] = []
@@ -206,18 +208,25 @@ class Agent:
         kept.start_at = self._now() + WAITS_SECONDS[1]
         instance_id = new_instance_id()
         folder = StreamFolder.of(self._settings.home, record.name, instance_id)
+        environment = {**self._environment, **record.parsed_options().environment()}
+        try:
+            started = self._releases.start(record.release, environment)
+        except RefeedError as exc:
+            kept.start_at = self._now() + self._next_wait(kept)
+            self._report(record, StreamState.FAILED, StreamFault(exc.code, exc.message))
+            return
         home = StreamHome(gethostname(), str(folder.state))
         # Written down first: by its instance id the process is found, should this agent be killed now.
         report = partial(self._store.report_stream, record.name, self.owner, StreamState.STARTING)
         report(instance_id=instance_id, home=home, error=record.error)
         _remove_old(folder)
         self._say(f"starting {record.name}")
-        options = record.parsed_options()
+        own = started.command(*stream_arguments(record, instance_id))
         kept.process = StreamProcess.start(
             folder,
-            self._command(record, instance_id),
+            own if self._command is None else self._command(record, instance_id),
             self._pace(kept, record),
-            environment={**self._environment, **options.environment()},
+            environment=started.variables,
             log=self._settings.home / "logs" / f"{record.name}.log",
         )
         kept.started_at, kept.kill_at = self._now(), None
@@ -263,8 +272,7 @@ class Agent:
         now = self._now()
         if now - kept.started_at >= _HEALTHY_SECONDS:
             kept.deaths = 0
-        wait = WAITS_SECONDS[min(kept.deaths, len(WAITS_SECONDS) - 1)]
-        kept.deaths += 1
+        wait = self._next_wait(kept)
         kept.start_at, kept.process = now + wait, None
         ended = process.ended_error()
         # What it started and left behind would hold its locks.
@@ -276,6 +284,11 @@ class Agent:
         self._report(record, StreamState.FAILED, fault or said)
         self._say(f"{ended.message}\nstarting {record.name} again in {wait:.0f} s")
         return ended
+
+    def _next_wait(self, kept: _HeldStream) -> float:
+        """Return the seconds until the next start, longer with each one that failed."""
+        kept.deaths += 1
+        return WAITS_SECONDS[min(kept.deaths, len(WAITS_SECONDS)) - 1]
 
     def _report(self, record: StreamRecord, state: StreamState, error: StreamFault | None) -> None:
         if (record.state, record.error) != (state, error):
@@ -295,15 +308,15 @@ class Agent:
         return kept.pace
 
 
-def stream_command(record: StreamRecord, instance_id: str) -> list[str]:
-    """Return the command that runs one instance of the stream with the installed release."""
+def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:
+    """Return what ``refeed`` is given to run one instance of the stream, in whichever release."""
     options = record.parsed_options()
     kind = (
         ["pipeline", "run", "--group", options.group]
         if isinstance(options, PipelineStreamOptions)
         else [record.kind.value]
     )
-    return [sys.executable, "-m", "cli.main", *kind, "--name", record.name, INSTANCE_OPTION, instance_id]
+    return [*kind, "--name", record.name, INSTANCE_OPTION, instance_id]
 
 
 def _pace_of(kind: StreamKind, settings: Settings) -> BatchPace:

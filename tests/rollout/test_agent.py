@@ -21,8 +21,10 @@ from model.stream_options import StreamKind
 from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
 from rollout.agent import Agent
 from rollout.process import StreamProcess
+from rollout.releases import Releases
 from streams.control import BatchPace, ControlFile, StreamControl
 from streams.folder import StreamFolder
+from tests.rollout.wheels import write_small_release
 
 # What a stream's process does with its control file and its status; "deaf" takes no orders.
 STREAM = """
@@ -68,7 +70,7 @@ class Yard:
     def make_agent(self, **options: Any) -> Agent:
         environment = {**os.environ, "REFEED_HOME": str(self.home), "PYTHONPATH": str(Path.cwd())}
         options = {"places": 10, "say": self.said.append, "now": lambda: self.time, **options}
-        agent = Agent(self.store, environment=environment, command=self._command, **options)
+        agent = Agent(self.store, environment=environment, **{"command": self._command, **options})
         self.agents.append(agent)
         return agent
 
@@ -124,6 +126,28 @@ def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_ins
     before = len(yard.store.list_stream_events("backup"))
     yard.agent.look()
     assert len(yard.store.list_stream_events("backup")) == before, "nothing has changed"
+
+
+def test_a_stream_is_of_the_release_that_its_record_names_once_it_is_there(yard: Yard, tmp_path: Path) -> None:
+    yard.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="canary", options={"slots": 3})
+    agent = yard.make_agent(command=None)
+    yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it can't be started", agent)
+    error = yard.record().error
+    assert error is not None
+    assert error.code == "release_not_found"
+    assert yard.record().instance_id is None
+
+    says = "import os\nif sys.argv[1] == 'backup': print('slots', os.environ['REFEED_BACKUP_SLOTS'])"
+    Releases(yard.home).add(write_small_release(tmp_path, "7.1", extra=says), name="canary")
+    agent.look()
+    assert yard.record().instance_id is None, "not before its time"
+    yard.time += 60
+    yard.look_until((yard.home / "logs" / "backup.log").exists, "it is started", agent)
+    log = yard.home / "logs" / "backup.log"
+    code = yard.home / "releases" / "canary" / "code" / "cli" / "main.py"
+    yard.look_until(lambda: str(code) in log.read_text(), "the release's own code runs", agent)
+    assert f"backup --name backup --instance {yard.record().instance_id}" in log.read_text()
+    assert "slots 3" in log.read_text()
 
 
 @pytest.mark.parametrize(("wanted", "left"), [(Wanted.DRAINED, 0), (Wanted.CANCELLED, 3)])
