@@ -1,0 +1,99 @@
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from streams import learning as learning_module
+from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.journal_mark import ask_to_learn
+from streams.learning import Learner
+from streams.status import StatusFile
+
+NOW = datetime.now(UTC)
+CLOCKS = timedelta(minutes=2)
+NEAR = timedelta(minutes=1)
+
+
+class World:
+    """A journal that does not know all, and what its learner asks for."""
+
+    def __init__(self, folder, oldest: datetime) -> None:
+        self.asked = 0
+        self.oldest = oldest
+        self.spans = {}
+        self.slow = threading.Event()
+        self.slow.set()
+        journal = Journal(folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+        journal.begin(knows_all=False)
+        self.status = StatusFile(folder / "status.json")
+        self.learner = Learner(
+            journal,
+            None,
+            read_ids=self.read,
+            find_oldest=self.find_oldest,
+            min_free_bytes=0,
+            status=self.status,
+        )
+
+    def find_oldest(self) -> datetime:
+        self.asked += 1
+        return self.oldest
+
+    def read(self, table, span):
+        self.spans[table] = span
+        assert self.slow.wait(30), "the test lets it go on"
+        yield pa.record_batch(
+            {
+                "topic": ["orders"],
+                "message_id": ["1"],
+                "publish_time": pa.array([NOW], pa.timestamp("us", tz="UTC")),
+                "table": [table],
+            }
+        )
+
+    def take(self, *tables: str) -> None:
+        for number, table in enumerate(tables, 1):
+            self.learner.take(table, 0, lambda number=number: number)
+
+
+def is_near(found: datetime, wanted: datetime) -> bool:
+    return abs(found - wanted) < NEAR
+
+
+def test_many_tables_of_one_start_are_learned_once_each_and_pubsub_is_asked_once(tmp_path):
+    world = World(tmp_path, NOW - timedelta(hours=5))
+    world.take("a", "b", "c")
+    world.take("a", "b", "c")
+    assert (list(world.spans), world.asked) == (["a", "b", "c"], 1)
+
+
+def test_ids_are_read_since_the_oldest_message_and_since_the_window_began_clocks_allowed_for(tmp_path):
+    world = World(tmp_path, NOW - timedelta(hours=5))
+    world.take("a")
+    assert is_near(world.spans["a"].published_since, NOW - timedelta(hours=5) - CLOCKS)
+    assert is_near(world.spans["a"].ingested_since, NOW - timedelta(seconds=600) - CLOCKS)
+
+
+@pytest.mark.parametrize(("asked_days", "wanted_days"), [(3, 3), (365, 31), (0, 1)])
+def test_who_asks_for_older_ids_gets_them_as_far_back_as_pubsub_keeps_any(tmp_path, asked_days, wanted_days):
+    ask_to_learn(tmp_path / "journal", NOW - timedelta(days=asked_days))
+    world = World(tmp_path, NOW - timedelta(days=1))
+    world.take("a")
+    assert abs(world.spans["a"].published_since - (NOW - timedelta(days=wanted_days))) < 2 * CLOCKS
+
+
+def test_a_stream_that_learns_for_long_is_seen_to_live(tmp_path, monkeypatch):
+    monkeypatch.setattr(learning_module, "_TELL_SECONDS", 0.01)
+    world = World(tmp_path, NOW)
+    world.slow.clear()
+    learning = threading.Thread(target=world.take, args=("a",), daemon=True)
+    learning.start()
+    deadline = time.monotonic() + 20
+    while StatusFile.read(tmp_path / "status.json") is None:
+        assert time.monotonic() < deadline, "the status is written while the ids are read"
+        time.sleep(0.01)
+    world.slow.set()
+    learning.join(30)
+    assert not learning.is_alive()
