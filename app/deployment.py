@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rollout.launching import TemplateService
     from rollout.releases import Releases
     from rollout.service import StreamService
+    from rollout.snapshot_work import SnapshotWork
     from rollout.snapshots import SnapshotService
     from streams.report import StreamReporter
     from warehouse.port import Warehouse
@@ -226,6 +227,8 @@ class Deployment:
             reports=self.store.list_stream_reports,
             groups=self.staged.groups,
             records=self.store.list_streams,
+            snapshots=self.store.list_snapshots,
+            snapshot_seconds=self.settings.snapshot_seconds,
         )
 
     @cached_property
@@ -234,6 +237,34 @@ class Deployment:
         from rollout.service import StreamService
 
         return StreamService(self.store, groups=self.staged.groups)
+
+    @cached_property
+    def snapshot_work(self) -> "SnapshotWork":
+        """What an agent does about snapshots of the streams that it holds."""
+        from socket import gethostname
+
+        from connectors.pubsub.client import PubSub
+        from jobs.files import open_files
+        from rollout.restorer import StreamRestorer
+        from rollout.snapshot_taker import SnapshotTaker
+        from rollout.snapshot_work import SnapshotWork
+
+        settings = self.settings
+
+        def open_pubsub() -> PubSub:
+            return PubSub(settings.project, settings.pubsub_address)
+
+        host = gethostname()
+        files = open_files(settings.jobs_folder or settings.home.absolute()).folder("snapshots")
+        return SnapshotWork(
+            self.store,
+            taker=SnapshotTaker(self.store, open_pubsub=open_pubsub, files=files, host=host),
+            restorer=StreamRestorer(
+                self.store, open_pubsub=open_pubsub, host=host, min_free_bytes=settings.min_free_disk_bytes
+            ),
+            every_seconds=settings.snapshot_seconds,
+            keep=settings.keep_snapshots,
+        )
 
     @cached_property
     def snapshots(self) -> "SnapshotService":

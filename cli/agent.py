@@ -36,7 +36,13 @@ def agent(
         signal.signal(number, lambda *_: stopping.set())
     environment = {**os.environ, "REFEED_HOME": str(settings.home.absolute()), "PYTHONSAFEPATH": "1"}
     with Deployment(settings) as deployment:
-        keeper = Agent(deployment.store, environment=environment, places=places, say=_log.info)
+        keeper = Agent(
+            deployment.store,
+            environment=environment,
+            places=places,
+            say=_log.info,
+            snapshots=deployment.snapshot_work,
+        )
         _log.info("agent_started", owner=keeper.owner, places=places)
         try:
             while not stopping.wait(_LOOK_SECONDS):

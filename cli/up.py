@@ -83,7 +83,13 @@ class _Streams:
         from cli.streams import WantedStreams
         from rollout.agent import Agent
 
-        self._agent: Agent = Agent(deployment.store, environment=stack.environment, places=_PLACES, say=_say)
+        self._agent: Agent = Agent(
+            deployment.store,
+            environment=stack.environment,
+            places=_PLACES,
+            say=_say,
+            snapshots=deployment.snapshot_work,
+        )
         self._wanted = WantedStreams(
             deployment.streams,
             stack.settings.registry,

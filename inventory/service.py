@@ -11,13 +11,21 @@ from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog, Histogram, StreamInfo, TopicInfo
 from inventory.messages import MessageBrowser, MessagePage, MessageRequest
 from inventory.retention import retentions_of
-from inventory.status import StatusProblem, StreamCondition, count_attached, judge_streams, waiting_item
+from inventory.status import (
+    StatusProblem,
+    StreamCondition,
+    count_attached,
+    judge_snapshots,
+    judge_streams,
+    waiting_item,
+)
 from jobs.inbox_items import InboxItem
 from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
 from model.naming import did_you_mean
 from model.principal import MESSAGES, READ, STREAMS_READ, Principal
 from model.stream import StoredReport
 from model.stream_record import StreamRecord
+from model.stream_snapshot import SnapshotRecord
 from model.window import Window
 from warehouse.counts import STEPS, Step
 from warehouse.queries import Queries
@@ -50,10 +58,14 @@ class Inventory:
         reports: Callable[[], Sequence[StoredReport]],
         groups: Callable[[], frozenset[str] | None],
         records: Callable[[], Sequence[StreamRecord]] = tuple,
+        snapshots: Callable[[], Sequence[SnapshotRecord]] = tuple,
+        snapshot_seconds: float = 0.0,
     ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts
         self._records = records
+        self._snapshots = snapshots
+        self._snapshot_every = timedelta(seconds=snapshot_seconds)
         self._browser = MessageBrowser(queries.messages)
         self._catalog = Catalog(
             self._counts, home=home, secret=replay_secret, reports=reports, groups=groups, records=records
@@ -142,7 +154,12 @@ class Inventory:
         except RefeedError as exc:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
         streams = self._catalog.list_streams(stats, retentions)
-        return StreamCondition(streams, [*problems, *judge_streams(streams, attached)])
+        problems += judge_streams(streams, attached)
+        if self._snapshot_every:
+            problems += judge_snapshots(
+                self._records(), self._snapshots(), every=self._snapshot_every, now=datetime.now(UTC)
+            )
+        return StreamCondition(streams, problems)
 
     def _find_stats(self) -> Mapping[str, SubscriptionStats] | None:
         with suppress(RefeedError):

@@ -9,9 +9,11 @@ from connectors.pubsub.client import SubscriptionInfo
 from inventory.catalog import StreamInfo
 from jobs.inbox_items import InboxItem
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
+from model.moment import render_moment
 from model.stream import BACKUP_STREAM
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
+from model.stream_snapshot import SnapshotRecord, SnapshotState
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.
 LATE_SECONDS: Final = 300.0
@@ -59,6 +61,28 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
         state = backups[0].state if backups else "not known here"
         message = f"{topics} attached and nothing is backed up: the backup stream is {state}."
         found.append(StatusProblem("backup_not_running", BACKUP_STREAM, message))
+    return found
+
+
+def judge_snapshots(
+    records: Iterable[StreamRecord], snapshots: Sequence[SnapshotRecord], *, every: timedelta, now: datetime
+) -> list[StatusProblem]:
+    """Return which living streams have a gap in their snapshots, of which one is made after each ``every``.
+
+    A gap is a stream without a whole snapshot as young as twice that time; ``every`` of nothing wants none.
+    """
+    found = []
+    for record in records if every else ():
+        taken = [
+            each.taken_at
+            for each in snapshots
+            if each.stream == record.name and each.state is SnapshotState.COMPLETED and each.taken_at is not None
+        ]
+        covered = max([record.created_at, *taken])
+        if record.is_living and now - covered > 2 * every:
+            since = f"The newest is of {render_moment(max(taken))}." if taken else "There is none."
+            message = f"It has no snapshot of the last {2 * every.total_seconds():,.0f} s. {since}"
+            found.append(StatusProblem("snapshot_gap", record.name, message))
     return found
 
 

@@ -28,6 +28,7 @@ from model.stream_record import (
 from rollout.child import STOP_SECONDS
 from rollout.process import INSTANCE_OPTION, StreamProcess
 from rollout.releases import Releases
+from rollout.snapshot_work import SnapshotWork
 from streams.control import BatchPace
 from streams.folder import StreamFolder
 
@@ -92,6 +93,7 @@ class Agent:
         say: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.monotonic,
         command: Callable[[StreamRecord, str], Sequence[str]] | None = None,
+        snapshots: SnapshotWork | None = None,
     ) -> None:
         self.owner = str(LeaseOwner.current())
         self._store = store
@@ -103,6 +105,7 @@ class Agent:
         self._now = now
         self._releases = Releases(self._settings.home)
         self._command = command
+        self._snapshots = snapshots
         self._kept: dict[str, _HeldStream] = {}
         # Its own children that another agent of this machine goes on with, until they have ended.
         self._left: list[StreamProcess] = []
@@ -128,6 +131,14 @@ class Agent:
         for name in list(self._kept):
             if records[name].agent != self.owner:
                 self._let_go(records[name])
+        if self._snapshots is not None:
+            # Of a stream that was taken just now, a process may run that an agent before this one left.
+            held = [
+                record for record in records.values() if record.agent == self.owner and record.name in self._kept
+            ]
+            self._snapshots.look(
+                [(record, self._kept[record.name].process, self._state_of(record)) for record in held]
+            )
         died = []
         for record in records.values():
             if record.agent == self.owner:
@@ -143,6 +154,8 @@ class Agent:
         """Drain all at the same time, kill what takes longer, and let go of the streams, which stay wanted."""
         with ExitStack() as stack:
             stack.callback(self._store.release_streams, self.owner)
+            if self._snapshots is not None:
+                stack.callback(self._snapshots.stop)
             for process in self:
                 stack.callback(self._report_stopped, process.name)
                 stack.callback(process.stop, seconds=seconds)
@@ -180,11 +193,19 @@ class Agent:
         if kept is None:
             kept = self._kept[record.name] = _HeldStream(process=self._find(record), started_at=self._now())
         process = kept.process
+        is_going_back = self._snapshots is not None and self._snapshots.is_going_back(record.name)
         if process is not None and process.is_running:
-            self._steer(kept, process, record)
+            is_drained = is_going_back and record.wanted is Wanted.RUNNING
+            self._steer(kept, process, record, Wanted.DRAINED if is_drained else record.wanted)
             return []
         if record.wanted is not Wanted.RUNNING:
             self._end(process, record)
+            return []
+        if is_going_back:
+            # It is started when its state has been put back.
+            if process is not None:
+                process.kill()
+                kept.process, kept.start_at = None, 0.0
             return []
         if process is not None:
             return [self._note_death(kept, process, record)]
@@ -231,10 +252,13 @@ class Agent:
         )
         kept.started_at, kept.kill_at = self._now(), None
 
-    def _steer(self, kept: _HeldStream, process: StreamProcess, record: StreamRecord) -> None:
+    def _state_of(self, record: StreamRecord) -> Path:
+        return StreamFolder.of(self._settings.home, record.name).state
+
+    def _steer(self, kept: _HeldStream, process: StreamProcess, record: StreamRecord, wanted: Wanted) -> None:
         """Give the order that brings the process in step, report where it stands, and kill it when it is late."""
         before = process.control.number
-        if record.wanted is Wanted.RUNNING:
+        if wanted is Wanted.RUNNING:
             pace = self._pace(kept, record)
             # A pause is somebody else's, who ends it.
             if process.control.order == "run":
@@ -243,7 +267,7 @@ class Agent:
             state = _STATES.get(str(status.get("state")), record.state)
             self._report(record, state, _fault_of(status.get("error")))
             return
-        is_drain = record.wanted is Wanted.DRAINED
+        is_drain = wanted is Wanted.DRAINED
         bound = record.drain_timeout_seconds if is_drain else None
         grace = record.drain_timeout_seconds + _DRAIN_GRACE_SECONDS if is_drain else _CANCEL_GRACE_SECONDS
         process.order("drain" if is_drain else "cancel", timeout_seconds=bound)
@@ -251,7 +275,7 @@ class Agent:
             kept.kill_at = self._now() + grace
         self._report(record, StreamState.DRAINING, record.error)
         if self._now() >= kept.kill_at:
-            _log.warning("stream_killed", stream=record.name, wanted=record.wanted.value)
+            _log.warning("stream_killed", stream=record.name, wanted=wanted.value)
             process.kill()
 
     def _end(self, process: StreamProcess | None, record: StreamRecord) -> None:

@@ -4,7 +4,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -30,7 +30,9 @@ def wait_for(is_true: Callable[[], bool], *, seconds: float, why: str) -> None:
 class Backyard:
     """A home with a Pub/Sub server and a backup stream as processes, and all that was published."""
 
-    def __init__(self, home: Path, children: Children, **environment: str) -> None:
+    def __init__(
+        self, home: Path, children: Children, *, server_options: Sequence[str] = (), **environment: str
+    ) -> None:
         self.home = home
         self.port = free_port()
         self.environment = {
@@ -54,6 +56,7 @@ class Backyard:
                     str(self.port),
                     "--data-dir",
                     str(home / "pubsub"),
+                    *server_options,
                 ],
                 environment=self.environment,
                 log=home / "logs" / "pubsub.log",

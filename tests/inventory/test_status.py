@@ -1,9 +1,12 @@
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from inventory.catalog import StreamInfo
-from inventory.status import judge_streams
+from inventory.status import judge_snapshots, judge_streams
+from model.stream_record import StreamRecord, StreamState
+from model.stream_snapshot import SnapshotReason, SnapshotRecord, SnapshotState
 
 
 def stream(name: str = "backup", state: str = "RUNNING", **fields: Any) -> StreamInfo:
@@ -39,3 +42,41 @@ def test_topics_without_any_stream_are_not_backed_up() -> None:
         "2 topics are attached and nothing is backed up: the backup stream is not known here."
     ]
     assert judge_streams([], 0) == []
+
+
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def record(state: StreamState = StreamState.RUNNING, *, hours: float = 24) -> StreamRecord:
+    known: dict[str, Any] = dict.fromkeys(StreamRecord.__dataclass_fields__)
+    return StreamRecord(**known | {"name": "backup", "state": state, "created_at": NOW - hours * HOUR})
+
+
+def snapshot(hours: float, state: SnapshotState = SnapshotState.COMPLETED) -> SnapshotRecord:
+    at = NOW - hours * HOUR
+    reason = SnapshotReason.SCHEDULED
+    return SnapshotRecord(
+        "sn_1", "backup", "backup", with_source=True, reason=reason, state=state, created_by="agent",
+        created_at=at, taken_at=at,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "snapshots", "gaps"),
+    [
+        (record(), [snapshot(1.9)], 0),
+        (record(), [snapshot(2.1)], 1),
+        (record(), [snapshot(9), snapshot(0.5)], 0),
+        (record(), [snapshot(0.5, SnapshotState.FAILED), snapshot(2.1)], 1),
+        (record(), [], 1),
+        (record(hours=1.9), [], 0),
+        (record(StreamState.DRAINED), [], 0),
+    ],
+)
+def test_a_gap_in_the_snapshots_of_a_living_stream_is_named(
+    found: StreamRecord, snapshots: list[SnapshotRecord], gaps: int
+) -> None:
+    problems = judge_snapshots([found], snapshots, every=HOUR, now=NOW)
+    assert [problem.code for problem in problems] == ["snapshot_gap"] * gaps
+    assert judge_snapshots([found], snapshots, every=timedelta(0), now=NOW) == []

@@ -343,3 +343,53 @@ def test_folders_of_old_starts_are_removed_and_the_last_ones_kept(yard: Yard) ->
     found = sorted(path.name for path in process.folder.run.parent.iterdir())
     assert found[-1] == process.instance_id
     assert len(found) <= 4
+
+
+class GoingBack:
+    """A stream's restore that begins and ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.seen: list[bool] = []
+
+    def look(self, held: list[tuple[StreamRecord, StreamProcess | None, Path]]) -> None:
+        self.seen += [process is not None and process.is_running for _, process, _ in held]
+
+    def is_going_back(self, stream: str) -> bool:
+        assert stream == "backup"
+        return self.is_on
+
+    def stop(self) -> None:
+        self.is_on = False
+
+
+def test_a_process_that_an_agent_left_is_found_before_anything_is_done_to_its_state(yard: Yard) -> None:
+    process = yard.start()
+    yard.store.release_streams(yard.agent.owner)
+    work = GoingBack()
+    second = yard.make_agent(snapshots=work, lease_seconds=60.0)
+    second.owner = "another"
+    second.look()
+    assert work.seen == []
+    second.look()
+    assert work.seen == [True]
+    assert yard.process(agent=second).pid == process.pid
+
+
+def test_a_stream_that_goes_back_is_drained_and_started_again_when_that_has_ended(yard: Yard) -> None:
+    work = GoingBack()
+    yard.agent = yard.make_agent(snapshots=work)
+    process = yard.start()
+    work.is_on = True
+    yard.look_until(lambda: not process.is_running, "it drains")
+    control = ControlFile(process.folder.run / "control.json").read()
+    assert (control.order, control.timeout_seconds) == ("drain", yard.record().drain_timeout_seconds)
+    for _ in range(5):
+        yard.agent.look()
+    assert not [*yard.agent]
+    assert work.seen[-1] is False
+    assert (yard.record().wanted, yard.record().agent) == (Wanted.RUNNING, yard.agent.owner)
+    assert "FAILED" not in [event.fields.get("to") for event in yard.store.list_stream_events("backup")]
+    work.is_on = False
+    yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs again")
+    assert yard.process().instance_id != process.instance_id

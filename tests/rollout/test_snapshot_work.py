@@ -1,0 +1,141 @@
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from connectors.pubsub.client import PubSub
+from jobs.files import DiskFiles
+from jobs.store import JobStore
+from local.server import PubSubServer
+from model.message import backup_subscription_id
+from model.stream_options import StreamKind
+from model.stream_snapshot import RestoreState, SnapshotReason, SnapshotState
+from rollout.process import StreamProcess
+from rollout.restorer import StreamRestorer
+from rollout.snapshot_taker import SnapshotTaker
+from rollout.snapshot_work import SnapshotWork
+from streams.folder import StreamFolder
+from streams.journal import Journal
+from streams.journal_mark import JournalMark
+from streams.status import StatusFile
+
+
+class Paused:
+    """A process that carries out a pause at once."""
+
+    def __init__(self, folder: StreamFolder) -> None:
+        self.folder = folder
+        self.is_running = True
+        self.orders: list[str] = []
+        folder.run.mkdir(parents=True)
+        self._status = StatusFile(folder.status)
+
+    def pause(self, timeout_seconds: float) -> int:
+        self.orders.append("pause")
+        self._status.write(state="paused", control_number=len(self.orders))
+        return len(self.orders)
+
+    def resume(self) -> None:
+        self.orders.append("run")
+        self._status.write(state="running", control_number=len(self.orders))
+
+
+class Bench:
+    def __init__(self, folder: Path, server: PubSubServer) -> None:
+        self.store = JobStore(folder / "jobs.sqlite")
+        self.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+        self.folder = StreamFolder.of(folder, "backup", "in_1")
+        Journal(self.folder.state / "journal", keep_seconds=600)
+        (self.folder.state / "stream-id").write_text("a" * 32)
+        self.process = Paused(self.folder)
+        with PubSub("p", server.emulator_host) as pubsub:
+            pubsub.create_topic("orders")
+            pubsub.create_subscription(backup_subscription_id("orders"), "orders")
+
+        def open_pubsub() -> PubSub:
+            return PubSub("p", server.emulator_host)
+
+        self.taker = SnapshotTaker(
+            self.store, open_pubsub=open_pubsub, files=DiskFiles(folder / "snapshots"), host="here"
+        )
+        self.restorer = StreamRestorer(self.store, open_pubsub=open_pubsub, host="here", min_free_bytes=0)
+        self.work = self.make()
+
+    def make(self, **options: Any) -> SnapshotWork:
+        return SnapshotWork(self.store, taker=self.taker, restorer=self.restorer, **options)
+
+    def look(self, work: SnapshotWork | None = None) -> None:
+        """Look, and wait for what was begun."""
+        process = cast("StreamProcess", self.process)
+        (work or self.work).look([(self.store.get_stream("backup"), process, self.folder.state)])
+        (work or self.work).stop()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with PubSubServer(tmp_path / "pubsub") as server:
+        made = Bench(tmp_path, server)
+        yield made
+        made.store.close()
+
+
+def test_a_running_stream_is_paused_for_its_snapshot_and_goes_on(bench: Bench) -> None:
+    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    bench.look()
+    assert bench.store.get_snapshot(asked.id).state is SnapshotState.COMPLETED
+    assert bench.process.orders == ["pause", "run"]
+    bench.store.delete_snapshot(asked.id)
+    bench.look()
+    assert bench.store.list_snapshots() == []
+
+
+def test_a_stream_without_a_process_has_its_snapshot_made_at_rest(bench: Bench) -> None:
+    bench.process.is_running = False
+    asked = bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    bench.look()
+    assert bench.store.get_snapshot(asked.id).state is SnapshotState.COMPLETED
+    assert bench.process.orders == []
+
+
+def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
+    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    bench.look()
+    restore = bench.store.create_restore("backup", asked.id, actor="ann")
+    bench.look()
+    assert bench.work.is_going_back("backup")
+    assert bench.store.find_restore("backup") == restore
+    bench.process.is_running = False
+    bench.look()
+    (ended,) = bench.store.list_restores("backup")
+    assert ended.state is RestoreState.SUCCEEDED
+    assert JournalMark(bench.folder.state / "journal").is_asked
+    bench.look()
+    assert not bench.work.is_going_back("backup")
+
+
+def take_scheduled(bench: Bench) -> str:
+    asked = bench.store.create_snapshot(
+        "backup", with_source=False, actor="agent", reason=SnapshotReason.SCHEDULED
+    )
+    return bench.taker.take(asked, bench.folder.state, nullcontext).id
+
+
+def test_scheduled_snapshots_take_the_place_of_older_ones(bench: Bench) -> None:
+    manual = bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    bench.look()
+    scheduled = [take_scheduled(bench) for _ in range(3)]
+    work = bench.make(every_seconds=3600, keep=2)
+    for _ in range(3):
+        bench.look(work)
+    assert [each.id for each in bench.store.list_snapshots()] == [scheduled[2], scheduled[1], manual.id]
+
+
+def test_a_snapshot_is_asked_for_when_the_newest_is_too_old_and_not_before(bench: Bench) -> None:
+    for every_seconds, expected in ((0.0, 0), (3600.0, 1), (3600.0, 1), (1e-6, 2)):
+        work = bench.make(every_seconds=every_seconds)
+        bench.look(work)
+        made = bench.store.list_snapshots()
+        assert [(each.reason, each.with_source) for each in made] == [(SnapshotReason.SCHEDULED, True)] * expected
+        assert {each.state for each in made} <= {SnapshotState.COMPLETED}
