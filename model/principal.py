@@ -22,7 +22,7 @@ SCOPES: Final[dict[str, str]] = {
     APPROVE: "approve a large backfill that somebody else created",
     MESSAGES: "read archived messages, of the topics that it may publish to",
     STREAMS_READ: "see streams, their options and their histories",
-    STREAMS_OPERATE: "launch, change, drain and cancel streams",
+    STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams",
     ADMIN: "everything above, and the audit log",
 }
 
