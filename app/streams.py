@@ -21,7 +21,8 @@ def run_backup(settings: Settings, *, name: str | None = None, instance_id: str 
         return run(
             settings,
             deployment.warehouse,
-            deployment.reporter,
+            open_pubsub=lambda: deployment.pubsub,
+            reporter=deployment.reporter,
             name=name or BACKUP_STREAM,
             instance_id=instance_id,
         )

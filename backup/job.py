@@ -1,6 +1,7 @@
 """The backup stream: pull in the tasks, commit in the driver, acknowledge what is durable."""
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from typing import Final
@@ -34,15 +35,17 @@ _IDLE_SECONDS: Final = 5.0
 def run_backup(
     settings: Settings,
     warehouse: Warehouse,
-    reporter: StreamReporter | None = None,
     *,
+    open_pubsub: Callable[[], PubSub],
+    reporter: StreamReporter | None = None,
     name: str = BACKUP_STREAM,
     instance_id: str | None = None,
 ) -> int:
     """Run the backup stream of ``settings`` until a signal or an order ends it; return the exit code.
 
     ``name`` is the stream's, and of its folder. ``instance_id`` names this start where an agent made it and gives
-    its orders. ``reporter`` keeps its reports where an API without this home finds them.
+    its orders. ``reporter`` keeps its reports where an API without this home finds them. ``open_pubsub`` is called
+    after Spark has started, and only where the stream has to learn what may come again.
 
     Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
     full disk, a Pub/Sub or a warehouse that is away stops it with nothing acknowledged, and it goes on by itself.
@@ -76,7 +79,7 @@ def run_backup(
                     journal,
                     held,
                     read_ids=lambda _, span: archive.read_ids(span),
-                    find_oldest=lambda: _find_oldest(settings),
+                    find_oldest=lambda: _find_oldest(settings, open_pubsub()),
                     min_free_bytes=settings.min_free_disk_bytes,
                     status=status,
                 ),
@@ -110,11 +113,10 @@ def _query_of(settings: Settings, warehouse: Warehouse, archive: Archive) -> Str
     )
 
 
-def _find_oldest(settings: Settings) -> datetime:
+def _find_oldest(settings: Settings, pubsub: PubSub) -> datetime:
     """Return a time before which no message of the backup was published that has still to be delivered."""
-    with PubSub(settings.project, settings.pubsub_address) as pubsub:
-        found = [one for one in pubsub.list_subscriptions() if one.id.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
-        return find_oldest(pubsub, found, settings.pubsub_address)
+    found = [one for one in pubsub.list_subscriptions() if one.id.startswith(BACKUP_SUBSCRIPTION_PREFIX)]
+    return find_oldest(pubsub, found, settings.pubsub_address)
 
 
 def _read_backlog(backlogs: MonitoredBacklogs) -> BacklogSample | None:

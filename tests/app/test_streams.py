@@ -17,13 +17,15 @@ def test_a_stream_reports_to_a_store_that_is_not_its_home_s_own_and_does_not_ope
 ) -> None:
     store = {"REFEED_JOB_STORE": f"sqlite:///{tmp_path / 'shared.db'}"} if shared else {}
     given: list[Any] = []
-    monkeypatch.setattr("backup.job.run_backup", lambda *parts: given.extend(parts) or 7)
+    monkeypatch.setattr("backup.job.run_backup", lambda *parts, **named: given.extend([*parts, named]) or 7)
     settings = open_deployment(**store).settings
 
-    assert streams.run_backup(settings) == 7
+    assert streams.run_backup(settings, instance_id="in_1") == 7
 
     assert given[0] is settings
-    assert (given[1].name, given[2] is not None) == ("lake", shared)
+    named = given[2]
+    assert (given[1].name, named["reporter"] is not None) == ("lake", shared)
+    assert (named["name"], named["instance_id"]) == ("backup", "in_1")
     assert not list(tmp_path.glob("*.db"))
 
 
@@ -39,7 +41,7 @@ def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
     monkeypatch.setattr(PubSub, "close", close)
 
     def run(settings: Any, group: str, *, open_pubsub: Callable[[], PubSub], **parts: Any) -> int:
-        assert sorted(parts) == ["reporter", "warehouse"]
+        assert sorted(parts) == ["instance_id", "name", "reporter", "warehouse"]
         opened.append(open_pubsub())
         assert opened[0].list_topics() == ["replay"]
         assert closed == []
