@@ -34,7 +34,7 @@ test: $(STAMPS)/dev  ## Run the tests that kill no system and download nothing (
 test-kills: $(STAMPS)/dev  ## Run the tests that start whole systems of processes and kill parts of them
 	@$(PYTEST) -m "kills and not cloud" $(ARGS)
 
-test-cloud: $(STAMPS)/dev  ## Run the tests that download clients and Spark 3.5, or stand in for the cloud
+test-cloud: $(STAMPS)/dev  ## Run the tests that download clients and Spark 3.5, or merge or run systems in a stand-in
 	@$(PYTEST) -m "cloud" $(ARGS)
 
 test-all:  ## Run every test: the three above one after the other, each also when one before it failed

@@ -10,7 +10,6 @@ import structlog
 from connectors.pubsub.client import PubSub
 from jobs.files import Files, open_files
 from jobs.store import JobStore
-from model import failpoint
 from model.errors import (
     PubSubUnavailableError,
     RefeedError,
@@ -82,16 +81,13 @@ class StreamRestorer:
             # Noted first: after a crash the plan is the snapshot's, and nothing differs from it.
             kept = list_kept(read_manifest(files).facts, snapshot, PlanFacts.read(state / PLAN_FILE))
             self._store.advance_restore(restore.id, RestoreStep.WAITING, not_reverted=kept)
-            failpoint.hit("restore.before")
             with lock_home(state):
                 restore_state(
                     files, state, min_free_bytes=self._min_free_bytes, learn_since=snapshot.oldest_publish_time
                 )
             restore = self._store.advance_restore(restore.id, RestoreStep.RESTORED)
-            failpoint.hit("restore.restored")
         if restore.step is RestoreStep.RESTORED:
             self._seek(snapshot)
-            failpoint.hit("restore.sought")
             restore = self._store.advance_restore(restore.id, RestoreStep.SOUGHT)
         ended = self._store.end_restore(restore.id)
         _log.info("stream_restored", stream=restore.stream, snapshot=snapshot.id)

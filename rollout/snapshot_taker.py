@@ -13,7 +13,6 @@ import structlog
 from connectors.pubsub.client import PubSub, SnapshotInfo
 from jobs.files import Files
 from jobs.store import JobStore
-from model import failpoint
 from model.errors import RefeedError, SnapshotRefusedError
 from model.failure import safe_message
 from model.message import backup_subscription_id, source_snapshot_id
@@ -75,12 +74,9 @@ class SnapshotTaker:
             with pause():
                 began = time.monotonic()
                 captured = capture_state(state)
-                failpoint.hit("snapshot.captured")
                 sources = self._snapshot_sources(snapshot, state) if snapshot.with_source else []
-                failpoint.hit("snapshot.sources")
                 seconds_paused = time.monotonic() - began
             manifest = self._copy(snapshot, captured, sources)
-            failpoint.hit("snapshot.copied")
         except (RefeedError, OSError) as exc:
             return self._fail(snapshot, exc)
         finally:

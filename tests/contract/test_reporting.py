@@ -30,7 +30,7 @@ PLACES = {
 _DATASETS = itertools.count()
 
 
-@pytest.fixture(params=["lake", "bigquery"])
+@pytest.fixture(params=["lake", pytest.param("bigquery", marks=pytest.mark.cloud)])
 def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
     made: list[Shop] = []
 

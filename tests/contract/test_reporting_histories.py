@@ -91,6 +91,7 @@ def test_any_history_merged_at_any_time_in_a_lake_is_what_the_oracle_says(
     check_history(LakeShop(lake=tmp_path_factory.mktemp("lake")), history, seed)
 
 
+@pytest.mark.cloud
 @settings(ANY, max_examples=4)
 @given(history=HISTORIES, seed=st.integers(0, 99))
 def test_any_history_merged_at_any_time_in_bigquery_is_what_the_oracle_says(

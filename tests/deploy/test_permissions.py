@@ -462,7 +462,8 @@ def test_snapshots_need_what_the_page_says(world: World, monkeypatch: pytest.Mon
         for command in (("snapshot", "one"), ("snapshots",), ("restore", "one", "--yes"), ("forget", "one")):
             refeed(world, monkeypatch, "backup", *command)
 
-    check(world.needs(act), on_the_page("`refeed backup snapshot`, `restore`, `forget`"))
+    streams = "`refeed agent` and `refeed up` for snapshots of streams and rollbacks"
+    check(world.needs(act), on_the_page(f"{streams}; `refeed backup snapshot`, `restore`, `forget`"))
 
 
 def test_the_backup_needs_what_terraform_grants(world: World) -> None:

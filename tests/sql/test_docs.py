@@ -46,8 +46,8 @@ def test_every_warning_of_a_plan_is_listed() -> None:
     section = DOCS[DOCS.index("## What a plan contains") :]
     texts = [
         path.read_text()
-        for pattern in ("*plan*.py", "write_buffer.py")
-        for path in (ROOT / "backfill").glob(pattern)
+        for folder, pattern in (("backfill", "*plan*.py"), ("warehouse", "write_buffer.py"))
+        for path in (ROOT / folder).rglob(pattern)
     ]
     given = {code for text in texts for code in re.findall(r'\{"code": "([a-z_]+)"', text)}
     assert len(given) > 8

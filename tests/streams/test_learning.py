@@ -11,7 +11,6 @@ from streams.journal_mark import ask_to_learn
 from streams.learning import Learner
 from streams.status import StatusFile
 
-NOW = datetime.now(UTC)
 CLOCKS = timedelta(minutes=2)
 NEAR = timedelta(minutes=1)
 
@@ -48,7 +47,7 @@ class World:
             {
                 "topic": ["orders"],
                 "message_id": ["1"],
-                "publish_time": pa.array([NOW], pa.timestamp("us", tz="UTC")),
+                "publish_time": pa.array([now()], pa.timestamp("us", tz="UTC")),
                 "table": [table],
             }
         )
@@ -58,35 +57,39 @@ class World:
             self.learner.take(table, 0, lambda number=number: number)
 
 
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
 def is_near(found: datetime, wanted: datetime) -> bool:
     return abs(found - wanted) < NEAR
 
 
 def test_many_tables_of_one_start_are_learned_once_each_and_pubsub_is_asked_once(tmp_path):
-    world = World(tmp_path, NOW - timedelta(hours=5))
+    world = World(tmp_path, now() - timedelta(hours=5))
     world.take("a", "b", "c")
     world.take("a", "b", "c")
     assert (list(world.spans), world.asked) == (["a", "b", "c"], 1)
 
 
 def test_ids_are_read_since_the_oldest_message_and_since_the_window_began_clocks_allowed_for(tmp_path):
-    world = World(tmp_path, NOW - timedelta(hours=5))
+    world = World(tmp_path, now() - timedelta(hours=5))
     world.take("a")
-    assert is_near(world.spans["a"].published_since, NOW - timedelta(hours=5) - CLOCKS)
-    assert is_near(world.spans["a"].ingested_since, NOW - timedelta(seconds=600) - CLOCKS)
+    assert is_near(world.spans["a"].published_since, now() - timedelta(hours=5) - CLOCKS)
+    assert is_near(world.spans["a"].ingested_since, now() - timedelta(seconds=600) - CLOCKS)
 
 
 @pytest.mark.parametrize(("asked_days", "wanted_days"), [(3, 3), (365, 31), (0, 1)])
 def test_who_asks_for_older_ids_gets_them_as_far_back_as_pubsub_keeps_any(tmp_path, asked_days, wanted_days):
-    ask_to_learn(tmp_path / "journal", NOW - timedelta(days=asked_days))
-    world = World(tmp_path, NOW - timedelta(days=1))
+    ask_to_learn(tmp_path / "journal", now() - timedelta(days=asked_days))
+    world = World(tmp_path, now() - timedelta(days=1))
     world.take("a")
-    assert abs(world.spans["a"].published_since - (NOW - timedelta(days=wanted_days))) < 2 * CLOCKS
+    assert abs(world.spans["a"].published_since - (now() - timedelta(days=wanted_days))) < 2 * CLOCKS
 
 
 def test_a_stream_that_learns_for_long_is_seen_to_live(tmp_path, monkeypatch):
     monkeypatch.setattr(learning_module, "_TELL_SECONDS", 0.01)
-    world = World(tmp_path, NOW)
+    world = World(tmp_path, now())
     world.slow.clear()
     learning = threading.Thread(target=world.take, args=("a",), daemon=True)
     learning.start()
