@@ -10,7 +10,7 @@ import typer
 
 from cli.client import RefeedApi
 from cli.flags import flag_of, read_given, takes_fields
-from cli.inventory import render_streams
+from cli.inventory import streams
 from cli.invocation import HomeGroup, command_settings
 from cli.jobs import AfterOption, JsonOption
 from cli.moments import render_minute, render_seconds
@@ -65,6 +65,9 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's 
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it runs or has ended.")]
 
 
+app.command("list", epilog=EXIT_CODES)(streams)
+
+
 @app.command("launch", epilog=EXIT_CODES)
 @takes_fields(_Launch, (field.name for field in declared_fields(_Launch)))
 def launch(
@@ -91,18 +94,6 @@ def launch(
     with RefeedApi.from_environment() as api:
         found = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
         _finish(api, found, _UP | _ENDED, wait=wait, as_json=as_json)
-
-
-@app.command("list", epilog=EXIT_CODES)
-def list_(as_json: JsonOption = False) -> None:
-    """List streams: state, last report, rate, lag and backlog; as 'refeed streams' does."""
-    with RefeedApi.from_environment() as api:
-        found = api.list_streams()
-    if as_json:
-        print_json(found)
-        return
-    for line in render_streams(found["streams"]):
-        out.print(line, markup=False)
 
 
 @app.command("show", epilog=EXIT_CODES)

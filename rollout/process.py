@@ -58,7 +58,7 @@ class StreamProcess:
 
     @classmethod
     def find(cls, folder: StreamFolder) -> Self | None:
-        """Return the process of this machine that runs the instance, whoever started it; None without one."""
+        """Return the process here that runs the instance, also if another agent started it; None without one."""
         found = None if folder.instance_id is None else _find_instance(folder.instance_id)
         return None if found is None else cls(folder, found)
 

@@ -201,7 +201,7 @@ def find_overdue(snapshots: Sequence[SnapshotRecord], *, every: timedelta, now: 
 def find_surplus(snapshots: Sequence[SnapshotRecord], *, keep: int) -> list[SnapshotRecord]:
     """Return which of a stream's ``snapshots`` retention deletes: scheduled ones, but for the ``keep`` newest.
 
-    What people asked for is never among them, and neither is the newest COMPLETED one, whoever made it.
+    What people asked for is never among them, and neither is the newest COMPLETED one of all.
 
     Example:
         >>> find_surplus([], keep=7)

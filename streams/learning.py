@@ -98,7 +98,7 @@ class Learner:
         )
 
     def _check_room(self) -> None:
-        """Raise where the journal's disk is as good as full: a small one keeps a tenth of it free."""
+        """Raise when the journal's disk is almost full; on a small disk a tenth has to stay free."""
         folder = self._journal.folder
         check_room(folder, min(self._min_free_bytes, shutil.disk_usage(folder).total // 10))
 

@@ -74,11 +74,11 @@ def test_a_rollback_archives_nothing_twice_however_old_its_snapshot_is(yard: Bac
     (done,) = store.list_restores("backup")
     assert (done.id, done.state, done.error) == (asked.id, RestoreState.SUCCEEDED, None)
 
-    def is_running_anew() -> bool:
+    def is_running_again() -> bool:
         record = store.get_stream("backup")
         return record.state is StreamState.RUNNING and record.instance_id != before
 
-    wait_for(is_running_anew, seconds=120, why=f"it runs again: {agent.log_tail()}")
+    wait_for(is_running_again, seconds=120, why=f"it runs again: {agent.log_tail()}")
     yard.publish("orders", 100, seed=9)
 
     def redelivered() -> float:
