@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -229,7 +230,7 @@ def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: 
 
 def test_an_order_is_obeyed_once_it_can_be_seen(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("jobs.folder.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("jobs.folder.time", SimpleNamespace(monotonic=lambda: now[0]))
     service, task = JobFolder(location), JobFolder(location)
     service.write_specification({})
     service.write_control(Control(1, Order.RUN))

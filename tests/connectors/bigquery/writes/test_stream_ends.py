@@ -1,7 +1,8 @@
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from connectors.bigquery.writes import stream_ends
 from connectors.bigquery.writes.part_writer import PendingRows
 from connectors.bigquery.writes.stream_ends import StreamBudget, StreamEnds, created_streams, flushes_of
 
@@ -55,7 +56,7 @@ def test_streams_are_counted_where_they_begin():
 
 def test_no_hour_has_more_streams_than_allowed(monkeypatch):
     now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(stream_ends, "time", SimpleNamespace(monotonic=lambda: now))
     budget = StreamBudget(400)
     spent = 0
     while now < 1000.0 + 3600:
