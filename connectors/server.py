@@ -1,13 +1,14 @@
 """Serves HTTP/1.1 with uvicorn: the options of every server of ours, and how long a request's head may take."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from importlib.metadata import version
 from typing import Any
 
 import uvicorn
 
 
-class HeadTimeout(asyncio.Protocol):
+class HeadTimeout(ABC, asyncio.Protocol):
     """Goes before a protocol of uvicorn's, which by itself waits for a request's head for ever.
 
     A head that is not whole in ``head_seconds`` ends its connection. The time begins with the connection or with
@@ -19,9 +20,9 @@ class HeadTimeout(asyncio.Protocol):
     transport: Any
     _timer: asyncio.TimerHandle | None = None
 
+    @abstractmethod
     def awaits_head(self) -> bool:
         """Whether the head of a request is still to come, or to be completed."""
-        raise NotImplementedError
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""

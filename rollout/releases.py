@@ -231,7 +231,7 @@ class Releases:
 def _start(python: str, code: Path, environment: Mapping[str, str]) -> ReleaseStart:
     path = os.pathsep.join(filter(None, (str(code), environment.get("PYTHONPATH"))))
     conf = json.loads(environment.get("REFEED_SPARK_CONF") or "{}")
-    # Spark hands the environment of a driver on to the workers of its own JVM alone.
+    # A driver's environment reaches the Python workers of its own JVM only.
     executors = {"spark.executorEnv.PYTHONPATH": path, "spark.executorEnv.PYTHONSAFEPATH": "1"}
     variables = {"PYTHONPATH": path, "REFEED_SPARK_CONF": json.dumps({**executors, **conf}), **_SAFE_PATH}
     return ReleaseStart(python, {**environment, **variables})

@@ -289,7 +289,7 @@ def _end_query(query: Any, sink: Sink, stop_file: Path, orders: _Orders) -> bool
 
 
 class _Ending:
-    """Waits in a thread of its own for what a query still does, so that the wait can be given up."""
+    """Waits in another thread until a query has finished, so that the caller can stop waiting."""
 
     def __init__(self, query: Any, sink: Sink) -> None:
         self.is_over = threading.Event()

@@ -101,5 +101,5 @@ def document_of(value: JobError | Driver | None) -> dict[str, Any] | None:
 
 def scoped_key(idempotency: Idempotency, actor: str) -> str:
     """Return what a column keeps of a caller's key; another caller's same key is another one."""
-    # A key comes in a header and has no line break, so that nobody's name and key make another one's.
+    # A key comes in a header, so it has no line break: two callers' names and keys can't give the same text.
     return f"{actor}\n{idempotency.key}"
