@@ -1,5 +1,7 @@
 """The database behind the store: connections, transactions, locks, the schema, and its errors in our words."""
 
+import sqlite3
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from jobs.store.tables import JOBS, SCHEMA_REVISION
 from model.errors import RequestInvalidError, SettingsError, StoreError, StoreUnavailableError
 
 _BUSY_SECONDS: Final = 15.0
+_BUSY_POLL_SECONDS: Final = 0.02
 _CONNECT_SECONDS: Final = 5
 _MIGRATE_SECONDS: Final = 120
 # A replica that is stopped in the middle of a transaction loses it, and its locks, while others still wait for
@@ -163,8 +166,26 @@ def _create_engine(url: URL) -> Engine:
 def _on_sqlite_connect(connection: Any, _record: Any) -> None:
     # The driver must not open transactions by itself: BEGIN IMMEDIATE is ours to say.
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    _log_ahead(connection)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _log_ahead(connection: Any) -> None:
+    """Let the file keep a write-ahead log, which it then does for good.
+
+    The change needs the file alone, and SQLite does not wait for that as it waits for a writer's turn
+    (https://sqlite.org/c3ref/busy_handler.html): of several that open an earlier store at once, all
+    but one would fail with "database is locked".
+    """
+    give_up_at = time.monotonic() + _BUSY_SECONDS
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+            time.sleep(_BUSY_POLL_SECONDS)
 
 
 def _on_sqlite_begin(connection: Connection) -> None:

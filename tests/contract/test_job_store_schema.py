@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,19 @@ def test_an_earlier_job_is_found_by_its_key_its_topic_and_its_labels(earlier: Pa
 def test_an_earlier_store_that_many_open_at_once_is_brought_up_to_date_once(earlier: Path) -> None:
     open_at_once(f"sqlite:///{earlier}")
     store = JobStore(earlier)
+    assert store.get("bf_1").version == 7
+    store.close()
+
+
+def test_an_earlier_store_that_another_process_is_changing_is_waited_for(earlier: Path) -> None:
+    # The change to a write-ahead log needs the file alone, and SQLite itself does not wait for that.
+    with closing(sqlite3.connect(earlier, check_same_thread=False)) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        other.execute("BEGIN IMMEDIATE")
+        leave = threading.Timer(0.3, other.rollback)
+        leave.start()
+        store = JobStore(earlier)
+        leave.join()
     assert store.get("bf_1").version == 7
     store.close()
 
