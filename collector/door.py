@@ -43,8 +43,7 @@ class Door:
                 page or a proxy.
             RateLimitedError: the key or the address calls too often.
         """
-        if self._has_address_limit:
-            _take(self._by_address, _network(request.client_address(self._proxies)))
+        self.admit_address(request)
         origin = request.header(b"origin")
         if section.cors and origin and not allows(section, origin):
             raise ForbiddenError("Web pages of this origin may not send events to this topic.")
@@ -57,6 +56,15 @@ class Door:
         if key.topics is not None and not matches(key.topics, topic):
             raise ForbiddenError(f"The key {key.name} is not for the topic {topic}.")
         _take(self._by_key, key.name)
+
+    def admit_address(self, request: CollectorRequest) -> None:
+        """Return when the request's address may call now.
+
+        Raises:
+            RateLimitedError: it calls too often.
+        """
+        if self._has_address_limit:
+            _take(self._by_address, _network(request.client_address(self._proxies)))
 
     def admit_operator(self, request: CollectorRequest) -> bool:
         """Whether a request may see figures and faults: with any key, or without keys from this machine."""
@@ -105,6 +113,19 @@ def check_signature(request: CollectorRequest, body: bytes, signature: Signature
     )
     if request.count(header) != 1 or not is_same:
         raise UnauthenticatedError(f"The body has no valid signature in {header.decode()}.")
+
+
+def check_basic(request: CollectorRequest, username: str, password: str) -> None:
+    """Raise unless the request has these Basic credentials.
+
+    Raises:
+        UnauthenticatedError: it has others, or none.
+    """
+    scheme, _, found = request.header(b"authorization").partition(" ")
+    wanted = base64.b64encode(f"{username}:{password}".encode()).decode()
+    if scheme.lower() != "basic" or not hmac.compare_digest(_digest(found.strip()), _digest(wanted)):
+        # A sender with credentials in its URL, such as SNS, sends them after this answer.
+        raise UnauthenticatedError("Send the credentials of the SNS topic as Basic credentials.", scheme="Basic")
 
 
 def _take(buckets: TokenBuckets, caller: str) -> None:

@@ -15,10 +15,11 @@ from model.message import MAX_ATTRIBUTE_KEY_BYTES, MAX_ATTRIBUTE_VALUE_BYTES, MA
 FACTS: Final = ("path", "query", "user_agent", "referer", "client_address")
 _FACT_PREFIX: Final = "http_"
 CUT_ATTRIBUTE: Final = "http_cut"
+_SNS_PREFIX: Final = "sns_"
 _CALLER_PREFIX: Final = "caller_"
 _OWN_NAMES: Final = frozenset({"topic", "source", "uuid", "timestamp", "content_type"})
 # What Pub/Sub keeps for itself, and what Refeed does: nobody else's word may look like theirs.
-_OWN_PREFIXES: Final = (_FACT_PREFIX, _CALLER_PREFIX, "refeed_", "goog")
+_OWN_PREFIXES: Final = (_FACT_PREFIX, _SNS_PREFIX, _CALLER_PREFIX, "refeed_", "goog")
 _NANOSECONDS: Final = 1_000_000_000
 _FRACTION_BITS: Final = 12
 _RANDOM_BITS: Final = 62
@@ -131,18 +132,30 @@ def fact_attributes(facts: Mapping[str, str], chosen: Sequence[str]) -> dict[str
         >>> list(fact_attributes(facts, ["path", "query", "referer"]))
         ['http_path', 'http_referer', 'http_cut']
     """
+    named = {f"{_FACT_PREFIX}{name}": value for name in chosen if (value := facts.get(name))}
+    found, cut = cut_attributes(named)
+    if cut:
+        found[CUT_ATTRIBUTE] = ",".join(name.removeprefix(_FACT_PREFIX) for name in cut)
+    return found
+
+
+def cut_attributes(attributes: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return attributes whose values are cut to what Pub/Sub takes, and the names of those that were cut.
+
+    Example:
+        >>> cut_attributes({"a": "1", "b": "x" * 2000})[1]
+        ['b']
+    """
     found: dict[str, str] = {}
     cut: list[str] = []
-    for name in chosen:
-        if value := facts.get(name):
-            raw = value.encode()
-            if len(raw) > MAX_ATTRIBUTE_VALUE_BYTES:
-                cut.append(name)
-                value = raw[:MAX_ATTRIBUTE_VALUE_BYTES].decode(errors="ignore")
-            found[f"{_FACT_PREFIX}{name}"] = value
-    if cut:
-        found[CUT_ATTRIBUTE] = ",".join(cut)
-    return found
+    for name, value in attributes.items():
+        raw = value.encode()
+        if len(raw) > MAX_ATTRIBUTE_VALUE_BYTES:
+            cut.append(name)
+            found[name] = raw[:MAX_ATTRIBUTE_VALUE_BYTES].decode(errors="ignore")
+        else:
+            found[name] = value
+    return found, cut
 
 
 def check_room(attributes: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,6 +18,7 @@ from collector.payload import BatchItem, check_json, gunzip, is_array, split_arr
 from collector.problems import Answer, answer_error, head_too_large, problem, render_fault, retry_after, status_of
 from collector.request import CallerGoneError, CollectorRequest
 from collector.settings import ROUTES, CollectorSettings, TopicSection
+from collector.sns import SnsRoute
 from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import encode_message
 from model.errors import (
@@ -26,6 +27,8 @@ from model.errors import (
     QueueFullError,
     RefeedError,
     RequestInvalidError,
+    RequestTimeoutError,
+    SnsUncheckedError,
     TopicUnknownError,
     UnauthenticatedError,
 )
@@ -66,12 +69,19 @@ class Collector:
     """The ASGI application of one collector; ``start`` and ``stop`` of its delivery follow the server's life."""
 
     def __init__(
-        self, settings: CollectorSettings, *, delivery: Delivery, directory: TopicDirectory, door: Door
+        self,
+        settings: CollectorSettings,
+        *,
+        delivery: Delivery,
+        directory: TopicDirectory,
+        door: Door,
+        sns: SnsRoute | None = None,
     ) -> None:
         self._settings = settings
         self._delivery = delivery
         self._directory = directory
         self._door = door
+        self._sns = sns
         self._figures = Figures()
         # What every request would look for again.
         self._listed = {topic: self._find_section(topic) for topic in settings.exact_topics}
@@ -98,13 +108,18 @@ class Collector:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._delivery.stop()
+        if self._sns is not None:
+            await self._sns.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, request: CollectorRequest, send: Any) -> None:
         topic = request.path[1:]
         known, section = "none", None
         try:
-            if topic in ROUTES:
+            if topic == "sns" and self._sns is not None:
+                known = topic
+                answer, known = await self._collect_sns(request, self._sns)
+            elif topic in ROUTES:
                 answer = await self._show(request, topic)
             else:
                 section = self._listed.get(topic) or self._find_section(topic)
@@ -138,7 +153,11 @@ class Collector:
         is_operator = self._door.admit_operator(request)
         if route == "readyz":
             found = await self._problems()
-            shown = {"status": "not_ready" if found else "ok"} | ({"problems": found} if is_operator else {})
+            shown: dict[str, Any] = {"status": "not_ready" if found else "ok"}
+            if is_operator:
+                shown["problems"] = found
+                if self._sns is not None:
+                    shown["unsubscribed"] = self._sns.unsubscribed
             return Answer(503 if found else 200, json.dumps(shown).encode(), (_JSON,))
         if route == "metrics" and is_operator:
             return Answer(200, self._figures.render(self._delivery.waiting_events()), (_TEXT,))
@@ -177,6 +196,39 @@ class Collector:
                     return await self._take_many(topic, split_array(data), shared)
                 check_json(data)
                 return await self._take_one(topic, data, shared)
+
+    async def _collect_sns(self, request: CollectorRequest, sns: SnsRoute) -> tuple[Answer, str]:
+        """Take what SNS sends, and return the answer and the topic that it counts for.
+
+        SNS sends a message again after 429 and 5xx alone, and has one answer for all events of a notification. So
+        what may be a fault of ours is 503, also when other events were taken: they have the same ids next time.
+        """
+        if request.method != "POST":
+            return _not_allowed(request, b"POST"), "none"
+        self._door.admit_address(request)
+        topic = sns.find_topic(request)
+        section = self._find_section(topic)
+        try:
+            body = await request.body(self._settings.max_body_bytes, self._settings.body_timeout_seconds)
+        except RequestTimeoutError as error:
+            raise SnsUncheckedError(error.message) from error
+        with self._hold(2 * len(body)):
+            notice = await sns.read(request, body, topic)
+            if notice is None:
+                return Answer(200, b'{"status":"ok"}', (_JSON,)), topic
+            attributes = {"topic": topic, "source": sns.source(notice)}
+            if section.format == "json":
+                attributes["content_type"] = "application/json"
+            attributes |= notice.attributes
+            check_room(attributes)
+            shared = _encode(tuple(attributes.items()))
+            events, faults = _sort(_split(notice.data, section), shared, notice.event_uuid)
+            outcomes = await self._deliver(topic, list(events.values()))
+        errors = [*faults.values(), *(error for error in outcomes if error is not None)]
+        if errors:
+            raise max(errors, key=status_of)
+        body = b'{"taken":%d}' % len(events)
+        return Answer(self._delivery.status, body, (_JSON,)), topic
 
     async def _check_topic(self, topic: str) -> None:
         """Raise unless a topic that a pattern lets in is there; one that is listed by name is the operator's word.
@@ -263,21 +315,7 @@ class Collector:
 
     async def _take_many(self, topic: str, items: Iterator[BatchItem], shared: bytes) -> Answer:
         """Take the events of a batch and answer for each; one that is refused keeps back no other."""
-        faults: dict[int, RefeedError] = {}
-        events: dict[int, Event] = {}
-        for at, item in enumerate(items):
-            if at >= _MAX_BATCH_EVENTS:
-                raise BodyTooLargeError(f"A batch has {_MAX_BATCH_EVENTS} events at most.")
-            try:
-                if item.fault is not None:
-                    faults[at] = item.fault
-                else:
-                    events[at] = make_event(item.data, shared)
-            except BodyTooLargeError as error:
-                faults[at] = error
-        if not faults and not events:
-            fault = {"code": "batch_empty", "message": "The batch holds no event.", "pointer": ""}
-            raise RequestInvalidError(fault["message"], errors=[fault])
+        events, faults = _sort(items, shared)
         outcomes = await self._deliver(topic, list(events.values()))
         faults |= {at: error for at, error in zip(events, outcomes, strict=True) if error is not None}
         return self._answer_batch(events, faults)
@@ -303,13 +341,55 @@ class Collector:
         return outcomes
 
 
-def make_event(data: bytes, shared: bytes) -> Event:
-    """Return an event with a new id and the current time.
+def _split(data: bytes, section: TopicSection) -> Iterator[BatchItem]:
+    """Return the events of one payload, as its topic's section has it.
+
+    Raises:
+        RequestInvalidError: it is no JSON, and the topic takes nothing else.
+    """
+    if section.format == "json":
+        if section.arrays == "batch" and is_array(data):
+            return split_array(data)
+        check_json(data)
+    return iter([BatchItem(data)])
+
+
+def _sort(
+    items: Iterator[BatchItem], shared: bytes, name_event: Callable[[int], str] | None = None
+) -> tuple[dict[int, Event], dict[int, RefeedError]]:
+    """Return the events of a batch that may go out and why the others may not, each by its place.
+
+    Raises:
+        BodyTooLargeError: there are too many.
+        RequestInvalidError: there are none.
+    """
+    faults: dict[int, RefeedError] = {}
+    events: dict[int, Event] = {}
+    for at, item in enumerate(items):
+        if at >= _MAX_BATCH_EVENTS:
+            raise BodyTooLargeError(f"A batch has {_MAX_BATCH_EVENTS} events at most.")
+        try:
+            if item.fault is not None:
+                faults[at] = item.fault
+            else:
+                events[at] = make_event(item.data, shared, name_event(at) if name_event else None)
+        except BodyTooLargeError as error:
+            faults[at] = error
+    if not faults and not events:
+        fault = {"code": "batch_empty", "message": "The batch holds no event.", "pointer": ""}
+        raise RequestInvalidError(fault["message"], errors=[fault])
+    return events, faults
+
+
+def make_event(data: bytes, shared: bytes, event_uuid: str | None = None) -> Event:
+    """Return an event with the current time and a new id, unless it has one.
 
     Raises:
         BodyTooLargeError: Pub/Sub takes no message of this size.
     """
     identity = new_identity()
+    if event_uuid is not None:
+        identity = identity._replace(uuid=event_uuid)
     own = b"".join((_UUID_HEAD, identity.uuid.encode(), _TIMESTAMP_HEAD, identity.timestamp.encode()))
     message = encode_message(data, shared + own)
     if len(message) > MAX_MESSAGE_BYTES - _REQUEST_HEAD_BYTES:

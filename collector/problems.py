@@ -17,6 +17,7 @@ from model.errors import (
     RefeedError,
     RequestInvalidError,
     RequestTimeoutError,
+    SnsUncheckedError,
     TopicUnknownError,
     UnauthenticatedError,
 )
@@ -36,6 +37,7 @@ STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
     ForbiddenError: HTTPStatus.FORBIDDEN,
     RateLimitedError: HTTPStatus.TOO_MANY_REQUESTS,
     QueueFullError: HTTPStatus.SERVICE_UNAVAILABLE,
+    SnsUncheckedError: HTTPStatus.SERVICE_UNAVAILABLE,
     PubSubError: HTTPStatus.SERVICE_UNAVAILABLE,
     RefeedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
@@ -105,7 +107,8 @@ def answer_error(error: RefeedError, path: str) -> Answer:
             seconds = error.details.get("retry_after_seconds", RETRY_AFTER_SECONDS)
             more = retry_after(seconds)
         case HTTPStatus.UNAUTHORIZED:
-            more = ((b"www-authenticate", b'Bearer realm="refeed-collector"'),)
+            scheme = str(error.details.get("scheme", "Bearer"))
+            more = ((b"www-authenticate", f'{scheme} realm="refeed-collector"'.encode()),)
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE | HTTPStatus.REQUEST_TIMEOUT:
             # What is still to come of the body is not read, so nothing can follow it.
             more = ((b"connection", b"close"),)

@@ -14,6 +14,7 @@ from collector.problems import Answer, head_too_large, problem
 from collector.queue import QueueDelivery
 from collector.request import MAX_HEAD_BYTES
 from collector.settings import CollectorSettings
+from collector.sns import SnsRoute
 from connectors.pubsub.client import PubSub
 from connectors.server import HeadTimeout, make_server_config
 from model.errors import PubSubUnavailableError
@@ -54,6 +55,7 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
         delivery=delivery,
         directory=TopicDirectory(pubsub),
         door=Door(collector, is_open=is_loopback_name(host)),
+        sns=SnsRoute(collector.sns) if collector.sns.topics else None,
     )
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from collector.event import FACTS
+from connectors.sns.names import sns_host
 from model.errors import InvalidNameError, SettingsError
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, parse_resource_id
 from model.plain_yaml import YAML_ERRORS, load_yaml
@@ -60,6 +62,17 @@ def _pattern(text: str) -> str:
         raise ValueError(exc.message) from exc
 
 
+def _name(text: str) -> str:
+    if "*" in text:
+        raise ValueError("takes a topic's name, not a pattern")
+    return _pattern(text)
+
+
+def _topic_arn(text: str) -> str:
+    sns_host(text)
+    return text
+
+
 def _origin(text: str) -> str:
     parts = urlsplit(text)
     is_origin = parts.scheme in ("http", "https") and parts.netloc and text == f"{parts.scheme}://{parts.netloc}"
@@ -71,6 +84,8 @@ def _origin(text: str) -> str:
 Secret = Annotated[str, AfterValidator(read_secret)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Origin = Annotated[str, AfterValidator(_origin)]
+TopicName = Annotated[str, AfterValidator(_name)]
+TopicArn = Annotated[str, AfterValidator(_topic_arn)]
 
 
 class _Section(BaseModel):
@@ -130,12 +145,46 @@ class TopicSection(_Section):
     signature: SignatureSection | None = None
 
 
+class SnsTopicSection(_Section):
+    """The Pub/Sub topics that notifications of one SNS topic may go to.
+
+    With a password every request about the SNS topic must carry the Basic credentials; raw delivery needs them.
+    """
+
+    topics: tuple[TopicName, ...] = Field(min_length=1)
+    source: str = Field(default="sns", min_length=1, max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4)
+    username: str = Field(default="", max_length=100, pattern=r"^[^:]*$")
+    password: Secret | None = Field(default=None, repr=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.username) != bool(self.password):
+            raise ValueError("username and password come together")
+        return self
+
+
+class SnsSection(_Section):
+    """The SNS topics, by ARN, whose notifications are taken; all others are refused.
+
+    SNS tries for an hour to deliver; what is older than ``max_age_seconds`` somebody kept and sends again.
+    """
+
+    topics: dict[TopicArn, SnsTopicSection] = Field(default_factory=dict)
+    max_age_seconds: int = Field(default=7200, ge=3600, le=604_800)
+
+    @cached_property
+    def pubsub_topics(self) -> frozenset[str]:
+        """The Pub/Sub topics that any SNS topic may send to."""
+        return frozenset(name for each in self.topics.values() for name in each.topics)
+
+
 class _File(_Section):
     topics: dict[Pattern, TopicSection] = Field(default_factory=dict)
     keys: tuple[KeySection, ...] = ()
     facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = FACTS
     proxies: int = Field(default=0, ge=0, le=10)
     rate_limits: LimitSection = LimitSection()
+    sns: SnsSection = SnsSection()
     max_body_bytes: int = Field(default=10_000_000, ge=1024, le=100_000_000)
     publish_timeout_seconds: float = Field(default=10.0, ge=0.1, le=600)
 
@@ -154,6 +203,7 @@ class CollectorSettings:
     facts: tuple[str, ...] = FACTS
     proxies: int = 0
     rate_limits: LimitSection = field(default_factory=LimitSection)
+    sns: SnsSection = field(default_factory=SnsSection)
     max_body_bytes: int = 10_000_000
     body_timeout_seconds: float = 10.0
     publish_timeout_seconds: float = 10.0
@@ -191,6 +241,9 @@ class CollectorSettings:
             )
 
     def _is_public(self, name: str) -> bool:
+        if any(matches([name], topic) for topic in self.sns.pubsub_topics):
+            # SNS signs what it sends; without a key nobody else can send to the topic.
+            return True
         own = self.sections.get(name)
         found = own or next((each for key, each in self.sections.items() if matches([key], name)), None)
         return found is not None and (found.public or found.signature is not None)
@@ -223,6 +276,11 @@ def read_collector_settings(
         except ValidationError as exc:
             faults += [_render(error) for error in exc.errors(include_input=False)]
         faults += _unlisted(content, topics)
+        faults += [
+            f"sns.topics: {name} is not in REFEED_COLLECTOR_TOPICS or --topics"
+            for name in sorted(found.sns.pubsub_topics)
+            if not matches(topics, name)
+        ]
     if len({key.name for key in found.keys}) < len(found.keys):
         faults.append("keys: two have the same name")
     if len({key.secret for key in found.keys}) < len(found.keys):
@@ -236,6 +294,7 @@ def read_collector_settings(
         facts=found.facts,
         proxies=found.proxies,
         rate_limits=found.rate_limits,
+        sns=found.sns,
         max_body_bytes=found.max_body_bytes,
         body_timeout_seconds=body_timeout_seconds,
         publish_timeout_seconds=found.publish_timeout_seconds,

@@ -520,6 +520,12 @@ class IdentityUnavailableError(RefeedError):
     code = "identity_unavailable"
 
 
+class SnsUncheckedError(RefeedError):
+    """A message of Amazon SNS can't be checked now, or its subscription not be confirmed; it has to come again."""
+
+    code = "sns_unchecked"
+
+
 class RequestTimeoutError(RefeedError):
     """The request's body did not arrive in time."""
 

@@ -119,3 +119,33 @@ def test_a_pattern_stands_for_the_whole_name() -> None:
     assert not matches(["shop.*"], "workshop.a")
     assert not matches(["shop.*"], "shopXa")
     assert not matches(["a[bc]"], "ab")
+
+
+def test_faults_of_sns_topics_are_named(tmp_path: Path) -> None:
+    arn = "arn:aws:sns:eu-west-1:123456789012"
+    text = f"""
+        sns:
+          max_age_seconds: 60
+          topics:
+            "{arn}:orders.fifo": {{topics: [orders]}}
+            "arn:aws:sns:s3-us-west-2:123456789012:orders": {{topics: [orders]}}
+            "arn:aws:sqs:eu-west-1:123456789012:orders": {{topics: [orders]}}
+            "{arn}:a": {{topics: []}}
+            "{arn}:b": {{topics: ["shop.*"]}}
+            "{arn}:c": {{topics: [orders], username: sns}}
+            "{arn}:d": {{topics: [orders], username: sns, password: in-the-open}}
+    """
+    found = "; ".join(faults_of(tmp_path, text))
+    for part in (
+        "max_age_seconds",
+        "orders.fifo",
+        "s3-us-west-2",
+        "arn:aws:sqs",
+        ":a.topics",
+        "not a pattern",
+        "come together",
+        "env:NAME",
+    ):
+        assert part in found
+    text = f"sns: {{topics: {{'{arn}:orders': {{topics: [orders, members]}}}}}}"
+    assert faults_of(tmp_path, text) == ["sns.topics: members is not in REFEED_COLLECTOR_TOPICS or --topics"]

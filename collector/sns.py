@@ -1,0 +1,229 @@
+"""Reads what Amazon SNS posts: who sent it, which topic it is for, and the event or confirmation in it."""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from collector.door import check_basic
+from collector.event import caller_attributes, cut_attributes
+from collector.payload import check_json
+from collector.request import CollectorRequest
+from collector.settings import SnsSection, SnsTopicSection
+from connectors.sns.client import SnsClient
+from connectors.sns.signature import is_signed
+from model.errors import ForbiddenError, RequestInvalidError, SnsUncheckedError, TopicUnknownError
+
+_LOG: Final = structlog.get_logger()
+_CONFIRMATIONS: Final = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
+_REQUIRED: Final = (
+    "MessageId",
+    "TopicArn",
+    "Message",
+    "Timestamp",
+    "SignatureVersion",
+    "Signature",
+    "SigningCertURL",
+)
+# The text that is signed has no quotes: with lines in these fields, one text would be that of several messages.
+_SHAPES: Final = {
+    "MessageId": re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
+    "Timestamp": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z"),
+    "Subject": re.compile(r"[^\r\n]*"),
+    "Token": re.compile(r"[\x21-\x7e]*"),
+    "SubscribeURL": re.compile(r"[\x21-\x7e]*"),
+}
+# What the clock of this machine may be behind that of AWS.
+_AHEAD: Final = timedelta(minutes=15)
+
+
+class Notice(NamedTuple):
+    """A notification whose sender is known: its payload, and the attributes that each of its events gets."""
+
+    topic_arn: str
+    message_id: str
+    data: bytes
+    attributes: dict[str, str]
+
+    def event_uuid(self, index: int) -> str:
+        """Return the id of the event at ``index`` of the payload: the same one each time that SNS sends it.
+
+        Example:
+            >>> message_id = "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324"
+            >>> Notice("arn:aws:sns:eu-west-1:123456789012:orders", message_id, b"1", {}).event_uuid(0)
+            '4a3081c8-3db1-52a6-abfb-c53155fcadd3'
+        """
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.topic_arn}/{self.message_id}/{index}"))
+
+
+class SnsRoute:
+    """Takes notifications of the topics on a map, for the Pub/Sub topics that the map gives each.
+
+    AWS signs everybody's topics, so a valid signature says only that SNS sent a message; the map says whose topics
+    count. It is asked for every type of message, confirmations too.
+    """
+
+    def __init__(
+        self,
+        settings: SnsSection,
+        client: SnsClient | None = None,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._settings = settings
+        self._client = client or SnsClient()
+        self._clock = clock
+        # topic ARN -> when SNS said that a subscription of it is gone.
+        self.unsubscribed: dict[str, str] = {}
+
+    async def close(self) -> None:
+        """Close the connections to SNS."""
+        await self._client.close()
+
+    def find_topic(self, request: CollectorRequest) -> str:
+        """Return the Pub/Sub topic that the request's one parameter names.
+
+        Raises:
+            RequestInvalidError: there is another parameter, or not exactly one topic.
+            TopicUnknownError: no SNS topic may send to it.
+        """
+        parameters = request.parameters()
+        if [name for name, _ in parameters] != ["topic"]:
+            message = "The URL of the subscription has one parameter: /sns?topic=NAME."
+            fault = {"code": "parameters_invalid", "message": message, "pointer": "query:topic"}
+            raise RequestInvalidError(message, errors=[fault])
+        topic = parameters[0][1]
+        if topic not in self._settings.pubsub_topics:
+            raise TopicUnknownError(f"The collector takes nothing of SNS for {topic[:80]!r}.")
+        return topic
+
+    async def read(self, request: CollectorRequest, body: bytes, topic: str) -> Notice | None:
+        """Return the notification in a request; None for a confirmation, which is done with.
+
+        Raises:
+            RequestInvalidError: it is no message of SNS.
+            UnauthenticatedError: the SNS topic has credentials, and they are missing or others.
+            ForbiddenError: the SNS topic may not send to ``topic``, or is not on the map; the signature is not
+                valid, the message too old, or a URL leads elsewhere; a raw message has no credentials.
+            SnsUncheckedError: none of this can be found out now, or the subscription is not confirmed.
+        """
+        if request.header(b"x-amz-sns-rawdelivery").lower() == "true":
+            return self._read_raw(request, body, topic)
+        message = _read_envelope(body)
+        arn = message["TopicArn"]
+        section = self._find(arn, topic)
+        if section.password:
+            check_basic(request, section.username, section.password)
+        key = await self._client.signing_key(arn, message["SigningCertURL"])
+        if not is_signed(message, key):
+            raise ForbiddenError("The message has no valid signature of SNS.")
+        self._check_age(message["Timestamp"])
+        if message["Type"] == "Notification":
+            return Notice(arn, message["MessageId"], message["Message"].encode(), _attributes(message))
+        await self._take_confirmation(message)
+        return None
+
+    def _read_raw(self, request: CollectorRequest, body: bytes, topic: str) -> Notice:
+        """Return a message that came without its envelope, and so without a signature and a time."""
+        arn, message_id = request.header(b"x-amz-sns-topic-arn"), request.header(b"x-amz-sns-message-id")
+        section = self._find(arn, topic)
+        if not section.password:
+            raise ForbiddenError(
+                "Raw delivery carries no signature: give the SNS topic a username and a password in the "
+                "collector's settings and in the subscription's URL, or turn raw delivery off."
+            )
+        check_basic(request, section.username, section.password)
+        if not _SHAPES["MessageId"].fullmatch(message_id):
+            raise _invalid("MessageId", "The header x-amz-sns-message-id is no id of SNS.")
+        return Notice(arn, message_id, body, {"sns_topic_arn": arn, "sns_message_id": message_id})
+
+    def _find(self, arn: str, topic: str) -> SnsTopicSection:
+        section = self._settings.topics.get(arn)
+        if section is None or topic not in section.topics:
+            raise ForbiddenError("The SNS topic may not send to this topic.")
+        return section
+
+    def source(self, notice: Notice) -> str:
+        """Return the ``source`` of a notification's events."""
+        return self._settings.topics[notice.topic_arn].source
+
+    def _check_age(self, timestamp: str) -> None:
+        try:
+            at = datetime.fromisoformat(timestamp)
+        except ValueError as exc:
+            raise _invalid("Timestamp", "Timestamp is no time.") from exc
+        now = self._clock()
+        if at > now + _AHEAD:
+            # SNS signed it, so it is this machine's clock that is wrong: the message has to come again.
+            raise SnsUncheckedError("The message is dated in the future: is the clock of this machine right?")
+        if at < now - timedelta(seconds=self._settings.max_age_seconds):
+            raise ForbiddenError(f"The message is of {timestamp}, which is too long ago.")
+
+    async def _take_confirmation(self, message: Mapping[str, str]) -> None:
+        arn = message["TopicArn"]
+        if message["Type"] == "UnsubscribeConfirmation":
+            # Its SubscribeURL would subscribe again: that is for the person who ended it, or did not mean to.
+            self.unsubscribed[arn] = message["Timestamp"]
+            _LOG.warning("SNS ended a subscription: it sends nothing more of this topic", topic_arn=arn)
+            return
+        await self._client.confirm(arn, message["SubscribeURL"])
+        self.unsubscribed.pop(arn, None)
+        _LOG.info("subscription to an SNS topic confirmed", topic_arn=arn)
+
+
+def _read_envelope(body: bytes) -> dict[str, Any]:
+    """Return a message of SNS as its JSON has it, the fields that are signed as texts of their shape.
+
+    Raises:
+        RequestInvalidError: it is none.
+    """
+    check_json(body)
+    message = json.loads(body)
+    kind = message.get("Type") if isinstance(message, dict) else None
+    if kind not in ("Notification", *_CONFIRMATIONS):
+        raise _invalid("Type", "The body is no message of SNS.")
+    if message.get("Subject") is None:
+        message.pop("Subject", None)
+    required = _REQUIRED if kind == "Notification" else (*_REQUIRED, "Token", "SubscribeURL")
+    for name in {*required, *(_SHAPES.keys() & message.keys())}:
+        shape = _SHAPES.get(name)
+        value = message.get(name)
+        if not isinstance(value, str) or (shape is not None and not shape.fullmatch(value)):
+            raise _invalid(name, f"{name} is missing, or not as SNS writes it.")
+    return dict(message)
+
+
+def _attributes(message: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes of a notification: SNS's own under ``sns_``, and those that its publisher gave it."""
+    given = message.get("MessageAttributes") or {}
+    if not isinstance(given, dict):
+        raise _invalid("MessageAttributes", "MessageAttributes is no object.")
+    values: dict[str, str] = {}
+    for name, each in given.items():
+        value = each.get("Value") if isinstance(each, dict) else None
+        if not isinstance(value, str):
+            raise _invalid("MessageAttributes", f"The attribute {name[:80]!r} has no value.")
+        values[name] = value
+    # SNS allows a message of attributes, Pub/Sub 1,024 bytes of each.
+    kept, cut = cut_attributes(values)
+    facts = {
+        "sns_topic_arn": message["TopicArn"],
+        "sns_message_id": message["MessageId"],
+        "sns_timestamp": message["Timestamp"],
+    }
+    if subject := message.get("Subject"):
+        fitting, was_cut = cut_attributes({"sns_subject": subject})
+        facts |= fitting
+        cut += was_cut
+    if cut:
+        facts |= cut_attributes({"sns_cut": ",".join(cut)})[0]
+    return facts | caller_attributes(kept.items())
+
+
+def _invalid(name: str, message: str) -> RequestInvalidError:
+    fault = {"code": "sns_message_invalid", "message": message, "pointer": f"/{name}"}
+    return RequestInvalidError(message, errors=[fault])

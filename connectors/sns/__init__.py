@@ -1,0 +1,1 @@
+"""Amazon SNS: who signs its messages, and how a subscription is confirmed."""
