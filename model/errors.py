@@ -358,6 +358,18 @@ class StreamSnapshotNotFoundError(RefeedError):
     code = "stream_snapshot_not_found"
 
 
+class UpdateInProgressError(RefeedError):
+    """The stream is being updated, and another change of it has to wait for the end of that."""
+
+    code = "update_in_progress"
+
+
+class UpdateNotFoundError(RefeedError):
+    """No stream has an update of this id."""
+
+    code = "update_not_found"
+
+
 class SnapshotExpiredError(RefeedError):
     """Pub/Sub has dropped its part of the snapshot: the subscriptions can't go back to it."""
 

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import scoped_key
+from jobs.store.stream_updates import abandon_update, check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
 from model.errors import (
     IdempotencyKeyReusedError,
@@ -137,6 +138,7 @@ class ManagedStreams:
         """Want a living stream DRAINED or CANCELLED; asked for again, a drain gets a new ``timeout_seconds``.
 
         A stream that no agent has started yet has ended with this. Any other one ends when its agent reports it.
+        An update of it that has not ended is FAILED by this, after its hand-over where it is in the middle of one.
 
         Raises:
             StreamStateError: it has ended, or it is being cancelled and nothing is left to drain.
@@ -151,6 +153,7 @@ class ManagedStreams:
                 raise StreamStateError(
                     f"{name} is being cancelled: nothing is left to drain.", wanted=record.wanted
                 )
+            abandon_update(connection, name, now, actor=actor, wanted=wanted)
             is_unborn = record.instance_id is None and not record.is_held
             state = _ENDS[wanted] if is_unborn else record.state
             _update(
@@ -188,12 +191,14 @@ class ManagedStreams:
         Raises:
             StreamStateError: it has ended, or is to end.
             StreamChangedError: it is no longer at ``expected_version``.
+            UpdateInProgressError: an update of it has not ended.
         """
         with self._database.write() as connection:
             now = self._database.now(connection)
             record = _get(connection, name, now, for_update=True)
             _check_version(record, expected_version)
             _check_living(record)
+            check_not_updating(connection, name)
             if record.wanted is not Wanted.RUNNING:
                 raise StreamStateError(f"{name} is to end: nothing of it can be changed.", wanted=record.wanted)
             merged = {key: value for key, value in {**record.options, **options}.items() if value is not None}

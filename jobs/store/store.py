@@ -13,10 +13,22 @@ from jobs.store.managed_streams import ManagedStreams
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
 from jobs.store.stream_snapshots import StreamSnapshots
+from jobs.store.stream_updates import StreamUpdates
 from jobs.store.streams import Streams
 
 
-class JobStore(Jobs, Leases, WebhookOutbox, Plans, Keys, AuditLog, Streams, ManagedStreams, StreamSnapshots):
+class JobStore(
+    Jobs,
+    Leases,
+    WebhookOutbox,
+    Plans,
+    Keys,
+    AuditLog,
+    Streams,
+    ManagedStreams,
+    StreamSnapshots,
+    StreamUpdates,
+):
     """Jobs with their history and leases, plans, API keys, the audit log, streams and what is still to be told.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only

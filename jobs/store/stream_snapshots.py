@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import scoped_key
+from jobs.store.stream_updates import check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_RESTORES, STREAM_SNAPSHOTS
 from model.errors import (
     IdempotencyKeyReusedError,
@@ -193,6 +194,7 @@ class StreamSnapshots:
 
         Raises:
             StreamStateError: it has ended, or is being put back already.
+            UpdateInProgressError: an update of it has not ended.
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
         """
         with self._database.write("create restore") as connection:
@@ -208,6 +210,7 @@ class StreamSnapshots:
                 )
             if (running := _running_restore(connection, stream)) is not None:
                 raise StreamStateError(f"{stream} is being put back to {running.snapshot_id}.", restore=running.id)
+            check_not_updating(connection, stream)
             restore_id = new_restore_id()
             connection.execute(
                 STREAM_RESTORES.insert().values(

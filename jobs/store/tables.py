@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0007"
+SCHEMA_REVISION: Final = "0008"
 
 METADATA: Final = sa.MetaData()
 
@@ -257,4 +257,33 @@ STREAM_RESTORES: Final = sa.Table(
     sa.Column("created_by", TEXT, nullable=False),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("finished_at", Moment),
+)
+
+# Updates of streams, and the step that each is at.
+STREAM_UPDATES: Final = sa.Table(
+    "stream_updates",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("request", DOCUMENT, nullable=False),
+    sa.Column("from_release", TEXT),
+    sa.Column("from_options", DOCUMENT, nullable=False),
+    sa.Column("checked", DOCUMENT),
+    sa.Column("snapshot_id", TEXT),
+    sa.Column("instance_id", TEXT),
+    sa.Column("outgoing_id", TEXT),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("handed_over_at", Moment),
+    sa.Column("paused_seconds", sa.Float),
+    sa.Column("figures", DOCUMENT),
+    sa.Column("replay", DOCUMENT),
+    sa.Column("error", DOCUMENT),
+    sa.Column("created_by", TEXT, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
+    sa.Column("finished_at", Moment),
+    sa.Column("idempotency_key", TEXT, unique=True),
+    sa.Column("fingerprint", TEXT),
 )

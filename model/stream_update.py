@@ -1,0 +1,159 @@
+"""The update of a stream as a record: the steps from one release to another, and back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from model.job import new_job_id
+
+VALIDATE_SECONDS: Final = 120.0
+# A watch that may last longer is a stream that runs two releases for good.
+MAX_VALIDATE_SECONDS: Final = 86_400.0
+MIN_MESSAGES: Final = 100
+
+
+class UpdateState(StrEnum):
+    """The step that an update is at, written down before the step begins.
+
+    Up to STARTING the old release runs and nothing of it has changed. In HANDING_OVER the standby of the new
+    release takes the stream over; in ROLLING_BACK a standby of the old one starts, and in HANDING_BACK it takes
+    the stream back. INCONCLUSIVE waits for a person.
+    """
+
+    CHECKING = "CHECKING"
+    SNAPSHOTTING = "SNAPSHOTTING"
+    STARTING = "STARTING"
+    HANDING_OVER = "HANDING_OVER"
+    WATCHING = "WATCHING"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    ROLLING_BACK = "ROLLING_BACK"
+    HANDING_BACK = "HANDING_BACK"
+    STABLE = "STABLE"
+    REFUSED = "REFUSED"
+    ROLLED_BACK = "ROLLED_BACK"
+    FAILED = "FAILED"
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing happens to the update any more."""
+        return self in ENDED_UPDATES
+
+    @property
+    def is_before_hand_over(self) -> bool:
+        """Whether the old release runs, and giving the update up changes nothing."""
+        return self in _BEFORE
+
+    @property
+    def is_handing(self) -> bool:
+        """Whether one process takes the stream over from another at this moment."""
+        return self in {UpdateState.HANDING_OVER, UpdateState.HANDING_BACK}
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the stream is shown as UPDATING."""
+        return self in _SHOWN
+
+
+ENDED_UPDATES: Final = frozenset(
+    {UpdateState.STABLE, UpdateState.REFUSED, UpdateState.ROLLED_BACK, UpdateState.FAILED}
+)
+_BEFORE: Final = frozenset({UpdateState.CHECKING, UpdateState.SNAPSHOTTING, UpdateState.STARTING})
+_SHOWN: Final = frozenset(
+    {UpdateState.STARTING, UpdateState.HANDING_OVER, UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRequest:
+    """An update as it is asked for.
+
+    ``release`` None is the installed one. ``options`` changes options one by one, None takes one away. ``mapping``
+    leads from the name of a source to its new one, or to None where it is to end.
+    """
+
+    release: str | None
+    options: Mapping[str, Any]
+    mapping: Mapping[str, str | None]
+    validate_seconds: float = VALIDATE_SECONDS
+    min_messages: int = MIN_MESSAGES
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFault:
+    """Why an update was refused, failed or went back: a stable code and sentences.
+
+    ``logs`` are the last lines of each release's log, by "old" and "new".
+    """
+
+    code: str
+    message: str
+    logs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReplay:
+    """The messages that a release may have staged wrongly before it was taken back, by publish time.
+
+    The interval is [since, until). ``since`` None means that nobody knows how old the oldest of them was.
+    """
+
+    since: datetime | None
+    until: datetime
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUpdate:
+    """One update of a stream, as the job store has it.
+
+    ``from_release`` and ``from_options`` are those that it goes back to. ``checked`` is the check in JSON, None
+    before. ``instance_id`` is the process that takes the stream over, and ``outgoing_id`` the one that it takes it
+    over from; ``attempts`` counts the standbys that were started for the present step. ``figures`` are those that
+    the watch compares. ``changed_at`` is when the present state was entered.
+    """
+
+    id: str
+    stream: str
+    generation: int
+    state: UpdateState
+    request: UpdateRequest
+    from_release: str | None
+    from_options: Mapping[str, Any]
+    created_by: str
+    created_at: datetime
+    changed_at: datetime
+    checked: Mapping[str, Any] | None = None
+    snapshot_id: str | None = None
+    instance_id: str | None = None
+    outgoing_id: str | None = None
+    attempts: int = 0
+    handed_over_at: datetime | None = None
+    paused_seconds: float | None = None
+    figures: Mapping[str, Any] | None = None
+    replay: UpdateReplay | None = None
+    error: UpdateFault | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def to_options(self) -> dict[str, Any]:
+        """The options of the stream once it is updated."""
+        merged = {**self.from_options, **self.request.options}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    @property
+    def has_way_back(self) -> bool | None:
+        """Whether the old release can go on after the new one has written; None before the check."""
+        return None if self.checked is None else bool(self.checked["has_way_back"])
+
+
+def new_update_id() -> str:
+    """Return an id for an update: unique, and sorted by the time it was made.
+
+    Example:
+        >>> new_update_id()[:3]
+        'up_'
+    """
+    return new_job_id("up")

@@ -1,0 +1,177 @@
+"""Updates of streams as records in every job store."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs.store import Idempotency, JobStore
+from model.errors import (
+    IdempotencyKeyReusedError,
+    StreamNotFoundError,
+    StreamStateError,
+    UpdateInProgressError,
+    UpdateNotFoundError,
+)
+from model.stream_options import StreamKind
+from model.stream_record import StreamEventType, StreamState, Wanted
+from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
+from tests.contract.test_job_store_snapshots import complete
+
+AGENT = "agent-1"
+REQUEST = UpdateRequest("1.3", {"slots": 8, "batch_bytes": None}, {"old": "new", "gone": None}, 30.0, 5, "faster")
+
+
+@pytest.fixture(autouse=True)
+def launched(store: JobStore) -> None:
+    options = {"slots": 2, "batch_seconds": 3.0, "batch_bytes": 2_000_000}
+    store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2", options=options)
+    store.take_streams(AGENT, limit=1, lease_seconds=60)
+    store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_1")
+
+
+def create(
+    store: JobStore, stream: str = "backup", request: UpdateRequest = REQUEST, **given: Any
+) -> StreamUpdate:
+    return store.create_update(stream, request, **{"actor": "ann"} | given)
+
+
+def advance(store: JobStore, *states: UpdateState) -> StreamUpdate:
+    """Begin an update and bring it through ``states``."""
+    found = create(store)
+    for state in states:
+        if state is UpdateState.HANDING_OVER:
+            found = store.note_update(found, instance_id="in_2", outgoing_id="in_1")
+        if state is UpdateState.HANDING_BACK:
+            found = store.note_update(found, instance_id="in_3", outgoing_id="in_2")
+        found = store.advance_update(found, state)
+    return found
+
+
+def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store: JobStore) -> None:
+    made = create(store)
+    assert made == store.get_update(made.id) == store.find_update("backup")
+    assert (made.state, made.stream, made.generation) == (UpdateState.CHECKING, "backup", 1)
+    assert (made.request, made.created_by, made.has_way_back) == (REQUEST, "ann", None)
+    assert (made.from_release, made.from_options) == ("1.2", store.get_stream("backup").options)
+    assert made.to_options == {"slots": 8, "batch_seconds": 3.0}
+    assert (made.error, made.finished_at, made.attempts, made.replay) == (None, None, 0, None)
+    noted = store.list_stream_events("backup")[-1]
+    assert (noted.type, noted.actor, noted.why) == (StreamEventType.NOTED, "ann", "faster")
+    assert noted.fields == {"update": made.id}
+    assert store.get_stream("backup").release == "1.2", "nothing has begun"
+
+
+def test_a_second_update_is_refused_by_the_name_of_the_first_until_that_has_ended(store: JobStore) -> None:
+    first = create(store)
+    with pytest.raises(UpdateInProgressError, match=first.id) as caught:
+        create(store)
+    assert caught.value.details == {"stream": "backup", "update": first.id, "state": "CHECKING"}
+    store.advance_update(first, UpdateState.REFUSED, error=UpdateFault("update_refused", "No."))
+    second = create(store)
+    assert [each.id for each in store.list_updates("backup")] == [second.id, first.id]
+    assert [each.id for each in store.list_updates(living=True)] == [second.id]
+    assert store.list_updates("other") == []
+
+
+def test_the_same_key_gives_back_the_first_update(store: JobStore) -> None:
+    first = create(store, idempotency=Idempotency("key", "one"))
+    assert create(store, idempotency=Idempotency("key", "one")) == first
+    with pytest.raises(IdempotencyKeyReusedError):
+        create(store, idempotency=Idempotency("key", "two"))
+    with pytest.raises(UpdateInProgressError):
+        create(store, idempotency=Idempotency("key", "one"), actor="bob")
+
+
+def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_options(store: JobStore) -> None:
+    version = store.get_stream("backup").version
+    handed = advance(store, UpdateState.SNAPSHOTTING, UpdateState.STARTING, UpdateState.HANDING_OVER)
+    assert handed.handed_over_at == handed.changed_at
+    record = store.get_stream("backup")
+    assert (record.release, record.options, record.instance_id) == ("1.3", handed.to_options, "in_2")
+    assert (record.version, record.agent) == (version + 1, AGENT)
+    assert [event.what for event in store.list_stream_events("backup")][-2:] == [
+        "started in_2",
+        f"update {handed.id} HANDING_OVER",
+    ]
+
+
+def test_the_hand_back_gives_the_stream_to_a_process_of_the_old_release(store: JobStore) -> None:
+    back = advance(store, UpdateState.HANDING_OVER, UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK)
+    record = store.get_stream("backup")
+    assert (record.release, record.options, record.instance_id) == ("1.2", dict(back.from_options), "in_3")
+    fault = UpdateFault("stream_died", "It ended.", {"old": "fine", "new": "Traceback"})
+    replay = UpdateReplay(back.created_at - timedelta(minutes=1), back.changed_at, ("orders",))
+    ended = store.advance_update(back, UpdateState.ROLLED_BACK, error=fault, replay=replay, paused_seconds=1.25)
+    assert ended == store.get_update(back.id)
+    assert (ended.error, ended.replay, ended.paused_seconds) == (fault, replay, 1.25)
+    assert ended.finished_at == ended.changed_at
+    assert store.find_update("backup") is None
+    assert store.list_stream_events("backup")[-1].why == "stream_died: It ended."
+
+
+def test_what_is_noted_of_a_step_is_kept(store: JobStore) -> None:
+    made = create(store)
+    unknown = UpdateReplay(None, made.created_at, ())
+    noted = store.note_update(made, attempts=2, checked={"has_way_back": False}, replay=unknown)
+    assert (noted.attempts, noted.has_way_back, noted.replay) == (2, False, unknown)
+    assert noted.changed_at == made.changed_at
+
+
+def test_a_step_from_a_state_that_has_passed_is_refused(store: JobStore) -> None:
+    seen = create(store)
+    store.advance_update(seen, UpdateState.ROLLED_BACK, actor="ann")
+    with pytest.raises(StreamStateError, match="no longer CHECKING"):
+        store.advance_update(seen, UpdateState.STARTING)
+    with pytest.raises(StreamStateError, match="no longer CHECKING"):
+        store.note_update(seen, attempts=1)
+    assert store.get_update(seen.id).state is UpdateState.ROLLED_BACK
+
+
+def test_what_is_not_there_or_has_ended_is_not_updated(store: JobStore) -> None:
+    with pytest.raises(StreamNotFoundError):
+        create(store, "nobody")
+    with pytest.raises(UpdateNotFoundError):
+        store.get_update("up_1")
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    with pytest.raises(StreamStateError, match="to be DRAINED"):
+        create(store)
+    store.report_stream("backup", AGENT, StreamState.DRAINED)
+    with pytest.raises(StreamStateError, match="is DRAINED"):
+        create(store)
+
+
+def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_that_of_a_rollback(
+    store: JobStore,
+) -> None:
+    snapshot = complete(store)
+    update = create(store)
+    with pytest.raises(UpdateInProgressError, match=update.id):
+        store.change_stream("backup", actor="ann", options={"batch_seconds": 1.0})
+    with pytest.raises(UpdateInProgressError, match=update.id):
+        store.create_restore("backup", snapshot.id, actor="ann")
+    store.advance_update(update, UpdateState.REFUSED)
+    restore = store.create_restore("backup", snapshot.id, actor="ann")
+    with pytest.raises(StreamStateError, match="put back"):
+        create(store)
+    store.end_restore(restore.id)
+    create(store)
+
+
+@pytest.mark.parametrize("wanted", [Wanted.DRAINED, Wanted.CANCELLED])
+def test_a_drain_or_a_cancel_ends_the_update_with_its_stream(store: JobStore, wanted: Wanted) -> None:
+    update = create(store)
+    store.end_stream("backup", wanted, actor="ann")
+    ended = store.get_update(update.id)
+    assert ended.state is UpdateState.FAILED
+    assert ended.finished_at is not None
+    assert ended.error == UpdateFault(
+        "update_abandoned", f"backup was to be {wanted} while the update was CHECKING."
+    )
+    assert store.get_stream("backup").release == "1.2"
+
+
+def test_a_hand_over_that_has_begun_is_not_cut_off_by_a_drain(store: JobStore) -> None:
+    update = advance(store, UpdateState.HANDING_OVER)
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    assert store.get_update(update.id).state is UpdateState.HANDING_OVER
