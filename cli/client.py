@@ -10,8 +10,10 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from cli.running import find_running
+from connectors.gcp_kms.decrypt import decrypt
 from model.errors import ApiUnavailableError, RequestRefusedError, SettingsError
 from model.job import JobState
+from model.secret import is_reference, read_secret
 
 DEFAULT_API_URL: Final = "http://127.0.0.1:8080"
 # A plan runs its query for a minute at most; every other answer comes before that.
@@ -50,9 +52,14 @@ class RefeedApi:
         Without REFEED_API_URL it is that of the ``refeed up`` that runs on this home, else the usual one.
 
         Raises:
-            SettingsError: REFEED_API_URL is no address.
+            SettingsError: REFEED_API_URL is no address, or REFEED_API_KEY a reference that leads to no key.
         """
         key = (os.environ.get("REFEED_API_KEY") or "").strip()
+        if is_reference(key):
+            try:
+                key = read_secret(key, os.environ, decrypt)
+            except ValueError as exc:
+                raise SettingsError(f"REFEED_API_KEY: {exc}") from exc
         return cls(_find_url(), key or None)
 
     def __enter__(self) -> Self:

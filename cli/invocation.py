@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final
@@ -10,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cli.running import find_running
+from connectors.gcp_kms.decrypt import decrypt
 from model.errors import HomeUnwritableError
 from model.settings import Settings, find_home, read_settings
 
@@ -32,13 +34,13 @@ def command_settings() -> Settings:
     Raises:
         SettingsError: one or more variables are wrong; the message names them all.
     """
-    settings = read_settings(os.environ)
+    settings = read_settings(os.environ, decrypt=decrypt)
     if "PUBSUB_EMULATOR_HOST" in os.environ:
         return settings
     running = find_running(os.environ)
     if running is None or running.project != settings.project:
         return settings
-    return read_settings({**os.environ, "PUBSUB_EMULATOR_HOST": running.pubsub_emulator_host})
+    return replace(settings, pubsub_emulator_host=running.pubsub_emulator_host)
 
 
 def make_home(home: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from cli.client import RefeedApi
 from cli.processes import is_listening
+from connectors.gcp_kms.decrypt import decrypt
 from model.errors import ProcessEndedError
 from model.settings import Settings, read_settings
 from model.stream import BACKUP_STREAM
@@ -39,7 +40,7 @@ class Stack:
             # A folder named cli or sql where the terminal stands must not hide ours, in Spark's workers neither.
             "PYTHONSAFEPATH": "1",
         }
-        self.settings: Settings = read_settings(self.environment)
+        self.settings: Settings = read_settings(self.environment, decrypt=decrypt)
         self.pubsub = self._child("pubsub", "pubsub", "--port", str(pubsub_port))
         # For who wants a backup without an agent; the streams of 'refeed up' are an agent's.
         self.backup = self._child(BACKUP_STREAM, "backup")

@@ -13,34 +13,28 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from collector.event import FACTS
+from connectors.gcp_kms.decrypt import decrypt
 from connectors.sns.names import sns_host
 from model.errors import InvalidNameError, SettingsError
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, parse_resource_id
 from model.plain_yaml import YAML_ERRORS, load_yaml
+from model.secret import read_secret
 from model.variables import is_loopback_name
 
 # Paths of the collector itself: a topic of that name could not be reached.
 ROUTES: Final = ("healthz", "readyz", "metrics", "sns")
 _MIN_SECRET_CHARS: Final = 16
 _PATTERN = re.compile(r"[A-Za-z*][A-Za-z0-9\-_.~+%*]{0,254}")
-_REFERENCE = re.compile(r"(env|file):(.+)")
 _MEBIBYTE: Final = 1024 * 1024
 
 
-def read_secret(reference: str) -> str:
-    """Return the secret that ``env:NAME`` or ``file:PATH`` refers to.
+def read_own_secret(reference: str) -> str:
+    """Return the secret that a reference leads to, as :func:`model.secret.read_secret` has them.
 
     Raises:
         ValueError: it is no reference, or leads to nothing, or to less than 16 characters.
     """
-    found = _REFERENCE.fullmatch(reference)
-    if found is None:
-        raise ValueError("takes env:NAME or file:PATH; a secret itself does not belong into this file")
-    kind, place = found.groups()
-    try:
-        secret = os.environ[place] if kind == "env" else Path(place).read_text(encoding="utf-8").strip()
-    except (KeyError, OSError, UnicodeDecodeError) as exc:
-        raise ValueError(f"{reference} can't be read") from exc
+    secret = read_secret(reference, os.environ, decrypt)
     if len(secret) < _MIN_SECRET_CHARS:
         raise ValueError(f"{reference} holds less than {_MIN_SECRET_CHARS} characters")
     return secret
@@ -81,7 +75,7 @@ def _origin(text: str) -> str:
     return text.lower()
 
 
-Secret = Annotated[str, AfterValidator(read_secret)]
+Secret = Annotated[str, AfterValidator(read_own_secret)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Origin = Annotated[str, AfterValidator(_origin)]
 TopicName = Annotated[str, AfterValidator(_name)]

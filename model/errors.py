@@ -50,6 +50,12 @@ class CredentialsMissingError(RefeedError):
     code = "credentials_missing"
 
 
+class KeyServiceError(RefeedError):
+    """The key service does not decrypt a secret."""
+
+    code = "key_service_error"
+
+
 class PubSubError(RefeedError):
     """Pub/Sub answered with an error."""
 

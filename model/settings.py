@@ -13,6 +13,7 @@ from model import variables
 from model.errors import SettingsError
 from model.label import parse_label
 from model.principal import Grant, parse_grants
+from model.secret import Decrypt, is_reference, is_wrapped, read_secret
 from model.stream_options import BATCH_BYTES, BATCH_SECONDS, KNOWN_IDS_SECONDS, MESSAGE_BYTES, SLOTS
 from model.table import DEFAULT_ARCHIVE_TABLE, DEFAULT_DEAD_LETTER_TABLE, Partitioning, Warehouse
 
@@ -27,6 +28,7 @@ class _Source:
     name: str
     default: Default
     parse: Callable[[str], Any]
+    is_secret: bool = False
 
 
 def variable(name: str, default: Default, parse: Callable[[str], Any] = str, *, value: Any = MISSING) -> Any:
@@ -35,6 +37,12 @@ def variable(name: str, default: Default, parse: Callable[[str], Any] = str, *, 
     Without an environment the field has ``value``, if there is one.
     """
     return field(default=value, metadata={"source": _Source(name, default, parse)})
+
+
+def secret_variable(name: str, parse: Callable[[str], Any] = str) -> Any:
+    """Return a field for a secret, None where ``name`` is not set: the variable has it, or a reference to it."""
+    source = _Source(name, "", variables.optional(parse), is_secret=True)
+    return field(default=MISSING, repr=False, metadata={"source": source})
 
 
 def part() -> Any:
@@ -107,7 +115,7 @@ class Settings:
     )
     pubsub_emulator_host: str | None = variable("PUBSUB_EMULATOR_HOST", "", variables.optional(str))
     pubsub_endpoint: str | None = variable("REFEED_PUBSUB_ENDPOINT", "", variables.optional(variables.google_host))
-    secret: str | None = variable("REFEED_SECRET", "", variables.optional(str))
+    secret: str | None = secret_variable("REFEED_SECRET")
     archive_table: str = variable("REFEED_ARCHIVE_TABLE", DEFAULT_ARCHIVE_TABLE, variables.table)
     archive_partitioning: Partitioning = variable(
         "REFEED_ARCHIVE_PARTITIONING", "day", variables.one_of("day", "hour")
@@ -176,7 +184,7 @@ class Settings:
     oidc_scopes_claim: str = variable("REFEED_OIDC_SCOPES_CLAIM", "scope")
     oidc_grants: tuple[Grant, ...] = variable("REFEED_OIDC_GRANTS", "", parse_grants)
     notify_url: str | None = variable("REFEED_NOTIFY_URL", "", variables.optional(variables.web_address))
-    notify_secret: str | None = variable("REFEED_NOTIFY_SECRET", "", variables.optional(variables.notify_secret))
+    notify_secret: str | None = secret_variable("REFEED_NOTIFY_SECRET", variables.notify_secret)
     collector_topics: tuple[str, ...] = variable("REFEED_COLLECTOR_TOPICS", "", variables.words)
     collector_settings: Path | None = variable("REFEED_COLLECTOR_SETTINGS", "", variables.optional(Path))
     collector_queue_bytes: int = variable("REFEED_COLLECTOR_QUEUE_BYTES", "0", variables.whole(0, 10**13))
@@ -202,8 +210,14 @@ class Settings:
         return self.job_store != _home_store(self.home)
 
     def replay_secret(self) -> str:
-        """Return REFEED_SECRET, or the one kept in the home, made at first use and readable by its owner only."""
+        """Return REFEED_SECRET, or the one kept in the home, made at first use and readable by its owner only.
+
+        Raises:
+            SettingsError: REFEED_SECRET is a reference that was not resolved; it must never be the secret itself.
+        """
         if self.secret:
+            if is_wrapped(self.secret):
+                raise SettingsError("REFEED_SECRET is encrypted, and these settings were read without its key.")
             return self.secret
         path = self.home / "secret"
         if not path.exists():
@@ -233,8 +247,11 @@ def find_home(env: Mapping[str, str]) -> Path:
     return Path(env.get("REFEED_HOME") or Path(env.get("HOME", "/")) / ".refeed").expanduser().absolute()
 
 
-def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settings:
+def read_settings(env: Mapping[str, str], *, home: Path | None = None, decrypt: Decrypt | None = None) -> Settings:
     """Return the settings that ``env`` describes; ``home`` wins over REFEED_HOME.
+
+    Secrets that are references are read. Without ``decrypt`` those that a key service has to decrypt stay
+    references, for a process that does not use them.
 
     Raises:
         SettingsError: one or more variables are wrong; the message names them all.
@@ -244,7 +261,9 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
         'backup.messages'
     """
     faults: list[str] = []
-    settings: Settings = _read(Settings, env, (find_home(env) if home is None else home).absolute(), faults)
+    settings: Settings = _read(
+        Settings, env, (find_home(env) if home is None else home).absolute(), faults, decrypt
+    )
     # Dead letters are there to be replayed.
     if not faults:
         tables = dict.fromkeys((*settings.query_tables, settings.dead_letter_table))
@@ -263,29 +282,39 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None) -> Settin
     return settings
 
 
-def _read(declared: type[Any], env: Mapping[str, str], home: Path, faults: list[str]) -> Any:
+def _read(
+    declared: type[Any], env: Mapping[str, str], home: Path, faults: list[str], decrypt: Decrypt | None
+) -> Any:
     """Return the settings that ``declared`` has variables for, those of its parts too; faults are added."""
     found: dict[str, Any] = {}
     for each in fields(declared):
         if is_dataclass(each.type):
-            found[each.name] = _read(cast("type[Any]", each.type), env, home, faults)
+            found[each.name] = _read(cast("type[Any]", each.type), env, home, faults, decrypt)
         elif (source := each.metadata.get("source")) is not None:
-            found[each.name] = _parse(source, env, home, faults)
+            found[each.name] = _parse(source, env, home, faults, decrypt)
         else:
             found[each.name] = home
     return declared(**found)
 
 
-def _parse(source: _Source, env: Mapping[str, str], home: Path, faults: list[str]) -> Any:
+def _parse(source: _Source, env: Mapping[str, str], home: Path, faults: list[str], decrypt: Decrypt | None) -> Any:
     default = source.default if isinstance(source.default, str) else source.default(env, home)
     text = env.get(source.name) or default
     try:
+        if source.is_secret and is_reference(text):
+            if decrypt is None and is_wrapped(text):
+                return text
+            text = read_secret(text, env, decrypt or _no_key)
         return source.parse(text)
     except ValueError as exc:
         # A url may hold a password.
-        shown = "(hidden)" if source.name.endswith("_SECRET") else repr(re.sub(r"(?<=://)[^@]*@", "***@", text))
+        shown = "(hidden)" if source.is_secret else repr(re.sub(r"(?<=://)[^@]*@", "***@", text))
         faults.append(f"{source.name}={shown}: {exc}")
         return None
+
+
+def _no_key(key: str, _ciphertext: bytes) -> bytes:
+    raise AssertionError(f"{key} is asked for without a key service")
 
 
 # "Create the key ring in a location that matches the location of your BigQuery dataset": us for US, europe for EU.

@@ -4,6 +4,7 @@ import pytest
 
 from collector.settings import matches, read_collector_settings
 from model.errors import SettingsError
+from tests.standin.kms_server import KEY, KmsServer
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,16 @@ def test_a_file_that_is_not_there_and_no_topics_are_faults(tmp_path: Path) -> No
         read_collector_settings(["orders"], tmp_path / "gone.yaml")
     with pytest.raises(SettingsError, match="REFEED_COLLECTOR_TOPICS"):
         read_collector_settings([], None)
+
+
+def test_a_secret_may_be_encrypted_with_a_key_of_cloud_kms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with KmsServer() as kms:
+        monkeypatch.setenv("REFEED_KMS_ENDPOINT", kms.endpoint)
+        (tmp_path / "key.enc").write_bytes(kms.encrypt(b"a-secret-of-the-shop\n"))
+        text = f"keys: [{{name: a, secret: 'gcp-kms:{KEY}:file:{tmp_path}/key.enc'}}]"
+        assert read(tmp_path, text).keys[0].secret == "a-secret-of-the-shop"
 
 
 def test_a_secret_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Google's Cloud KMS: decrypts what one of its keys has encrypted."""
