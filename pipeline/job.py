@@ -16,12 +16,11 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
-from pipeline.staged_ids import StagedIds
+from pipeline.staged_ids import StagedIds, open_journal
 from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.committer import StreamCommitter
 from streams.folder import StreamFolder
-from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.learning import Learner
 from streams.lease import hold_lease, lock_home
 from streams.oldest import find_oldest
@@ -64,7 +63,11 @@ def run_pipeline(
     home = folder.state
     lease = f"pipeline-{settings.project}-{group}"
     with lock_home(home) as stream:
-        journal = Journal(home / "journal", keep_seconds=settings.known_ids_seconds, schema=TABLE_IDS_SCHEMA)
+        journal = open_journal(
+            home / "journal",
+            keep_seconds=settings.known_ids_seconds,
+            dead_letter_table=settings.dead_letter_table,
+        )
         spark = start_spark(settings, folder)
         status = StatusFile(folder.status, instance=instance_id or stream)
         tables = warehouse.open_row_tables(stream=stream, lease=lease)

@@ -38,7 +38,6 @@ IDS_SCHEMA: Final = pa.schema(
 # The same, for a stream that writes several tables: a message is known for the table that has it.
 TABLE_IDS_SCHEMA: Final = IDS_SCHEMA.append(pa.field("table", pa.dictionary(pa.int32(), pa.string())))
 
-_OF_ACKS: Final = ("subscription", "ack_id")
 _PLAIN: Final = {"publish_time": pa.timestamp("us", tz="UTC")}
 
 # The table of ids that name none: those of a stream with one table.
@@ -95,14 +94,20 @@ class Journal:
 
     Files are the whole memory: a lookup opens only those whose publish times overlap the batch's, which in
     steady flow is none, so that neither a long window nor a restart costs memory or time.
+
+    A message is known by its topic, its id and its table. Several subscriptions of one topic may write to
+    ``shared_table``, where a message is known for each of them.
     """
 
-    def __init__(self, folder: Path, *, keep_seconds: int, schema: pa.Schema = IDS_SCHEMA) -> None:
+    def __init__(
+        self, folder: Path, *, keep_seconds: int, schema: pa.Schema = IDS_SCHEMA, shared_table: str | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.keep_seconds = keep_seconds
         self.mark = JournalMark(folder)
         self._schema = schema
+        self._shared_table = shared_table
         # Seconds in which messages came. It begins with the process: in the time before nothing came again.
         self._clock = 0.0
         self._looked_at = time.monotonic()
@@ -162,15 +167,17 @@ class Journal:
     ) -> int:
         """Write ids durably as committed and perhaps not acknowledged, however many, and return their number.
 
-        ``batches`` have the journal's columns but for those of an acknowledgement, most of them published after
-        ``since``. They are put in order on disk first, because a lookup opens every entry whose span of time it
-        touches. ``check_room`` is called now and then and may raise. Nothing is known before all of it is.
+        ``batches`` have the journal's columns without those of an acknowledgement; of these the subscription is
+        there for a shared table. Most ids are published after ``since``. They are put in order on disk first,
+        because a lookup opens every entry whose span of time it touches. ``check_room`` is called now and then and
+        may raise. Nothing is known before all of it is.
 
         Raises:
             StorageFullError: there is no room; nothing is left behind.
         """
         folder = self.folder / _LEARNING
-        names = [name for name in self._schema.names if name not in _OF_ACKS]
+        left_out = ("ack_id",) if self._shared_table is not None else ("ack_id", "subscription")
+        names = [name for name in self._schema.names if name not in left_out]
         schema = pa.schema([(name, _PLAIN.get(name, pa.string())) for name in names])
         first, last = int(since.timestamp() * 1_000_000), int(time.time() * 1_000_000)
         try:
@@ -290,7 +297,7 @@ class Journal:
         A message that comes again has the publish_time it had, so only rows within the span that a batch and an
         entry have in common are compared.
         """
-        known = _is_repeated(ids)
+        known = self._is_repeated(ids)
         times = ids.column("publish_time")
         ends = pc.min_max(times)
         first, last = ends["min"].as_py(), ends["max"].as_py()
@@ -302,8 +309,46 @@ class Journal:
             theirs = entry.read_ids()
             theirs = theirs.filter(_is_between(theirs.column("publish_time"), first, last))
             places = np.flatnonzero(is_near.to_numpy())
-            known[places] |= pc.is_in(_keys(ids.filter(is_near)), value_set=_keys(theirs)).to_numpy()
+            known[places] |= self.is_among(ids.filter(is_near), theirs).to_numpy(zero_copy_only=False)
         return pa.array(known, pa.bool_())
+
+    def is_among(self, ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
+        """Say of each row of ``ids`` whether its message, for its table where there are several, is in ``others``.
+
+        An entry of an earlier Refeed may name no subscription for a row of the shared table, which then stands for
+        each of them.
+        """
+        keys = self._keys(others)
+        found = pc.is_in(self._keys(ids), value_set=keys)
+        if self._shared_table is not None and pc.any(self._is_unnamed(others)).as_py():
+            found = pc.or_(found, pc.is_in(self._keys(_without_subscription(ids)), value_set=keys))
+        return found.combine_chunks()
+
+    def _keys(self, ids: pa.Table) -> pa.ChunkedArray:
+        """Return what a message is known by as one string a row; no id has a line break."""
+        columns = [ids.column("topic").cast(pa.string()), ids.column("message_id")]
+        if "table" in ids.column_names:
+            columns.append(ids.column("table").cast(pa.string()))
+        if self._shared_table is not None:
+            columns.append(pc.if_else(self._is_shared(ids), ids.column("subscription").cast(pa.string()), ""))
+        return pc.binary_join_element_wise(*columns, "\n")
+
+    def _is_shared(self, ids: pa.Table) -> pa.ChunkedArray:
+        return pc.equal(ids.column("table").cast(pa.string()), self._shared_table)
+
+    def _is_unnamed(self, ids: pa.Table) -> pa.ChunkedArray:
+        return pc.and_(self._is_shared(ids), pc.equal(ids.column("subscription").cast(pa.string()), ""))
+
+    def _is_repeated(self, ids: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Say of each row whether its key stands in an earlier one."""
+        repeated = np.zeros(ids.num_rows, dtype=bool)
+        # Ids of one topic differ, and those of two nearly always do: then there are no keys to make.
+        if pc.count_distinct(ids.column("message_id")).as_py() < ids.num_rows:
+            seen: set[str] = set()
+            for place, key in enumerate(self._keys(ids).to_pylist()):
+                repeated[place] = key in seen
+                seen.add(key)
+        return repeated
 
     def _path(self, attempt: int, state: EntryState) -> Path:
         return self.folder / f"{attempt:015d}.{state}{_SUFFIX}"
@@ -339,33 +384,13 @@ def ids_of_tables(ids: pa.Table, names: Sequence[str]) -> pa.Table:
 def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return ids in the journal's ``schema`` that nobody will acknowledge from here."""
     empty = pa.repeat(pa.scalar(""), ids.num_rows)
-    columns = {**{name: ids.column(name) for name in ids.column_names}, "subscription": empty, "ack_id": empty}
+    columns = {"subscription": empty, **{name: ids.column(name) for name in ids.column_names}, "ack_id": empty}
     return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
 
 
-def is_among(ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
-    """Say of each row of ``ids`` whether its message, for its table where there are several, is in ``others``."""
-    return pc.is_in(_keys(ids), value_set=_keys(others)).combine_chunks()
-
-
-def _keys(ids: pa.Table) -> pa.ChunkedArray:
-    """Return topic, message_id, and the table where there are several, as one string; no id has a line break."""
-    columns = [ids.column("topic").cast(pa.string()), ids.column("message_id")]
-    if "table" in ids.column_names:
-        columns.append(ids.column("table").cast(pa.string()))
-    return pc.binary_join_element_wise(*columns, "\n")
-
-
-def _is_repeated(ids: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Say of each row whether its key stands in an earlier one."""
-    repeated = np.zeros(ids.num_rows, dtype=bool)
-    # Ids of one topic differ, and those of two nearly always do: then there are no keys to make.
-    if pc.count_distinct(ids.column("message_id")).as_py() < ids.num_rows:
-        seen: set[str] = set()
-        for place, key in enumerate(_keys(ids).to_pylist()):
-            repeated[place] = key in seen
-            seen.add(key)
-    return repeated
+def _without_subscription(ids: pa.Table) -> pa.Table:
+    at = ids.column_names.index("subscription")
+    return ids.set_column(at, "subscription", pa.repeat(pa.scalar(""), ids.num_rows))
 
 
 def _is_between(times: pa.ChunkedArray, first: datetime, last: datetime) -> pa.ChunkedArray:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.batch import Batch
-from streams.journal import Journal, concat_ids, is_among
+from streams.journal import Journal, concat_ids
 from streams.targets import TargetPart, Targets
 
 
@@ -61,7 +61,7 @@ def find_new(batch: Batch, journal: Journal, targets: Targets) -> NewRows:
             held.append(one.ids.filter(known))
     done, again = concat_ids(held), concat_ids(returned)
     # A row may have been left out because of an earlier one that was in a part which is not taken either.
-    is_again = is_among(done, again)
+    is_again = journal.is_among(done, again)
     again = concat_ids([again, done.filter(is_again)])
     return NewRows(parts, dropped, concat_ids([done.filter(pc.invert(is_again)), *settled]), again, redelivered)
 

@@ -16,12 +16,12 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
+from pipeline.staged_ids import open_journal
 from pipeline.staging import StagingWork
 from rollout.child import Children
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.status import StatusFile
 from tests.acceptance.test_backfill import House
 from tests.pipeline.conftest import compile_protos, frame
@@ -82,7 +82,9 @@ class StagedHouse(House):
             work=StagingWork(tables.parse_part, group.learn),
             targets=tables,
             names=group.start(),
-            journal=Journal(self.home / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
+            journal=open_journal(
+                self.home / "journal", keep_seconds=600, dead_letter_table=self.settings.dead_letter_table
+            ),
             ack_leases=AckLeases(self.pubsub.channel, self.settings.project),
             status=status,
         )

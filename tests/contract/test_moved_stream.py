@@ -19,7 +19,7 @@ from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.schema import META_COLUMNS
-from pipeline.staged_ids import StagedIds
+from pipeline.staged_ids import StagedIds, open_journal
 from streams.batch import Batch
 from streams.committer import StreamCommitter
 from streams.journal import IDS_SCHEMA, ONLY_TABLE, TABLE_IDS_SCHEMA, EntryState, Journal
@@ -83,7 +83,7 @@ class World:
         folder = self.folder / home
         self.read = []
         with self.tables(home) as tables:
-            journal = Journal(folder / "journal", keep_seconds=600, schema=self.schema)
+            journal = self.journal(folder / "journal")
             with hold_lease(self.leases(tables), "l", home, journal) as held:
                 status = StatusFile(folder / "status.json")
 
@@ -114,13 +114,14 @@ class World:
                     commit=lambda *numbers, **how: self.commit(committer, tables, numbers, **how),
                     journal=journal,
                     committer=committer,
+                    tables=tables,
                 )
 
-    def part(self, table, part, numbers, age=timedelta(0)):
+    def part(self, table, part, numbers, age=timedelta(0), subscription="s"):
         rows = [
             {
                 "topic": TOPIC,
-                "subscription": "s",
+                "subscription": subscription,
                 "message_id": str(number),
                 "publish_time": publish_time(number) - age,
                 "ack_id": f"a{number}",
@@ -141,6 +142,9 @@ class BackupWorld(World):
         archive = self.opened.open_archive()
         archive.create()
         archive.close()
+
+    def journal(self, folder):
+        return Journal(folder, keep_seconds=600)
 
     @contextmanager
     def tables(self, home):
@@ -203,6 +207,9 @@ class PipelineWorld(World):
             tables.open(self.letters).evolve(DEAD_LETTER_SCHEMA)
             tables.open(self.orders).evolve(SCHEMA)
 
+    def journal(self, folder):
+        return open_journal(folder, keep_seconds=600, dead_letter_table=self.letters)
+
     @contextmanager
     def tables(self, home):
         tables = self.opened.open_row_tables(stream=home, lease="l")
@@ -219,11 +226,16 @@ class PipelineWorld(World):
         return tables
 
     def read_ids(self, tables, name, span):
-        sources = [SimpleNamespace(name="orders", topic=TOPIC)]
+        sources = [
+            SimpleNamespace(name=name, topic=TOPIC, subscription=f"s-{name}") for name in ("orders", "audit")
+        ]
         return StagedIds(tables, self.letters, lambda: sources, "secret").read(name, span)
 
     def commit(self, committer, tables, numbers, *, backfill=None, source="orders") -> None:
         """Stage even numbers and refuse odd ones, in one batch."""
+        self.commit_parts(committer, self.parts(tables, numbers, backfill=backfill, source=source))
+
+    def parts(self, tables, numbers, *, backfill=None, source="orders") -> list[TargetPart]:
         found = [(self.orders, SCHEMA, self._staged), (self.letters, DEAD_LETTER_SCHEMA, self._refused)]
         parts = []
         for place, (table, schema, row) in enumerate(found):
@@ -231,9 +243,9 @@ class PipelineWorld(World):
             if own:
                 rows = [row(number, backfill, source) for number in own]
                 batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(schema))
-                part = tables.open(table).writer(schema).write_rows([batch])
-                parts.append(self.part(table, tables.parse_part(part.as_json()), own))
-        self.commit_parts(committer, parts)
+                part = tables.parse_part(tables.open(table).writer(schema).write_rows([batch]).as_json())
+                parts.append(self.part(table, part, own, subscription=f"s-{source}"))
+        return parts
 
     def _staged(self, number, backfill, _):
         return {
@@ -493,3 +505,33 @@ def test_a_dead_letter_of_another_group_is_not_this_ones(tmp_path, shared_standi
     with world.stream("new") as stream:
         stream.commit(1)
     assert world.rows() == Counter({"1": 2})
+
+
+@pytest.fixture(params=["lake", "bigquery", "memory"])
+def pipeline(request, tmp_path, shared_standin):
+    return open_world(PipelineWorld, request.param, tmp_path, shared_standin)
+
+
+def test_a_message_that_two_sources_refuse_is_a_dead_letter_of_each_once(pipeline):
+    with pipeline.stream("old") as stream:
+        stream.commit(1)
+        stream.commit(1, source="audit")
+        both = [pipeline.parts(stream.tables, [3], source=source) for source in ("orders", "audit")]
+        pipeline.commit_parts(stream.committer, [part for parts in both for part in parts])
+        for source in ("orders", "audit"):
+            stream.commit(1, 3, source=source)
+    assert pipeline.rows() == Counter({"1": 2, "3": 2})
+    with pipeline.stream("new") as stream:
+        stream.commit(1, 3)
+        stream.commit(1, 3, 5, source="audit")
+        stream.commit(5)
+    assert pipeline.rows() == Counter({"1": 2, "3": 2, "5": 2})
+
+
+def test_a_dead_letter_that_one_source_has_makes_it_known_for_no_other_after_a_move(pipeline):
+    with pipeline.stream("old") as stream:
+        stream.commit(1)
+    with pipeline.stream("new") as stream:
+        stream.commit(1)
+        stream.commit(1, source="audit")
+    assert pipeline.rows() == Counter({"1": 2})

@@ -39,12 +39,13 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingSource
+from pipeline.staged_ids import open_journal
 from pipeline.staging import StagingWork
 from reporting.merge import merge_source
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.journal import ONLY_TABLE, TABLE_IDS_SCHEMA, Journal
+from streams.journal import ONLY_TABLE, Journal
 from streams.lease import hold_lease, refuse_held
 from streams.status import StatusFile
 from tests.deploy.permissions import CALLS, KINDS, ROLES, Need, granted, needs_of_call, needs_of_job
@@ -310,7 +311,9 @@ def run_pipeline(world: World) -> None:
                 work=StagingWork(tables.parse_part, group.learn),
                 targets=tables,
                 names=names,
-                journal=Journal(world.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
+                journal=open_journal(
+                    world.folder / "journal", keep_seconds=600, dead_letter_table="backup.dead_letters"
+                ),
                 ack_leases=AckLeases(pubsub.channel, world.project),
                 status=status,
             )

@@ -15,11 +15,11 @@ from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
+from pipeline.staged_ids import open_journal
 from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.status import StatusFile
 from tests.pipeline.conftest import frame, messages
 from warehouse.lake.warehouse import LakeWarehouse
@@ -90,7 +90,9 @@ class Stream:
             work=StagingWork(tables.parse_part, group.learn),
             targets=tables,
             names=names,
-            journal=Journal(self.folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA),
+            journal=open_journal(
+                self.folder / "journal", keep_seconds=600, dead_letter_table="backup.dead_letters"
+            ),
             ack_leases=self.backlog,
             status=status,
         )

@@ -18,12 +18,12 @@ from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
-from pipeline.staged_ids import StagedIds
+from pipeline.staged_ids import StagedIds, open_journal
 from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.journal import TABLE_IDS_SCHEMA, EntryState, Journal
+from streams.journal import EntryState, Journal
 from streams.learning import Learner
 from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos, frame, messages
@@ -98,7 +98,9 @@ class Stream:
 
     def start(self) -> None:
         self.hold.is_crashing = False
-        self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds, schema=TABLE_IDS_SCHEMA)
+        self.journal = open_journal(
+            self.folder / "journal", keep_seconds=self.keep_seconds, dead_letter_table="backup.dead_letters"
+        )
         if self.has_moved and not self.journal.mark.name:
             self.journal.begin(knows_all=False)
         tables = self.open_tables()

@@ -193,11 +193,11 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path):
         Journal(tmp_path, keep_seconds=600)
 
 
-def table_ids(table: str, *message_ids: str) -> pa.Table:
+def table_ids(table: str, *message_ids: str, subscription: str = "s") -> pa.Table:
     rows = [
         {
             "topic": "orders",
-            "subscription": "s",
+            "subscription": subscription,
             "message_id": message_id,
             "publish_time": NOON,
             "ack_id": f"ack-{message_id}",
@@ -217,6 +217,29 @@ def test_a_stream_of_several_tables_knows_a_message_for_the_table_that_has_it(tm
     asked = concat_ids([table_ids("a", "1", "9"), table_ids("b", "1", "3")])
     assert again.find_known(asked).to_pylist() == [True, False, False, False]
     assert [entry.attempt for entry in again.entries(EntryState.RECOVERED)] == [1]
+
+
+def test_a_message_in_a_shared_table_is_known_for_the_subscription_that_it_came_by(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600, schema=TABLE_IDS_SCHEMA, shared_table="letters")
+    journal.write(1, table_ids("letters", "1"))
+    journal.remember(2, table_ids("letters", "2"))
+    journal.write(3, table_ids("own", "3"))
+    again = Journal(tmp_path, keep_seconds=600, schema=TABLE_IDS_SCHEMA, shared_table="letters")
+    for subscription, is_known in (("s", True), ("other", False)):
+        asked = concat_ids(
+            [
+                table_ids("letters", "1", "2", subscription=subscription),
+                table_ids("own", "3", subscription=subscription),
+            ]
+        )
+        assert again.find_known(asked).to_pylist() == [is_known, is_known, True]
+
+
+def test_an_id_of_a_shared_table_that_an_earlier_refeed_wrote_without_a_subscription_stands_for_each(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600, schema=TABLE_IDS_SCHEMA, shared_table="letters")
+    journal.remember(1, table_ids("letters", "1", subscription=""))
+    asked = concat_ids([table_ids("letters", "1", "2"), table_ids("letters", "1", subscription="other")])
+    assert journal.find_known(asked).to_pylist() == [True, False, True]
 
 
 def learned(journal, count: int, *, since: datetime = NOON, step_seconds: float = 1.0) -> int:
