@@ -305,6 +305,21 @@ def test_a_standby_gets_a_stream_when_its_agent_s_lease_expires_and_not_before(y
     yard.look_until(lambda: not first._left, "its first agent has seen its end", first)
 
 
+def test_a_process_of_another_home_takes_no_orders_from_here_and_is_ended(yard: Yard, tmp_path: Path) -> None:
+    left = yard.start()
+    other = Yard(tmp_path / "other", yard.store)
+    yard.agents.append(other.agent)
+    yard.store.release_streams(yard.agent.owner)
+    other.look_until(lambda: yard.record().instance_id != left.instance_id, "it is started in its own home")
+    assert not left.is_running
+    other.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs")
+    home = yard.record().home
+    assert home is not None
+    assert home.path == str(tmp_path / "other" / "streams" / "backup")
+    yard.store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    other.look_until(lambda: yard.record().state is StreamState.DRAINED, "it follows its orders")
+
+
 def test_an_agent_that_lost_a_stream_to_another_machine_ends_its_process(yard: Yard) -> None:
     process = yard.start()
     elsewhere = Process(1, 1, "another-boot")
