@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.pubsub.replays import find_replays, split_tags
 from model.message import (
@@ -48,6 +49,15 @@ def read_originals(messages: pa.RecordBatch, *, topic: str, token: str) -> dict[
                 if tag in tags:
                     values[name][at] = parse(tags[tag])
     return {name: pa.array(values[name], column.type) for name, column in found.items()}
+
+
+def replay_ids(backfill_ids: pa.Array, rows: pa.Array) -> pa.Array:
+    """Return the name of each replay, ``BACKFILL:ROW``; empty for a live message, and for one that has lost a tag.
+
+    A backfill may publish a row twice, under two message ids: these are one replay.
+    """
+    names = pc.binary_join_element_wise(backfill_ids.cast(pa.string()), rows.cast(pa.string()), ":")
+    return pc.fill_null(names, "")
 
 
 def _row_number(text: str) -> int:

@@ -20,10 +20,11 @@ from model.message import replay_token
 from pipeline.dead_letters import dead_letter_rows
 from pipeline.decode import DecodedBatch, Decoder, Refusal
 from pipeline.inferred import InferredDecoder, Variation
+from pipeline.originals import read_originals, replay_ids
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.registry import Source
-from streams.journal import TABLE_IDS_SCHEMA
+from streams.journal import PULLED_IDS_SCHEMA
 from streams.targets import TargetPart
 from warehouse.rows import RowPart, RowWriter
 
@@ -240,7 +241,8 @@ class PlannedStaging:
             self._count(found.source, part)
         self._refuse(found.source, decoded.refused, batch)
         if decoded.unfit:
-            self._unfit.append(_ids(found.source.staging, batch, decoded.unfit))
+            none = pa.repeat("", len(decoded.unfit))
+            self._unfit.append(_ids(found.source.staging, batch, decoded.unfit, none))
         for (name, digest), variation in decoded.variations.items():
             self._variations.setdefault((found.source.name, name, digest), variation)
 
@@ -280,8 +282,16 @@ class PlannedStaging:
     ) -> None:
         found = self._tables.setdefault(table, _Rows(writer))
         found.batches.append(rows)
-        found.ids.append(_ids(table, batch, places))
+        found.ids.append(_ids(table, batch, places, self._replay_ids(rows, source)))
         found.messages.append((source, batch, places))
+
+    def _replay_ids(self, rows: pa.RecordBatch, source: Source) -> pa.Array:
+        """Return which replays the rows of a table, or of the dead letters, are of."""
+        originals: Mapping[str, pa.Array] | pa.RecordBatch = rows
+        if "_backfill_id" not in rows.schema.names:
+            token = replay_token(self._opened.secret, source.topic)
+            originals = read_originals(rows, topic=source.topic, token=token)
+        return replay_ids(originals["_backfill_id"], originals["_backfill_row"])
 
 
 class StagingSource(PullSource):
@@ -298,10 +308,10 @@ class StagingSource(PullSource):
 
 
 def _concat(parts: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(parts).unify_dictionaries() if parts else TABLE_IDS_SCHEMA.empty_table()
+    return pa.concat_tables(parts).unify_dictionaries() if parts else PULLED_IDS_SCHEMA.empty_table()
 
 
-def _ids(table: str, batch: PulledBatch, places: Sequence[int]) -> pa.Table:
+def _ids(table: str, batch: PulledBatch, places: Sequence[int], replays: pa.Array) -> pa.Table:
     taken = batch.rows.select(_TAKEN).take(pa.array(places, pa.int32()))
 
     def constant(value: str) -> pa.DictionaryArray:
@@ -311,8 +321,8 @@ def _ids(table: str, batch: PulledBatch, places: Sequence[int]) -> pa.Table:
 
     found: dict[str, Any] = {name: taken.column(name) for name in _TAKEN}
     found |= {"topic": constant(batch.target.topic), "subscription": constant(batch.target.subscription)}
-    found["table"] = constant(table)
-    return pa.Table.from_arrays([found[name] for name in TABLE_IDS_SCHEMA.names], schema=TABLE_IDS_SCHEMA)
+    found |= {"table": constant(table), "replay": replays}
+    return pa.Table.from_arrays([found[name] for name in PULLED_IDS_SCHEMA.names], schema=PULLED_IDS_SCHEMA)
 
 
 def _open_plan(text: str, secret: str) -> OpenPlan:

@@ -10,12 +10,15 @@ import pyarrow.compute as pc
 from connectors.pubsub.replays import find_replays
 from model.archive import ID_COLUMNS, IdSpan
 from model.message import replay_token
+from pipeline.originals import read_originals, replay_ids
 from pipeline.registry import Source
-from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.journal import REPLAYS, TABLE_IDS_SCHEMA, Journal
+from streams.learning import CLOCK_SKEW
 from warehouse.rows import RowTables
 
-_STAGED: Final = ("_topic", "_message_id", "_publish_time", "_backfill_id")
-_REFUSED: Final = (*ID_COLUMNS, "source", "attributes")
+_ORIGINALS: Final = ("_topic", "_message_id", "_publish_time")
+_STAGED: Final = (*_ORIGINALS, "_backfill_id", "_backfill_row", "ingest_time")
+_REFUSED: Final = (*ID_COLUMNS, "source", "attributes", "ingest_time")
 
 
 def open_journal(folder: Path, *, keep_seconds: int, dead_letter_table: str) -> Journal:
@@ -24,11 +27,11 @@ def open_journal(folder: Path, *, keep_seconds: int, dead_letter_table: str) -> 
 
 
 class StagedIds:
-    """Reads the ids of live messages from staging tables, and those of ``sources`` from the dead letters.
+    """Reads the ids of messages from staging tables, and those of ``sources`` from the dead letters.
 
-    Rows of replays are left out: they name their original, which may not have come yet itself. So a replay that
-    was staged and not acknowledged is staged again, as one that a backfill published twice is. The dead letters
-    are other groups' too, whose sources may have refused a message that a source of this group has still to take.
+    A row of a replay names its original, which may not have come yet itself: the replay is known by its backfill
+    and row, and by the time of its row, which is later than its own. The dead letters are other groups' too, whose
+    sources may have refused a message that a source of this group has still to take.
     """
 
     def __init__(
@@ -48,22 +51,47 @@ class StagedIds:
             RegistryError: the registry can't be read, so that nobody knows whose dead letters are the group's.
             WarehouseError: the table can't be read.
         """
-        found = self._read_refused(span) if table == self._dead_letter_table else self._read_staged(table, span)
-        for subscription, ids in found:
+        # A replay was published before its row was written, and its row does not have that time: those that may
+        # come again are among the rows that were written since the oldest message.
+        written_since = min(span.published_since, span.ingested_since)
+        read = self._read_refused if table == self._dead_letter_table else self._read_staged
+        for subscription, ids in read(table, IdSpan(span.published_since, written_since), span):
             constants = [pa.repeat(value, ids.num_rows) for value in (subscription, table)]
             yield pa.record_batch([*ids.columns, *constants], names=[*ID_COLUMNS, "subscription", "table"])
 
-    def _read_staged(self, table: str, span: IdSpan) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _read_staged(self, table: str, span: IdSpan, live: IdSpan) -> Iterator[tuple[str, pa.RecordBatch]]:
         for batch in self._tables.read_since(table, _STAGED, "_publish_time", span):
-            rows = batch.filter(pc.is_null(batch.column("_backfill_id")))
-            yield "", rows.select(list(_STAGED[:3])).rename_columns(list(ID_COLUMNS))
+            rows = batch.select(list(_ORIGINALS)).rename_columns(list(ID_COLUMNS))
+            yield "", rows.filter(pc.and_(pc.is_null(batch["_backfill_id"]), _is_in(rows, batch, live)))
+            yield "", _replays(batch["_backfill_id"], batch["_backfill_row"], batch["ingest_time"])
 
-    def _read_refused(self, span: IdSpan) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _read_refused(self, table: str, span: IdSpan, live: IdSpan) -> Iterator[tuple[str, pa.RecordBatch]]:
         sources = [(source, replay_token(self._secret, source.topic)) for source in self._sources()]
-        for batch in self._tables.read_since(self._dead_letter_table, _REFUSED, "publish_time", span):
+        for batch in self._tables.read_since(table, _REFUSED, "publish_time", span):
             for source, token in sources:
                 rows = batch.filter(pc.equal(batch.column("source"), source.name))
-                if rows.num_rows:
-                    is_replay = find_replays(rows, token)
-                    live = rows if is_replay is None else rows.filter(pc.invert(is_replay))
-                    yield source.subscription, live.select(list(ID_COLUMNS))
+                is_replay = find_replays(rows, token) if rows.num_rows else None
+                is_live = _is_in(rows, rows, live)
+                if is_replay is not None:
+                    is_live = pc.and_(is_live, pc.invert(is_replay))
+                    tried = rows.filter(is_replay)
+                    tags = read_originals(tried, topic=source.topic, token=token)
+                    found = _replays(tags["_backfill_id"], tags["_backfill_row"], tried["ingest_time"])
+                    yield source.subscription, found
+                yield source.subscription, rows.filter(is_live).select(list(ID_COLUMNS))
+
+
+def _is_in(ids: pa.RecordBatch, rows: pa.RecordBatch, span: IdSpan) -> pa.BooleanArray:
+    """Say of each id, with its row, whether it was published or written since the times of ``span``."""
+    is_young = pc.greater_equal(ids["publish_time"], span.published_since)
+    is_in = pc.or_kleene(is_young, pc.greater_equal(rows["ingest_time"], span.ingested_since))
+    return pc.fill_null(is_in, fill_value=False)
+
+
+def _replays(backfill_ids: pa.Array, rows: pa.Array, ingest_times: pa.Array) -> pa.RecordBatch:
+    """Return the ids of those rows that are of a replay, as the journal learns them."""
+    names = replay_ids(backfill_ids, rows)
+    is_replay = pc.not_equal(names, "")
+    latest = pc.add(ingest_times.filter(is_replay), pa.scalar(CLOCK_SKEW))
+    kept = names.filter(is_replay)
+    return pa.record_batch([pa.repeat(REPLAYS, len(kept)), kept, latest], names=list(ID_COLUMNS))

@@ -9,7 +9,7 @@ import structlog
 from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.source import FORGED_REPLAY, StagedParts
-from streams.journal import TABLE_IDS_SCHEMA
+from streams.journal import PULLED_IDS_SCHEMA
 from streams.targets import TableKeeper, TaskOutput
 from warehouse.rows import RowPart
 
@@ -40,7 +40,7 @@ class StagingWork:
         found = StagedParts.decode(bytes(encoded), self._parse_part)
         return TaskOutput(
             found.parts,
-            settled=TABLE_IDS_SCHEMA.empty_table(),
+            settled=PULLED_IDS_SCHEMA.empty_table(),
             unfit=found.unfit,
             found=found,
             is_lesson=bool(found.variations or found.unfit.num_rows),

@@ -38,6 +38,13 @@ IDS_SCHEMA: Final = pa.schema(
 # The same, for a stream that writes several tables: a message is known for the table that has it.
 TABLE_IDS_SCHEMA: Final = IDS_SCHEMA.append(pa.field("table", pa.dictionary(pa.int32(), pa.string())))
 
+# The same while it is under way: of a replay also which row of which backfill it is, else an empty text. The
+# journal does not keep it: a replay that comes again has the id that it had.
+PULLED_IDS_SCHEMA: Final = TABLE_IDS_SCHEMA.append(pa.field("replay", pa.string()))
+
+# The topic of ids that are learned of replays, whose own ids no table has; no topic has this name.
+REPLAYS: Final = ""
+
 _PLAIN: Final = {"publish_time": pa.timestamp("us", tz="UTC")}
 
 # The table of ids that name none: those of a stream with one table.
@@ -96,7 +103,8 @@ class Journal:
     steady flow is none, so that neither a long window nor a restart costs memory or time.
 
     A message is known by its topic, its id and its table. Several subscriptions of one topic may write to
-    ``shared_table``, where a message is known for each of them.
+    ``shared_table``, where a message is known for each of them. A replay that was learned is known by its
+    backfill and row.
     """
 
     def __init__(
@@ -172,6 +180,9 @@ class Journal:
         because a lookup opens every entry whose span of time it touches. ``check_room`` is called now and then and
         may raise. Nothing is known before all of it is.
 
+        An id with the topic :data:`REPLAYS` is the ``replay`` of :data:`PULLED_IDS_SCHEMA`. Its time is later than
+        its message was published, which nobody knows.
+
         Raises:
             StorageFullError: there is no room; nothing is left behind.
         """
@@ -231,6 +242,7 @@ class Journal:
         Raises:
             StorageFullError: there is no room; the entry is as it was.
         """
+        ids = ids.select(self._schema.names)
         self._write(entry.path, ids)
         kept = _entry(entry.path, ids, entry.since)
         self._entries[entry.path] = kept
@@ -238,6 +250,7 @@ class Journal:
 
     def _add(self, attempt: int, state: EntryState, ids: pa.Table) -> Entry:
         path = self._path(attempt, state)
+        ids = ids.select(self._schema.names)
         self._write(path, ids)
         entry = self._entries[path] = _entry(path, ids, self._now(state))
         return entry
@@ -310,7 +323,21 @@ class Journal:
             theirs = theirs.filter(_is_between(theirs.column("publish_time"), first, last))
             places = np.flatnonzero(is_near.to_numpy())
             known[places] |= self.is_among(ids.filter(is_near), theirs).to_numpy(zero_copy_only=False)
+        if "replay" in ids.column_names:
+            is_replay = pc.not_equal(ids.column("replay"), "")
+            known[np.flatnonzero(is_replay.to_numpy())] |= self._find_learned(_as_replays(ids.filter(is_replay)))
         return pa.array(known, pa.bool_())
+
+    def _find_learned(self, replays: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Say of each of ``replays`` whether it was learned: then it was published before the time that it has."""
+        known = np.zeros(replays.num_rows, dtype=bool)
+        first = pc.min(replays.column("publish_time")).as_py()
+        for entry in self.entries(EntryState.RECOVERED) if replays.num_rows else ():
+            if first <= entry.last_publish_time:
+                theirs = entry.read_ids()
+                theirs = theirs.filter(pc.equal(theirs.column("topic").cast(pa.string()), REPLAYS))
+                known |= self.is_among(replays, theirs).to_numpy(zero_copy_only=False)
+        return known
 
     def is_among(self, ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
         """Say of each row of ``ids`` whether its message, for its table where there are several, is in ``others``.
@@ -386,6 +413,13 @@ def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:
     empty = pa.repeat(pa.scalar(""), ids.num_rows)
     columns = {"subscription": empty, **{name: ids.column(name) for name in ids.column_names}, "ack_id": empty}
     return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)
+
+
+def _as_replays(ids: pa.Table) -> pa.Table:
+    """Return ids of replays as they are learned."""
+    columns = {name: ids.column(name) for name in ids.column_names}
+    topic = pa.repeat(pa.scalar(REPLAYS), ids.num_rows)
+    return pa.table({**columns, "topic": topic, "message_id": ids.column("replay")})
 
 
 def _without_subscription(ids: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ from streams.status import StatusFile
 _log = structlog.get_logger(__name__)
 
 # Clocks of this machine, of Pub/Sub and of the workers that wrote the rows.
-_SKEW: Final = timedelta(minutes=2)
+CLOCK_SKEW: Final = timedelta(minutes=2)
 _TELL_SECONDS: Final = 5.0
 _OLDEST_SECONDS: Final = 60.0
 
@@ -111,7 +111,7 @@ class Learner:
         oldest = self._oldest if asked is None else min(self._oldest, asked)
         # What was acknowledged may come again for a while, however old it is.
         window = timedelta(seconds=self._journal.keep_seconds)
-        return IdSpan(max(oldest - _SKEW, now - LONGEST_RETENTION), now - window - _SKEW)
+        return IdSpan(max(oldest - CLOCK_SKEW, now - LONGEST_RETENTION), now - window - CLOCK_SKEW)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from backup.archiving import ArchiveTarget
 from connectors.columns import arrow_schema
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.errors import StorageFullError
+from model.message import replay_token
 from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
@@ -22,7 +23,7 @@ from pipeline.schema import META_COLUMNS
 from pipeline.staged_ids import StagedIds, open_journal
 from streams.batch import Batch
 from streams.committer import StreamCommitter
-from streams.journal import IDS_SCHEMA, ONLY_TABLE, TABLE_IDS_SCHEMA, EntryState, Journal
+from streams.journal import IDS_SCHEMA, ONLY_TABLE, PULLED_IDS_SCHEMA, EntryState, Journal
 from streams.journal_mark import ask_to_learn
 from streams.learning import Learner
 from streams.lease import hold_lease
@@ -117,15 +118,16 @@ class World:
                     tables=tables,
                 )
 
-    def part(self, table, part, numbers, age=timedelta(0), subscription="s"):
+    def part(self, table, part, numbers, *, age=timedelta(0), subscription="s", backfill=None):
         rows = [
             {
                 "topic": TOPIC,
                 "subscription": subscription,
-                "message_id": str(number),
+                "message_id": f"{number}-{backfill}" if backfill else str(number),
                 "publish_time": publish_time(number) - age,
                 "ack_id": f"a{number}",
-                **({"table": table} if self.schema is TABLE_IDS_SCHEMA else {}),
+                "table": table,
+                "replay": f"{backfill}:{number}" if backfill else "",
             }
             for number in numbers
         ]
@@ -178,7 +180,7 @@ class BackupWorld(World):
             }
             rows = pa.RecordBatch.from_pylist([row], schema=PULLED_SCHEMA)
             part = archive.parse_part(archive.writer().write([(TOPIC, "s", rows)]).as_json())
-            parts.append(self.part(ONLY_TABLE, part, [number], age))
+            parts.append(self.part(ONLY_TABLE, part, [number], age=age))
         self.commit_parts(committer, parts)
 
     def rows(self) -> Counter[str]:
@@ -196,7 +198,7 @@ class BackupWorld(World):
 
 
 class PipelineWorld(World):
-    schema = TABLE_IDS_SCHEMA
+    schema = PULLED_IDS_SCHEMA
 
     def __init__(self, *given) -> None:
         super().__init__(*given)
@@ -244,7 +246,7 @@ class PipelineWorld(World):
                 rows = [row(number, backfill, source) for number in own]
                 batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(schema))
                 part = tables.parse_part(tables.open(table).writer(schema).write_rows([batch]).as_json())
-                parts.append(self.part(table, part, own, subscription=f"s-{source}"))
+                parts.append(self.part(table, part, own, subscription=f"s-{source}", backfill=backfill))
         return parts
 
     def _staged(self, number, backfill, _):
@@ -254,13 +256,19 @@ class PipelineWorld(World):
             "_message_id": str(number),
             "_publish_time": publish_time(number),
             "_backfill_id": backfill,
+            "_backfill_row": number if backfill else None,
             "ingest_time": BEGAN,
         }
 
-    def _refused(self, number, _, source):
+    def _refused(self, number, backfill, source):
+        tags = {
+            "refeed_replay": replay_token("secret", TOPIC),
+            "refeed_backfill_id": backfill,
+            "refeed_row": number,
+        }
         return {
             "data": b"x",
-            "attributes": [],
+            "attributes": [{"key": k, "value": str(v)} for k, v in tags.items()] if backfill else [],
             "message_id": str(number),
             "publish_time": publish_time(number),
             "topic": TOPIC,
@@ -498,6 +506,21 @@ def test_a_replay_in_staging_does_not_make_its_original_known(tmp_path, shared_s
     assert world.rows() == Counter({"2": 2})
 
 
+def test_a_replay_that_comes_again_after_a_move_is_written_once(pipeline):
+    with pipeline.stream("old") as stream:
+        stream.commit(1, 2, backfill="bf_1")
+    pipeline.oldest = datetime.now(UTC)
+    with pipeline.stream("new") as stream:
+        stream.commit(1, 2, 4, backfill="bf_1")
+        # A part that is taken whole or not at all.
+        stream.commit(4, backfill="bf_1")
+        stream.commit(1, 2, backfill="bf_1", source="audit")
+        stream.commit(2, backfill="bf_2")
+        stream.commit(1)
+    # Those of the first backfill, the dead letter of another source, another backfill's, and the original.
+    assert pipeline.rows() == Counter({"1": 3, "2": 2, "4": 1})
+
+
 def test_a_dead_letter_of_another_group_is_not_this_ones(tmp_path, shared_standin):
     world = open_world(PipelineWorld, "lake", tmp_path, shared_standin)
     with world.stream("old") as stream:
@@ -523,7 +546,8 @@ def test_a_message_that_two_sources_refuse_is_a_dead_letter_of_each_once(pipelin
     assert pipeline.rows() == Counter({"1": 2, "3": 2})
     with pipeline.stream("new") as stream:
         stream.commit(1, 3)
-        stream.commit(1, 3, 5, source="audit")
+        stream.commit(1, 3, source="audit")
+        stream.commit(5, source="audit")
         stream.commit(5)
     assert pipeline.rows() == Counter({"1": 2, "3": 2, "5": 2})
 

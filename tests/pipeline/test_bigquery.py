@@ -31,7 +31,7 @@ from streams.journal import EntryState
 from streams.status import StatusFile
 from tests.pipeline.conftest import frame
 from tests.pipeline.test_staged import HOOKS, note_types
-from tests.pipeline.test_staging import TABLES, Stream, pulled
+from tests.pipeline.test_staging import TABLES, Stream, lose_home, pulled, replayed
 from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse
 
@@ -303,6 +303,16 @@ def test_another_home_finishes_what_a_lost_one_had_noted_and_knows_its_messages(
     assert sorted(other.hold.acked) == ["members-1", "orders-1"]
     for tables in other.opened:
         tables.close()
+
+
+def test_a_replay_that_comes_again_after_a_move_is_staged_once(stream):
+    batch = [replayed("orders", b'{"id": 1}', b"nope")]
+    stream.batch(batch)
+    lose_home(stream)
+    stream.batch(batch)
+    stream.batch([pulled("orders", b'{"id": 1}')])
+    assert stream.staged() == Counter({("orders", "1"): 2, ("dead_letters", "2"): 1})
+    assert stream.hold.acked.count("orders-1001") == 2
 
 
 def test_a_row_that_bigquery_refuses_for_good_is_a_dead_letter_and_the_others_go_on(

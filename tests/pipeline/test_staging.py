@@ -1,6 +1,8 @@
 import json
+import shutil
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -148,6 +150,31 @@ class Stream:
             for message_id in DeltaTable(self.open(name).uri).to_pyarrow_table().column(column).to_pylist():
                 found[name.split(".")[1], message_id] += 1
         return found
+
+
+def replayed(topic: str, *payloads: bytes, backfill: str = "bf_1") -> PulledBatch:
+    """Return replays of the messages 1 and so on, as a Pull brings them: with ids of their own, and tags."""
+    batch = pulled(topic, *payloads, first=1001)
+    tags = [
+        {
+            "refeed_replay": replay_token("secret", topic),
+            "refeed_backfill_id": backfill,
+            "refeed_row": str(row),
+            "refeed_topic": topic,
+            "refeed_message_id": str(row),
+            "refeed_publish_time": "2024-01-01T00:00:00.000000Z",
+        }
+        for row in range(1, len(payloads) + 1)
+    ]
+    return with_attributes(batch, tags)
+
+
+def with_attributes(batch: PulledBatch, each: Sequence[Mapping[str, str]]) -> PulledBatch:
+    """Return the batch with other attributes, one dictionary a message."""
+    field = batch.rows.schema.field("attributes")
+    pairs = pa.array([list(found.items()) for found in each], pa.map_(pa.string(), pa.string())).cast(field.type)
+    at = batch.rows.schema.get_field_index("attributes")
+    return replace(batch, rows=batch.rows.set_column(at, field, pairs))
 
 
 def pulled(topic: str, *payloads: bytes, first: int = 1) -> PulledBatch:
@@ -355,6 +382,23 @@ def test_a_producer_that_uses_ids_as_names_fills_no_status(stream, monkeypatch):
     assert status["sources"]["orders"]["unknown"] == {"key0": 1, "k" * 200: 4, "(others)": 4}
 
 
+def lose_home(stream) -> None:
+    """Start the stream again without its journal, as another home does."""
+    shutil.rmtree(stream.folder / "journal")
+    stream.has_moved = True
+    stream.start()
+
+
+def test_a_replay_that_comes_again_after_a_move_is_staged_once_and_its_original_as_well(stream):
+    stream.batch([replayed("orders", b'{"id": 1}', b"nope")])
+    lose_home(stream)
+    stream.batch([replayed("orders", b'{"id": 1}', b"nope")])
+    assert stream.staged() == Counter([("orders", "1"), ("dead_letters", "2")])
+    assert stream.hold.acked == ["orders-1001", "orders-1002"] * 2
+    stream.batch([pulled("orders", b'{"id": 1}', b"nope")], [replayed("orders", b'{"id": 1}', backfill="bf_2")])
+    assert stream.staged() == Counter({("orders", "1"): 3, ("dead_letters", "2"): 2})
+
+
 def test_messages_with_the_token_that_no_backfill_published_are_counted_and_staged(stream, tmp_path):
     token = {"refeed_replay": replay_token("secret", "orders")}
     tags = [
@@ -364,11 +408,7 @@ def test_messages_with_the_token_that_no_backfill_published_are_counted_and_stag
         {"refeed_replay": "a producer's own"},
         {},
     ]
-    batch = pulled("orders", *[b"{}"] * len(tags))
-    attributes = pa.array([list(each.items()) for each in tags], pa.map_(pa.string(), pa.string()))
-    pairs = attributes.cast(batch.rows.schema.field("attributes").type)
-    at = batch.rows.schema.get_field_index("attributes")
-    stream.batch([replace(batch, rows=batch.rows.set_column(at, batch.rows.schema.field(at), pairs))])
+    stream.batch([with_attributes(pulled("orders", *[b"{}"] * len(tags)), tags)])
     status = StatusFile.read(tmp_path / "status.json")
     assert status is not None
     assert status["totals"]["forged_replays"] == 2
