@@ -1,12 +1,14 @@
 """Templates over HTTP: shown with their faults, launched with the scopes of what they make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from jobs.files import open_files
 from model.principal import PLAN, READ, RUN
+from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
 
 REPLAY = """
 name: replay
@@ -31,19 +33,32 @@ request: {name: "p-${group}", options: {group: "${group}"}}
 MERGE = "name: nightly\nkind: merge\nrequest: {}\n"
 
 
+FILES = {
+    "replay": REPLAY,
+    "nightly": MERGE,
+    "shop": STREAM,
+    "broken": "name: broken\nkind: merge\ncolour: red\n",
+}
+BUCKET = "gs://templates/shop"
+
+
 @pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
-    api = start_api()
-    folder = api.home / "templates"
-    folder.mkdir()
-    for name, text in (
-        ("replay", REPLAY),
-        ("nightly", MERGE),
-        ("shop", STREAM),
-        ("broken", "name: broken\nkind: merge\ncolour: red\n"),
-    ):
-        (folder / f"{name}.yaml").write_text(text)
-    return api
+def gcs() -> Iterator[GcsServer]:
+    with running_gcs("templates") as server, pytest.MonkeyPatch.context() as patch, pointing_at(server, patch):
+        yield server
+
+
+@pytest.fixture(scope="module", params=["folder", "bucket"])
+def api(request: pytest.FixtureRequest, start_api: Callable[..., Any], tmp_path_factory: Any) -> Any:
+    """An API whose templates lie in a folder, and one whose templates are objects of a bucket."""
+    if request.param == "bucket":
+        request.getfixturevalue("gcs")
+    place = BUCKET if request.param == "bucket" else str(tmp_path_factory.mktemp("templates"))
+    files = open_files(place)
+    files.make()
+    for name, text in FILES.items():
+        files.write(f"{name}.yaml", text.encode())
+    return start_api(REFEED_TEMPLATES=place)
 
 
 def yesterday() -> str:
@@ -132,3 +147,18 @@ def test_launching_needs_the_scopes_of_creating_it(start_api: Callable[..., Any]
             answer = client.get(path) if given is None else client.post(path, json=given)
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
     assert any(entry.action == "launchTemplate" for entry in api.audit())
+
+
+def test_a_bucket_that_is_not_there_or_does_not_answer_is_a_problem_of_the_templates_alone(
+    start_api: Callable[..., Any], gcs: GcsServer
+) -> None:
+    api = start_api(REFEED_TEMPLATES="gs://no-such-bucket/shop")
+    with api.client() as client:
+        for call in (
+            lambda: client.get("/templates"),
+            lambda: client.get("/templates/replay"),
+            lambda: client.post("/templates/replay:launch", json={}),
+        ):
+            answer = call()
+            assert (answer.status_code, answer.json()["code"]) == (503, "folder_unavailable")
+        assert client.get("/streams").status_code == 200
