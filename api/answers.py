@@ -13,7 +13,7 @@ from api.schemas_backfills import EXAMPLE_ID
 from api.state import services_of, state_of
 from backfill.steer.service import BackfillService
 from inventory.service import Inventory
-from model.errors import JobChangedError, JobNotFoundError
+from model.errors import JobChangedError, JobNotFoundError, RefeedError, StreamChangedError
 from model.job import is_job_id
 from model.principal import Principal
 from reporting.service import MergeService
@@ -102,22 +102,32 @@ def parse_id(text: str) -> str:
     return text
 
 
-def expected_versions(
-    request: Request,
-    if_match: Annotated[
-        str | None,
-        Header(
-            description="An etag, or several with commas: the call is refused when none of them is its version."
-        ),
-    ] = None,
-) -> frozenset[int] | None:
-    """Return the versions that If-Match names, None when it is absent or ``*``; a FastAPI dependency.
+IfMatch = Annotated[
+    str | None,
+    Header(description="An etag, or several with commas: the call is refused when none of them is its version."),
+]
 
-    As RFC 9110 has it: one of several is enough, and a weak etag (W/) matches nothing.
+
+def expected_versions(request: Request, if_match: IfMatch = None) -> frozenset[int] | None:
+    """Return the versions of a job that If-Match names, None when it is absent or ``*``; a FastAPI dependency.
 
     Raises:
         JobChangedError: it holds nothing that could be the etag of a version.
     """
+    return _parse_versions(request, if_match, JobChangedError)
+
+
+def expected_stream_versions(request: Request, if_match: IfMatch = None) -> frozenset[int] | None:
+    """Return the versions of a stream that If-Match names, None when it is absent or ``*``; a FastAPI dependency.
+
+    Raises:
+        StreamChangedError: it holds nothing that could be the etag of a version.
+    """
+    return _parse_versions(request, if_match, StreamChangedError)
+
+
+def _parse_versions(request: Request, if_match: str | None, changed: type[RefeedError]) -> frozenset[int] | None:
+    """Return the versions in the header: one of several is enough, a weak etag (W/) matches nothing (RFC 9110)."""
     if if_match is None:
         return None
     # The header may come in several lines.
@@ -126,7 +136,7 @@ def expected_versions(
         return None
     versions = frozenset(int(digits) for _, digits in _VERSION_TAG.findall(given))
     if not versions:
-        raise JobChangedError(f"{given[:40]!r} is not the etag of any version.")
+        raise changed(f"{given[:40]!r} is not the etag of any version.")
     return versions
 
 
@@ -142,6 +152,7 @@ Standing = Annotated[StandingCaller, Depends(standing_caller)]
 BackfillId = Annotated[str, Depends(checked_id)]
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions)]
+ExpectedStreamVersions = Annotated[frozenset[int] | None, Depends(expected_stream_versions)]
 IdempotencyKey = Annotated[
     str | None, Header(min_length=1, max_length=255, description="The same key and body make one job.")
 ]

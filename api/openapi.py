@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from api.auth import is_public
 from api.errors import PROBLEM_TYPE
 from api.schemas import problem_schemas
+from api.schemas_streams import launch_schemas
 
 _EVERYWHERE: Final = {
     "403": "The caller may not do this.",
@@ -43,6 +44,9 @@ def install_openapi(app: FastAPI) -> None:
         components = document["components"]
         # No route answers with it as a model of its own: the framework would call it application/json.
         components["schemas"] |= problem_schemas()
+        # The framework keeps the document: at the next call this has been done.
+        if "oneOf" not in (launch := components["schemas"]["StreamLaunch"]):
+            components["schemas"] |= launch_schemas(launch)
         components["securitySchemes"] = {
             "bearer": {
                 "type": "http",

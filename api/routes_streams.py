@@ -8,7 +8,7 @@ from api.answers import (
     CHANGED,
     CREATED_HEADERS,
     Caller,
-    ExpectedVersions,
+    ExpectedStreamVersions,
     IdempotencyKey,
     OpenInventory,
     SlowCalls,
@@ -79,7 +79,7 @@ def drain_stream(
     inventory: OpenInventory,
     *,
     caller: Caller,
-    versions: ExpectedVersions,
+    versions: ExpectedStreamVersions,
     body: StreamDrain | None = None,
 ) -> Any:
     """Let a stream commit and acknowledge what it has in hand, and end; no message is lost or comes twice."""
@@ -101,7 +101,7 @@ def cancel_stream(
     inventory: OpenInventory,
     *,
     caller: Caller,
-    versions: ExpectedVersions,
+    versions: ExpectedStreamVersions,
 ) -> Any:
     """Let a stream end at once; what it has in hand is not acknowledged and comes again to the next one."""
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
@@ -146,7 +146,7 @@ def change_stream(
     inventory: OpenInventory,
     *,
     caller: Caller,
-    versions: ExpectedVersions,
+    versions: ExpectedStreamVersions,
 ) -> Any:
     """Change bounds and pace of a stream while it runs; its next batch has them."""
     record = streams.change(name, body.options, principal=caller, versions=versions)

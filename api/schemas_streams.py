@@ -1,10 +1,13 @@
 """The JSON shapes of streams, as OpenAPI shows them."""
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
+from model.declaration import declared_fields
+from model.stream_options import OPTIONS, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, MAX_DRAIN_TIMEOUT_SECONDS, StreamEventType
 
 State = Literal[
@@ -148,12 +151,63 @@ class StreamEvents(BaseModel):
     events: list[StreamEventOut]
 
 
+def options_schema(*kinds: type[StreamOptions], only: Collection[str] | None = None) -> dict[str, Any]:
+    """Return OpenAPI's schema of options: those of any of these kinds, or ``only`` some of them."""
+    properties: dict[str, Any] = {}
+    for kind in kinds:
+        for name, schema in TypeAdapter(kind).json_schema()["properties"].items():
+            if only is None or name in only:
+                # Null and absent are the same for every option.
+                nullable = schema if "anyOf" in schema else {**schema, "type": [schema["type"], "null"]}
+                properties[name] = {key: value for key, value in nullable.items() if key != "default"}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+_CHANGEABLE = [field.name for field in declared_fields(StreamOptions) if field.spec.is_changeable]
+
+
 class StreamChange(BaseModel):
     """Bounds and pace of a stream; null is the deployment's setting again."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    options: dict[str, Any] = Field(
+    options: Annotated[dict[str, Any], WithJsonSchema(options_schema(StreamOptions, only=_CHANGEABLE))] = Field(
         description="batch_seconds and batch_bytes; the others are those of a launch.",
         examples=[{"batch_seconds": 2}],
     )
+
+
+def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return OpenAPI's schemas of a launch, one for each kind with its own options, told apart by ``kind``.
+
+    ``launch`` is the schema of all kinds, whose options are any object: the service reads them, so that one answer
+    names everything that is wrong with a request.
+    """
+    found: dict[str, Any] = {}
+    mapping = {}
+    for kind, options in OPTIONS.items():
+        name = f"{kind.capitalize()}StreamLaunch"
+        mapping[kind.value] = f"#/components/schemas/{name}"
+        found[options.__name__] = {
+            **options_schema(options),
+            "title": options.__name__,
+            "description": options.__doc__,
+        }
+        given = {key: value for key, value in launch["properties"]["options"].items() if key == "description"}
+        properties = {
+            **launch["properties"],
+            "kind": {
+                "type": "string",
+                "const": kind.value,
+                "description": launch["properties"]["kind"]["description"],
+            },
+            "options": {"$ref": f"#/components/schemas/{options.__name__}", **given},
+        }
+        found[name] = {**launch, "title": name, "properties": properties}
+        found[name].pop("examples", None)
+    found["StreamLaunch"] = {
+        **{key: launch[key] for key in ("title", "description", "examples") if key in launch},
+        "oneOf": [{"$ref": place} for place in mapping.values()],
+        "discriminator": {"propertyName": "kind", "mapping": mapping},
+    }
+    return found

@@ -3,10 +3,9 @@
 import os
 import signal
 import threading
-from typing import Annotated, Final
+from typing import Final
 
 import structlog
-import typer
 
 from cli.invocation import command_settings, make_home
 from cli.services import configure_logging
@@ -17,13 +16,12 @@ _LOOK_SECONDS: Final = 0.5
 _log = structlog.get_logger(__name__)
 
 
-def agent(
-    places: Annotated[int, typer.Option(min=1, max=10_000, help="How many streams it runs at most.")] = 16,
-) -> None:
+def agent() -> None:
     """Run the streams that people launch until Ctrl-C or SIGTERM, which drains them; they stay launched.
 
-    Several agents share the streams of a job store: another one goes on with a stream whose agent is gone for
-    twenty seconds. A stream's Spark runs on the agent's machine, or where REFEED_SPARK_MASTER says.
+    It runs REFEED_AGENT_STREAMS of them at most. Several agents share the streams of a job store: another one goes
+    on with a stream whose agent is gone for twenty seconds. A stream's Spark runs on the agent's machine, or where
+    REFEED_SPARK_MASTER says.
     """
     from app.deployment import Deployment
     from rollout.agent import Agent
@@ -39,11 +37,11 @@ def agent(
         keeper = Agent(
             deployment.store,
             environment=environment,
-            places=places,
+            places=settings.agent_streams,
             say=_log.info,
             snapshots=deployment.snapshot_work,
         )
-        _log.info("agent_started", owner=keeper.owner, places=places)
+        _log.info("agent_started", owner=keeper.owner, places=settings.agent_streams)
         try:
             while not stopping.wait(_LOOK_SECONDS):
                 try:

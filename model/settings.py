@@ -151,6 +151,7 @@ class Settings:
     spark_conf: Mapping[str, str] = variable("REFEED_SPARK_CONF", "{}", variables.texts)
     job_store: str = variable("REFEED_JOB_STORE", lambda _, home: _home_store(home), variables.job_store)
     keep_job_days: int = variable("REFEED_KEEP_JOB_DAYS", "30", variables.whole(3, 36500))
+    agent_streams: int = variable("REFEED_AGENT_STREAMS", "16", variables.whole(1, 10_000))
     snapshot_seconds: int = variable("REFEED_SNAPSHOT_SECONDS", "0", variables.whole(0, 7 * 86400))
     keep_snapshots: int = variable("REFEED_KEEP_SNAPSHOTS", "7", variables.whole(1, 1000))
     jobs_folder: str | None = variable("REFEED_JOBS_FOLDER", "", variables.optional(variables.folder))

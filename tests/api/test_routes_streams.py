@@ -164,6 +164,7 @@ def test_a_change_meant_for_another_version_is_refused(api: Any) -> None:
         for call in (
             lambda: client.patch("/streams/backup", json={"options": {}}, headers={"If-Match": '"1"'}),
             lambda: client.post("/streams/backup:cancel", headers={"If-Match": '"1"'}),
+            lambda: client.post("/streams/backup:drain", headers={"If-Match": "W/no-version"}),
         ):
             answer = call()
             assert (answer.status_code, answer.json()["code"]) == (412, "stream_changed")
