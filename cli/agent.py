@@ -25,6 +25,7 @@ def agent() -> None:
     """
     from app.deployment import Deployment
     from rollout.agent import Agent
+    from rollout.probe import beat
 
     settings = command_settings()
     make_home(settings.home)
@@ -44,6 +45,7 @@ def agent() -> None:
         _log.info("agent_started", owner=keeper.owner, places=settings.agent_streams)
         try:
             while not stopping.wait(_LOOK_SECONDS):
+                beat(settings.home)
                 try:
                     keeper.look()
                 except StoreUnavailableError as exc:

@@ -11,7 +11,7 @@ locals {
     reporting = [for name in var.reporting_datasets : lookup(local.row_datasets, name, google_bigquery_dataset.backup.dataset_id)]
   }
   # A table whose columns carry policy tags is changed by its dataset's owners only (bigquery.tables.setCategory).
-  tagged_datasets = var.policy_tags ? ["pipeline staging", "api reporting"] : []
+  tagged_datasets = var.policy_tags ? ["pipeline staging", "agent staging", "api reporting"] : []
   dataset_roles = flatten([
     for component, needs in local.components : [
       for kind, role in needs.datasets : [

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rollout.child import STOP_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"
 
@@ -25,7 +27,7 @@ def test_every_file_is_in_the_kustomization() -> None:
     assert sorted(listed) == sorted(p.name for p in FOLDER.glob("*.yaml") if p.name != "kustomization.yaml")
 
 
-@pytest.mark.parametrize("name", ["refeed-backup", "refeed-pipeline", "refeed-api"])
+@pytest.mark.parametrize("name", ["refeed-backup", "refeed-pipeline", "refeed-agent", "refeed-api"])
 def test_a_pod_runs_without_rights_and_keeps_the_home(name: str) -> None:
     pod = resources()[f"Deployment/{name}"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -57,4 +59,14 @@ def test_kubectl_builds_it() -> None:
     )
     kinds = sorted(resource["kind"] for resource in yaml.safe_load_all(built.stdout))
     assert kinds == ["ConfigMap", *sorted(r["kind"] for r in resources().values())]
-    assert json.dumps(list(yaml.safe_load_all(built.stdout))).count('"image": "refeed:latest"') == 3
+    assert json.dumps(list(yaml.safe_load_all(built.stdout))).count('"image": "refeed:latest"') == 4
+
+
+def test_the_second_agent_is_a_standby_that_streams_move_to_over_the_same_home() -> None:
+    agents = resources()["Deployment/refeed-agent"]["spec"]
+    assert agents["replicas"] == 2
+    # The new pods take the streams from the old ones: nothing has to be down in between.
+    assert agents.get("strategy", {}).get("type") != "Recreate"
+    pod = agents["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > STOP_SECONDS
+    assert pod["containers"][0]["livenessProbe"]["exec"]["command"] == ["python", "-m", "rollout.probe"]

@@ -437,9 +437,16 @@ def stage(world: World) -> MergeSource:
 
 
 def test_the_page_and_terraform_grant_the_same() -> None:
-    for component in ("backup", "pipeline", "api"):
+    for component in ("backup", "pipeline", "agent", "api"):
         name = {"pipeline": "`refeed pipeline run`"}.get(component, f"`refeed {component}`")
         assert on_the_page(name) == in_terraform(component), component
+
+
+def test_an_agent_has_what_its_streams_and_their_snapshots_need() -> None:
+    snapshots = "`refeed agent` and `refeed up` for snapshots of streams and rollbacks"
+    by_hand = on_the_page(f"{snapshots}; `refeed backup snapshot`, `restore`, `forget`")
+    needed = granted(in_terraform("backup") | in_terraform("pipeline") | by_hand)
+    check(needed, in_terraform("agent"))
 
 
 def test_init_needs_what_the_page_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
