@@ -74,7 +74,8 @@ def rollback(
     """
     with RefeedApi.from_environment() as api:
         found = api.read_snapshot(snapshot)
-        if not yes:
+        # One that nobody can go back to is refused without a question.
+        if not yes and found["taken_at"] is not None and found["stream"] == name:
             subscriptions = len(found["subscriptions"])
             err.print(
                 f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.", markup=False
@@ -138,9 +139,12 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete a snapshot, its files and its Pub/Sub snapshots; an agent does it within seconds."""
-    if not yes:
-        typer.confirm(f"Nothing can go back to {snapshot} after this. Go on?", abort=True, err=True)
     with RefeedApi.from_environment() as api:
+        if not yes:
+            # A mistyped id is refused without a question.
+            found = api.read_snapshot(snapshot)
+            what = f"{found['stream']} can't go back to {snapshot} of {found['created_at']} after this."
+            typer.confirm(f"{what} Go on?", abort=True, err=True)
         _print_snapshot(api.delete_snapshot(snapshot), as_json=as_json)
 
 
