@@ -17,6 +17,7 @@ from model.errors import JobChangedError, JobNotFoundError, RefeedError, StreamC
 from model.job import is_job_id
 from model.principal import Principal
 from reporting.service import MergeService
+from rollout.checking import CheckService
 from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
 
@@ -52,6 +53,11 @@ def inventory_service(request: Request) -> Inventory:
 def stream_service(request: Request) -> StreamService:
     """Return the app's service that steers streams; a FastAPI dependency."""
     return services_of(request).streams
+
+
+def check_service(request: Request) -> CheckService:
+    """Return the app's service that checks updates of streams; a FastAPI dependency."""
+    return services_of(request).checks
 
 
 def snapshot_service(request: Request) -> SnapshotService:
@@ -145,6 +151,7 @@ Merges = Annotated[MergeService, Depends(merge_service)]
 OpenInventory = Annotated[Inventory, Depends(inventory_service)]
 Streams = Annotated[StreamService, Depends(stream_service)]
 Snapshots = Annotated[SnapshotService, Depends(snapshot_service)]
+Checks = Annotated[CheckService, Depends(check_service)]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.

@@ -8,6 +8,7 @@ from api.answers import (
     CHANGED,
     CREATED_HEADERS,
     Caller,
+    Checks,
     ExpectedStreamVersions,
     IdempotencyKey,
     OpenInventory,
@@ -16,7 +17,15 @@ from api.answers import (
     problems,
     versioned,
 )
-from api.schemas_streams import StreamChange, StreamDrain, StreamEvents, StreamOut, StreamsOut
+from api.schemas_streams import (
+    StreamChange,
+    StreamCheck,
+    StreamCheckOut,
+    StreamDrain,
+    StreamEvents,
+    StreamOut,
+    StreamsOut,
+)
 from api.streams import render_stream_event
 from api.watching import After
 from inventory.service import Inventory
@@ -105,6 +114,26 @@ def cancel_stream(
 ) -> Any:
     """Let a stream end at once; what it has in hand is not acknowledged and comes again to the next one."""
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
+
+
+@router.post(
+    "/streams/{name}:check",
+    operation_id="checkStream",
+    response_model=StreamCheckOut,
+    responses=problems(
+        s404="There is no such stream, or no such release.",
+        s409="The stream's state is in another home than the API's.",
+        s422=_INVALID,
+        s502="The wanted release can't read the registry, or finds faults in it.",
+    ),
+)
+def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Caller, slow: SlowCalls) -> Any:
+    """Check an update, touching nothing: every reason against it, and whether there is a way back."""
+    with slow:
+        found = checks.check(
+            name, principal=caller, release=body.release, options=body.options, mapping=body.mapping
+        )
+    return found.to_json()
 
 
 @router.get(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 from model.declaration import declared_fields
 from model.stream_options import OPTIONS, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, MAX_DRAIN_TIMEOUT_SECONDS, StreamEventType
+from rollout.check import Remedy
 
 State = Literal[
     "STARTING",
@@ -175,6 +176,44 @@ class StreamChange(BaseModel):
         description="batch_seconds and batch_bytes; the others are those of a launch.",
         examples=[{"batch_seconds": 2}],
     )
+
+
+class StreamCheck(BaseModel):
+    """An update that a stream may get: another release, other options, other names of its sources."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    release: Annotated[str | None, Field(min_length=1, max_length=64)] = Field(
+        default=None, description="The wanted release; null is the installed one.", examples=["0.2.0"]
+    )
+    options: Annotated[dict[str, Any], WithJsonSchema(options_schema(*OPTIONS.values()))] = Field(
+        default_factory=dict, description="Options that would change; null is the deployment's setting again."
+    )
+    mapping: dict[str, str | None] = Field(
+        default_factory=dict,
+        description="From the name of a source that runs to its new one; null where it is to end.",
+        examples=[{"orders": "sales"}],
+    )
+
+
+class CheckReasonOut(BaseModel):
+    """A reason against the update, and what to do about it."""
+
+    code: str
+    about: str = Field(description="The part of the stream, such as sources.orders.")
+    message: str
+    remedy: Remedy
+    advice: str
+
+
+class StreamCheckOut(BaseModel):
+    """Whether a stream can go on as another release, and whether it could come back."""
+
+    passes: bool
+    reasons: list[CheckReasonOut]
+    changes: list[str] = Field(description="What would be otherwise, and is fine.")
+    has_way_back: bool = Field(description="Whether the old release could go on after the new one has written.")
+    no_way_back: list[str] = Field(description="Why it could not.")
 
 
 def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:

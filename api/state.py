@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobs.service import JobService
     from jobs.store import JobStore
     from reporting.service import MergeService
+    from rollout.checking import CheckService
     from rollout.launching import TemplateService
     from rollout.releases import Releases
     from rollout.service import StreamService
@@ -41,6 +42,7 @@ class Services:
     streams: "StreamService"
     snapshots: "SnapshotService"
     releases: "Releases"
+    checks: "CheckService"
     templates: "TemplateService"
     store: "JobStore"
     gatekeeper: "Gatekeeper"

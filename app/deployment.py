@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
-    from rollout.checking import UpdateChecker
+    from rollout.checking import CheckService, UpdateChecker
     from rollout.launching import TemplateService
     from rollout.releases import Releases
     from rollout.service import StreamService
@@ -116,11 +116,18 @@ class Deployment:
 
     @cached_property
     def update_checker(self) -> "UpdateChecker":
-        """What checks updates of streams whose state is in this home."""
+        """What checks updates of streams whose state is in this home, by the settings of this process."""
         from rollout.checking import UpdateChecker
 
         environment = {**os.environ, "REFEED_HOME": str(self.settings.home)}
         return UpdateChecker(self.settings, self.releases, self.warehouse, environment)
+
+    @cached_property
+    def checks(self) -> "CheckService":
+        """What checks updates for callers."""
+        from rollout.checking import CheckService
+
+        return CheckService(self.streams, self.update_checker)
 
     @cached_property
     def templates(self) -> "TemplateService":

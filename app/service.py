@@ -59,6 +59,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             streams=deployment.streams,
             snapshots=deployment.snapshots,
             releases=deployment.releases,
+            checks=deployment.checks,
             templates=deployment.templates,
             store=deployment.store,
             gatekeeper=gatekeeper,

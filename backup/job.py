@@ -22,6 +22,7 @@ from streams.journal import ONLY_TABLE, Journal
 from streams.learning import Learner
 from streams.lease import hold_lease, lock_home, refuse_held
 from streams.oldest import find_oldest
+from streams.place import place_of
 from streams.report import StreamReporter
 from streams.status import StatusFile
 from streams.stream import StreamQuery, run_stream, start_spark
@@ -68,6 +69,7 @@ def run_backup(
             closing(open_channel(settings.pubsub_address)) as channel,
         ):
             status = StatusFile(folder.status, instance=instance_id or stream)
+            status.note(place=place_of(settings.project, warehouse))
             committer = StreamCommitter(
                 work=Archiving(archive.parse_part),
                 targets=ArchiveTarget(archive, stream=stream, lease=lease, epoch=held.epoch),

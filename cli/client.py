@@ -130,6 +130,10 @@ class RefeedApi:
         """Change bounds and pace of a stream, and return it."""
         return self._call("PATCH", _stream_path(name), json=changes)
 
+    def check_stream(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Return every reason against an update of a stream, and whether there is a way back."""
+        return self._call("POST", f"{_stream_path(name)}:check", json=wanted)
+
     def list_stream_events(self, name: str, *, after: int = 0) -> dict[str, Any]:
         """Return a stream's history behind line number ``after``."""
         return self._call("GET", f"{_stream_path(name)}/events", params={"after": str(after)})

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import uuid4
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from cli.client import RefeedApi
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import streams
-from cli.invocation import HomeGroup, command_settings
+from cli.invocation import HomeGroup
 from cli.jobs import AfterOption, JsonOption
 from cli.moments import render_minute, render_seconds
 from cli.terminal import ExitCode, err, out, print_json, print_table
@@ -20,9 +20,6 @@ from model.errors import InputError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MESSAGE_BYTES, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
 from rollout.request import KIND, RELEASE
-
-if TYPE_CHECKING:
-    from rollout.check import UpdateCheck
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not; 2 wrong usage; 3 the "
@@ -145,7 +142,11 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
         _print_stream(api.change_stream(name, {"options": options}), as_json=as_json)
 
 
-@app.command("check", epilog="Exit codes: 0 the update may begin; 1 it is refused; 2 wrong usage.")
+@app.command(
+    "check",
+    epilog="Exit codes: 0 the update may begin; 1 there are reasons against it; 2 wrong usage; 3 the API does not "
+    "answer; 4 the API refused the check.",
+)
 @takes_fields(_Options, (field.name for field in declared_fields(_Options)))
 def check(
     name: NameArgument,
@@ -162,36 +163,31 @@ def check(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Check an update on the agent's machine: every reason against it, and whether there is a way back.
+    """Check an update before it is asked for: every reason against it, and whether there is a way back.
 
-    Nothing is touched. The record is read from the job store, the state and the releases from the home.
+    Nothing is touched.
     """
-    from app.deployment import Deployment
-
-    pairs = _read_mapping(mapping or ())
-    with Deployment(command_settings()) as deployment:
-        record = deployment.store.get_stream(name)
-        found = deployment.update_checker.check(
-            record, release=release, options=read_given(_Options, given), mapping=pairs
-        )
+    wanted = {"release": release, "options": read_given(_Options, given), "mapping": _read_mapping(mapping or ())}
+    with RefeedApi.from_environment() as api:
+        found = api.check_stream(name, wanted)
     if as_json:
-        print_json(found.to_json())
+        print_json(found)
     else:
         for line in _check_lines(found):
             out.print(line, markup=False)
-    if not found.passes:
+    if not found["passes"]:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _check_lines(found: "UpdateCheck") -> Iterator[str]:
-    yield "The update may begin." if found.passes else "The update is refused:"
-    for reason in found.reasons:
-        yield f"  {reason.code}: {reason.message}"
-        yield f"    {reason.remedy.advice}"
-    for change in found.changes:
+def _check_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield "The update may begin." if found["passes"] else "The update is refused:"
+    for reason in found["reasons"]:
+        yield f"  {reason['code']}: {reason['message']}"
+        yield f"    {reason['advice']}"
+    for change in found["changes"]:
         yield f"  {change}"
-    yield "There is a way back." if found.has_way_back else "There is no way back:"
-    for why in found.no_way_back:
+    yield "There is a way back." if found["has_way_back"] else "There is no way back:"
+    for why in found["no_way_back"]:
         yield f"  {why}"
 
 

@@ -298,6 +298,12 @@ class ReleaseNotFoundError(RefeedError):
     code = "release_not_found"
 
 
+class StreamElsewhereError(RefeedError):
+    """The stream's state is in another home than the one of the process that is asked."""
+
+    code = "stream_elsewhere"
+
+
 class ReleaseExistsError(RefeedError):
     """Another wheel is installed under the release's name."""
 

@@ -24,6 +24,7 @@ from streams.folder import StreamFolder
 from streams.learning import Learner
 from streams.lease import hold_lease, lock_home
 from streams.oldest import find_oldest
+from streams.place import place_of
 from streams.report import StreamReporter
 from streams.status import StatusFile
 from streams.stream import StreamQuery, run_stream, start_spark
@@ -70,6 +71,7 @@ def run_pipeline(
         )
         spark = start_spark(settings, folder)
         status = StatusFile(folder.status, instance=instance_id or stream)
+        status.note(place=place_of(settings.project, warehouse))
         tables = warehouse.open_row_tables(stream=stream, lease=lease)
         with closing(tables), open_pubsub() as pubsub:
             sources = Group(

@@ -7,7 +7,8 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
 
-from model.errors import CheckpointCorruptError, RegistryError, ReleaseInvalidError
+from model.errors import CheckpointCorruptError, RegistryError, ReleaseInvalidError, StreamElsewhereError
+from model.principal import Principal
 from model.schema import RowSchema
 from model.settings import Settings
 from model.stream_options import StreamKind, parse_options
@@ -17,7 +18,9 @@ from pipeline.registry import Source
 from rollout.check import CheckedSource, StreamSide, UpdateCheck, check_update
 from rollout.formats import ReleaseFormats, own_formats
 from rollout.releases import Releases
-from streams.folder import StreamFolder
+from rollout.service import StreamService
+from streams.folder import StreamFolder, read_newest_status
+from streams.place import address_of
 from streams.snapshot import PLAN_FILE
 from warehouse.open import warehouse_from_json
 from warehouse.port import Warehouse
@@ -25,8 +28,6 @@ from warehouse.port import Warehouse
 # It imports what reads a registry, and reads it, which may lie in a bucket.
 _READ_SECONDS: Final = 120.0
 _TOLD_CHARACTERS: Final = 2000
-# What of a warehouse's description says where its tables are; the rest may change.
-_ADDRESS: Final = ("lake", "project", "archive_table", "dead_letter_table")
 
 
 class UpdateChecker:
@@ -67,32 +68,52 @@ class UpdateChecker:
             self._running(record), self._wanted(record, release, wanted_options.to_json()), mapping
         )
 
+    def has_state(self, record: StreamRecord) -> bool:
+        """Whether this home has the stream's state, or it never ran: what its last start wrote lies here.
+
+        Machines that share a home see the same files under another machine's name.
+        """
+        if record.home is None:
+            return True
+        folder = StreamFolder.of(self._settings.home, record.name, record.instance_id)
+        if (record.home.host, record.home.path) == (gethostname(), str(folder.state)):
+            return True
+        return record.instance_id is not None and folder.run.exists()
+
     def _running(self, record: StreamRecord) -> StreamSide:
-        # Without a plan, a group has not found its sources yet.
-        found: dict[str, Any] = {"warehouse": self._warehouse.name, "sources": []}
+        # What it said at its last start; one that has not run yet may be anywhere.
+        status = read_newest_status(self._settings.home, record.name) or {}
+        place: Mapping[str, Any] = status.get("place") or {}
+        found: dict[str, Any] = {
+            "warehouse": place.get("warehouse", self._warehouse.name),
+            "address": place.get("address"),
+            "sources": None,
+        }
         plan = StreamFolder.of(self._settings.home, record.name).state / PLAN_FILE
-        if record.kind is not StreamKind.PIPELINE:
-            found["sources"] = None
-        elif plan.exists():
-            found = _of_plan(plan)
+        if record.kind is StreamKind.PIPELINE:
+            # Without a plan, a group has not found its sources yet.
+            found = {**found, "sources": []} if not plan.exists() else _of_plan(plan)
         return StreamSide(
             release=record.release,
             formats=self._formats(record.release),
             options=record.parsed_options().to_json(),
+            project=place.get("project"),
             home=None if record.home is None else f"{record.home.host}:{record.home.path}",
             **found,
         )
 
     def _wanted(self, record: StreamRecord, release: str | None, options: Mapping[str, Any]) -> StreamSide:
-        home = StreamFolder.of(self._settings.home, record.name).state
+        own = f"{gethostname()}:{StreamFolder.of(self._settings.home, record.name).state}"
+        known = None if record.home is None else f"{record.home.host}:{record.home.path}"
         is_pipeline = record.kind is StreamKind.PIPELINE
         return StreamSide(
             release=release,
             formats=self._formats(release),
             options=options,
             warehouse=self._warehouse.name,
-            address=_address_of(self._warehouse.to_json()),
-            home=f"{gethostname()}:{home}",
+            project=self._settings.project,
+            address=address_of(self._warehouse.to_json()),
+            home=known if self.has_state(record) else own,
             sources=self._read_sources(release) if is_pipeline else None,
         )
 
@@ -116,6 +137,40 @@ class UpdateChecker:
             raise ReleaseInvalidError(f"{release} does not say what it reads from the registry: {exc}") from exc
 
 
+class CheckService:
+    """Checks updates for callers, in a home that has the streams' state."""
+
+    def __init__(self, streams: StreamService, checker: UpdateChecker) -> None:
+        self._streams = streams
+        self._checker = checker
+
+    def check(
+        self,
+        name: str,
+        *,
+        principal: Principal,
+        release: str | None,
+        options: Mapping[str, Any],
+        mapping: Mapping[str, str | None],
+    ) -> UpdateCheck:
+        """Return what :meth:`UpdateChecker.check` finds of the stream ``name``; it may take seconds.
+
+        Raises:
+            ForbiddenError: the ``principal`` lacks the scope.
+            StreamNotFoundError: no stream was ever launched under the name.
+            StreamElsewhereError: its state is in another home.
+            RefeedError: as :meth:`UpdateChecker.check`.
+        """
+        record = self._streams.get(name, principal=principal)
+        if record.home is not None and not self._checker.has_state(record):
+            message = (
+                f"The state of {name} is in {record.home.path} on {record.home.host}, which is not in the home of "
+                "this process: ask an API with that home."
+            )
+            raise StreamElsewhereError(message, host=record.home.host, path=record.home.path)
+        return self._checker.check(record, release=release, options=options, mapping=mapping)
+
+
 def _of_plan(path: Path) -> dict[str, Any]:
     """Return the sources that run, and where their tables are.
 
@@ -131,14 +186,9 @@ def _of_plan(path: Path) -> dict[str, Any]:
     assert plan is not None, "it has just been read"
     return {
         "warehouse": warehouse.name,
-        "address": _address_of(place),
+        "address": address_of(place),
         "sources": [_of_source(each.source) for each in plan.sources],
     }
-
-
-def _address_of(warehouse: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a warehouse's tables are, of what its ``to_json`` says."""
-    return {name: str(warehouse[name]) for name in _ADDRESS if name in warehouse}
 
 
 def _of_source(source: Source) -> CheckedSource:

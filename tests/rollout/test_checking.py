@@ -18,6 +18,8 @@ from pipeline.registry import Registry
 from rollout.check import UpdateCheck
 from rollout.checking import UpdateChecker
 from rollout.releases import Releases
+from streams.place import place_of
+from streams.status import StatusFile
 from tests.rollout.wheels import write_small_release
 from warehouse.open import open_warehouse
 
@@ -112,7 +114,30 @@ def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:
         home = StreamHome(host, str(path))
         moved = store.report_stream("backup", "agent", record.state, home=home)
         assert [reason.code for reason in house.check(moved).reasons] == codes
+    # Another machine's folder, which lies in the home that this one shares with it.
+    shared = store.report_stream(
+        "backup", "agent", record.state, instance_id="in_1", home=StreamHome("elsewhere", str(here))
+    )
+    assert [reason.code for reason in house.check(shared).reasons] == ["home_changed"]
+    (here / "instances" / "in_1").mkdir(parents=True)
+    assert house.check(shared).passes
     store.close()
+
+
+def test_what_a_running_stream_says_of_its_place_is_compared_with_the_settings(
+    house: House, tmp_path: Path
+) -> None:
+    record = house.record("backup", StreamKind.BACKUP)
+    here = house.home / "streams" / "backup"
+    here.mkdir()
+    status = StatusFile(here / "status.json")
+    status.note(place=place_of("refeed-local", open_warehouse(house.settings())))
+    status.write(state="running")
+    assert house.check(record).passes
+    elsewhere = {"REFEED_PROJECT": "another", "REFEED_LAKE": str(tmp_path / "pond")}
+    found = house.check(record, settings=elsewhere)
+    assert [reason.code for reason in found.reasons] == ["project_changed", "lake_changed"]
+    assert "from refeed-local to another" in found.reasons[0].message
 
 
 def test_a_plan_of_tables_elsewhere_and_a_damaged_one_are_told(house: House, tmp_path: Path) -> None:
