@@ -110,7 +110,8 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
 )
 def roll_back_stream(name: StreamName, body: RollbackCreate, snapshots: Snapshots, caller: Caller) -> Any:
     """Drain a stream, put it back to a snapshot, and start it again; nothing is archived or staged twice by it."""
-    return render_rollback(snapshots.rollback(name, body.snapshot, principal=caller))
+    asked = snapshots.rollback(name, body.snapshot, principal=caller, discard_staged=body.discard_staged)
+    return render_rollback(asked)
 
 
 @router.get(
@@ -164,6 +165,7 @@ def render_rollback(record: RestoreRecord) -> dict[str, Any]:
         "snapshot": record.snapshot_id,
         "state": record.state.value,
         "step": record.step.value,
+        "discard_staged": record.discard_staged,
         "not_reverted": list(record.not_reverted),
         "error": _render_fault(record.error),
         "created_by": record.created_by,

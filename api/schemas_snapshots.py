@@ -25,6 +25,11 @@ class RollbackCreate(BaseModel):
     snapshot: str = Field(
         description="The snapshot's id.", examples=["sn_01M7Z1H20HKNZ6PGKRYCX6J210"], max_length=64
     )
+    discard_staged: bool = Field(
+        default=False,
+        description="Whether to delete the rows that a pipeline staged since the snapshot; they are staged again "
+        "when their messages come again. Reporting tables keep what was merged.",
+    )
 
 
 class SnapshotFaultOut(BaseModel):
@@ -83,6 +88,7 @@ class RollbackOut(BaseModel):
     snapshot: str
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"]
     step: Literal["waiting", "restored", "sought"] = Field(description="The last step that is done.")
+    discard_staged: bool = Field(description="Whether what was staged since the snapshot is deleted.")
     not_reverted: list[str] = Field(description="What could not go back, in sentences.")
     error: SnapshotFaultOut | None
     created_by: str

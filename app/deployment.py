@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
     from rollout.checking import CheckService, UpdateChecker
+    from rollout.fence import StreamFence
     from rollout.launching import TemplateService
     from rollout.releases import Releases
     from rollout.service import StreamService
@@ -267,11 +268,22 @@ class Deployment:
             self.store,
             taker=SnapshotTaker(self.store, open_pubsub=open_pubsub, files=files, host=host),
             restorer=StreamRestorer(
-                self.store, open_pubsub=open_pubsub, host=host, min_free_bytes=settings.min_free_disk_bytes
+                self.store,
+                fence=self.stream_fence,
+                open_pubsub=open_pubsub,
+                host=host,
+                min_free_bytes=settings.min_free_disk_bytes,
             ),
             every_seconds=settings.snapshot_seconds,
             keep=settings.keep_snapshots,
         )
+
+    @cached_property
+    def stream_fence(self) -> "StreamFence":
+        """What keeps a stream from running while its state is changed."""
+        from rollout.fence import StreamFence
+
+        return StreamFence(self.warehouse, project=self.settings.project)
 
     @cached_property
     def snapshots(self) -> "SnapshotService":

@@ -15,6 +15,7 @@ from connectors.pubsub.client import PubSub
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
 from model.stream import BACKUP_STREAM
+from model.stream_options import BackupStreamOptions, stream_lease
 from streams.ack_leases import AckLeases
 from streams.committer import StreamCommitter
 from streams.folder import StreamFolder
@@ -57,7 +58,7 @@ def run_backup(
         CheckpointCorruptError: a file of the journal can't be read; the message says what to do.
     """
     folder = StreamFolder.of(settings.home, name, instance_id)
-    lease = f"backup-{settings.project}"
+    lease = stream_lease(BackupStreamOptions(), settings.project)
     with lock_home(folder.state) as stream, closing(warehouse.open_archive()) as archive:
         archive.check()
         journal = Journal(folder.state / "journal", keep_seconds=settings.known_ids_seconds)

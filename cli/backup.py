@@ -8,19 +8,23 @@ import typer
 from cli.invocation import HomeGroup, command_settings
 from cli.services import InstanceOption, NameOption, configure_logging
 from cli.terminal import err, out, print_json, print_table
-from model.errors import InputError, SnapshotNotFoundError, SubscriptionNotFoundError
+from model.errors import InputError, SnapshotNotFoundError, StreamStateError, SubscriptionNotFoundError
 from model.message import (
     BACKUP_SNAPSHOT_PREFIX,
     backup_snapshot_id,
     backup_subscription_id,
 )
+from model.stream import BACKUP_STREAM
+from model.stream_options import BackupStreamOptions, StreamKind
+from model.stream_snapshot import oldest_in_snapshot
 
 if TYPE_CHECKING:
+    from app.deployment import Deployment
     from connectors.pubsub.client import PubSub, SnapshotInfo
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Run the backup stream; create and restore snapshots of its subscriptions.",
+    help="Run the backup stream without an agent; create and restore snapshots of its subscriptions.",
     invoke_without_command=True,
 )
 
@@ -46,15 +50,17 @@ def backup(context: typer.Context, name: NameOption = None, instance: InstanceOp
 
 @app.command("snapshot")
 def snapshot(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Save the acknowledgement state of every backup subscription, for up to seven days.
+    """Save the acknowledgement state of every backup subscription, for up to seven days, without an agent.
 
-    A restore delivers again what came later: the way back when an archive was lost or damaged.
+    A restore delivers again what came later: the way back when an archive was lost or damaged. A backup that an
+    agent runs has 'refeed stream snapshot'.
     """
     _check_name(name)
-    with _pubsub() as pubsub:
+    with _deployment() as deployment:
+        _refuse_managed(deployment, "snapshot {} --with-source")
         made = [
-            pubsub.create_snapshot(backup_snapshot_id(subscription.topic, name), subscription.id)
-            for subscription in pubsub.list_subscriptions()
+            deployment.pubsub.create_snapshot(backup_snapshot_id(subscription.topic, name), subscription.id)
+            for subscription in deployment.pubsub.list_subscriptions()
             if subscription.id == backup_subscription_id(subscription.topic) and not subscription.detached
         ]
     if not made:
@@ -65,8 +71,8 @@ def snapshot(name: NameArgument, as_json: JsonOption = False) -> None:
 @app.command("snapshots")
 def snapshots(as_json: JsonOption = False) -> None:
     """List the snapshots of backup subscriptions."""
-    with _pubsub() as pubsub:
-        found = [s for s in pubsub.list_snapshots() if s.id.startswith(BACKUP_SNAPSHOT_PREFIX)]
+    with _deployment() as deployment:
+        found = [s for s in deployment.pubsub.list_snapshots() if s.id.startswith(BACKUP_SNAPSHOT_PREFIX)]
     _print_snapshots(found, as_json=as_json)
 
 
@@ -76,20 +82,27 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver to the backup again all messages that were not acknowledged at the time of the snapshot.
+    """Deliver to a backup that does not run again all messages that were not acknowledged at the snapshot.
 
-    What the archive has of that is archived a second time, except for what the stream remembers
-    (REFEED_KNOWN_IDS_SECONDS): restore into an empty archive, or one that lost what came after the snapshot, and
-    before that stop the backup and move streams/backup/journal of its home away, so that it remembers nothing.
+    Stop the backup, and run this on its machine. At its next start it learns from the archive itself which of the
+    messages that is: they are not archived twice, and those that the archive has lost are archived again. A
+    backup that an agent runs has 'refeed stream rollback'.
     """
+    from streams.folder import StreamFolder
+    from streams.snapshot import forget_ids
+
     _check_name(name)
-    with _pubsub() as pubsub:
-        found = _find(pubsub, name)
+    with _deployment() as deployment:
+        _refuse_managed(deployment, "rollback {} SNAPSHOT")
+        found = _find(deployment.pubsub, name)
         if not yes:
             err.print(f"{len(found)} backup subscriptions go back to {name}.", markup=False)
-            typer.confirm("What the archive already has of it will be in it twice. Go on?", abort=True, err=True)
-        for each in found:
-            pubsub.seek_to_snapshot(backup_subscription_id(each.topic), each.id)
+            typer.confirm("All messages since then come again. Go on?", abort=True, err=True)
+        state = StreamFolder.of(command_settings().home, BACKUP_STREAM).state
+        with deployment.stream_fence.hold(state, BackupStreamOptions()):
+            forget_ids(state, min(oldest_in_snapshot(each.expires_at) for each in found))
+            for each in found:
+                deployment.pubsub.seek_to_snapshot(backup_subscription_id(each.topic), each.id)
     _print_snapshots(found, as_json=as_json)
 
 
@@ -97,10 +110,10 @@ def restore(
 def forget(name: NameArgument) -> None:
     """Delete a snapshot of the backup subscriptions."""
     _check_name(name)
-    with _pubsub() as pubsub:
-        found = _find(pubsub, name)
+    with _deployment() as deployment:
+        found = _find(deployment.pubsub, name)
         for each in found:
-            pubsub.delete_snapshot(each.id)
+            deployment.pubsub.delete_snapshot(each.id)
     out.print(f"{len(found)} snapshots deleted")
 
 
@@ -116,11 +129,24 @@ def _check_name(name: str) -> None:
         raise InputError(f"{name!r} is no name of a snapshot: up to 40 lower-case letters, digits and -.")
 
 
-def _pubsub() -> "PubSub":
+def _deployment() -> "Deployment":
     from app.deployment import Deployment
 
-    settings = command_settings()
-    return Deployment(settings).pubsub
+    return Deployment(command_settings())
+
+
+def _refuse_managed(deployment: "Deployment", instead: str) -> None:
+    """Raise when an agent runs the backup: ``instead`` is what 'refeed stream' does for it, by its name.
+
+    Raises:
+        StreamStateError: one does.
+    """
+    for record in deployment.store.list_streams():
+        if record.kind is StreamKind.BACKUP and record.is_living:
+            command = f"refeed stream {instead.format(record.name)}"
+            raise StreamStateError(
+                f"{record.name} was launched, and an agent runs it: use '{command}'.", stream=record.name
+            )
 
 
 def _print_snapshots(found: "list[SnapshotInfo]", *, as_json: bool) -> None:

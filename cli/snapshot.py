@@ -64,13 +64,18 @@ def rollback(
     name: StreamArgument,
     snapshot: IdArgument,
     *,
+    discard_staged: Annotated[
+        bool,
+        typer.Option("--discard-staged", help="Delete the rows that it staged since; they are staged again."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Drain a stream, put it back to a snapshot, its subscriptions too, and start it again.
 
-    Messages since the snapshot come again. Those that the stream's tables have are not written twice.
+    Messages since the snapshot come again. Those that the stream's tables have are not written twice; with
+    --discard-staged a pipeline's tables lose them first, so that this release stages them again.
     """
     with RefeedApi.from_environment() as api:
         found = api.read_snapshot(snapshot)
@@ -81,7 +86,7 @@ def rollback(
                 f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.", markup=False
             )
             typer.confirm("It is drained for that and started again. Go on?", abort=True, err=True)
-        asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot})
+        asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot, "discard_staged": discard_staged})
         if wait:
 
             def look() -> dict[str, Any]:

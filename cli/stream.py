@@ -19,7 +19,7 @@ from model.declaration import declared_fields
 from model.errors import InputError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MESSAGE_BYTES, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
-from rollout.request import KIND, RELEASE
+from rollout.request import KIND, RELEASE, SNAPSHOT
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not; 2 wrong usage; 3 the "
@@ -54,6 +54,7 @@ class _Launch(_Options):
 
     kind: Annotated[Literal["backup", "pipeline"], KIND]
     release: Annotated[str | None, RELEASE] = None
+    snapshot: Annotated[str | None, SNAPSHOT] = None
 
 
 _CHANGEABLE: Final = tuple(field.name for field in declared_fields(_Options) if field.spec.is_changeable)
@@ -86,11 +87,15 @@ def launch(
         "name": name,
         "kind": options.pop("kind"),
         "release": options.pop("release", None),
+        "snapshot": options.pop("snapshot", None),
         "options": options,
     }
     with RefeedApi.from_environment() as api:
         found = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
-        _finish(api, found, _UP | _ENDED, wait=wait, as_json=as_json)
+        found = _finish(api, found, _UP | _ENDED, wait=wait, as_json=as_json)
+        if request["snapshot"] is not None and found["state"] in _ENDED:
+            _print_refusal(api.list_rollbacks(name)["rollbacks"])
+            raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command("show", epilog=EXIT_CODES)
@@ -226,8 +231,8 @@ def _finish(
     wait: bool,
     as_json: bool,
     extra_seconds: float = 0.0,
-) -> None:
-    """Print the stream, with ``wait`` once it is in one of ``states``.
+) -> Mapping[str, Any]:
+    """Print the stream and return it, with ``wait`` once it is in one of ``states``.
 
     Raises:
         typer.Exit: it was not within two minutes and ``extra_seconds``.
@@ -241,6 +246,14 @@ def _finish(
     if wait and found["state"] not in states:
         err.print(f"{found['name']} is still {found['state']} after {seconds:.0f} s.", markup=False)
         raise typer.Exit(ExitCode.FAILED)
+    return found
+
+
+def _print_refusal(rollbacks: Sequence[Mapping[str, Any]]) -> None:
+    """Print why the newest of ``rollbacks`` failed, and with it the launch from its snapshot."""
+    error = rollbacks[0]["error"] if rollbacks else None
+    if error is not None:
+        err.print(f"{error['code']}: {error['message']}", markup=False)
 
 
 def _print_stream(found: Mapping[str, Any], *, as_json: bool) -> None:

@@ -205,7 +205,7 @@ class CheckpointCorruptError(RefeedError):
 
 
 class SnapshotRefusedError(RefeedError):
-    """No snapshot can be made of the stream as it is now."""
+    """No snapshot can be made of the stream as it is now, or the stream can't be put to this snapshot."""
 
     code = "snapshot_refused"
 

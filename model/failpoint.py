@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-# Every place, in the order in which a message passes it. A test arms one; a name that is not here is refused,
-# so that no test waits for a place that was renamed.
+# Every place, in the order in which a message passes it, and at the end those that an agent passes. A test arms
+# one; a name that is not here is refused, so that no test waits for a place that was renamed.
 FAILPOINTS: Final = (
     "pull.received",
     "file.before_write",
@@ -43,6 +43,12 @@ FAILPOINTS: Final = (
     "backfill.confirmed",
     "backfill.letters.written",
     "backfill.checkpoint.written",
+    "snapshot.captured",
+    "snapshot.sources",
+    "snapshot.copied",
+    "restore.before",
+    "restore.restored",
+    "restore.sought",
 )
 
 _passed: Counter[str] = Counter()

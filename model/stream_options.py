@@ -121,6 +121,20 @@ OPTIONS: Final[Mapping[StreamKind, type[StreamOptions]]] = {
 }
 
 
+def stream_lease(options: StreamOptions, project: str) -> str:
+    """Return the name of the lease that a stream with ``options`` holds while it runs.
+
+    A project has one backup, because its backup subscriptions are the project's, and one pipeline a group.
+
+    Example:
+        >>> stream_lease(BackupStreamOptions(), "shop"), stream_lease(PipelineStreamOptions(group="eu"), "shop")
+        ('backup-shop', 'pipeline-shop-eu')
+    """
+    if isinstance(options, PipelineStreamOptions):
+        return f"pipeline-{project}-{options.group}"
+    return f"backup-{project}"
+
+
 def is_group(text: str) -> bool:
     """Whether a group of sources can have this name.
 

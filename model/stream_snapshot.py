@@ -95,7 +95,7 @@ class SnapshotRecord:
     def oldest_publish_time(self) -> datetime | None:
         """A time before which no message was published that a seek to this snapshot delivers again."""
         expire_time = self.expire_time
-        return None if expire_time is None else expire_time - _LONGEST_LIFE
+        return None if expire_time is None else oldest_in_snapshot(expire_time)
 
     def has_source(self, now: datetime) -> bool:
         """Whether the subscriptions can still be taken back to it."""
@@ -120,7 +120,10 @@ class RestoreState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestoreRecord:
-    """One time that a stream is put back to a snapshot; ``not_reverted`` says what could not go back."""
+    """One time that a stream is put back to a snapshot; ``not_reverted`` says what could not go back.
+
+    With ``discard_staged`` the rows go too that were staged since the snapshot.
+    """
 
     id: str
     stream: str
@@ -131,8 +134,19 @@ class RestoreRecord:
     created_by: str
     created_at: datetime
     not_reverted: tuple[str, ...] = ()
+    discard_staged: bool = False
     finished_at: datetime | None = None
     error: SnapshotFault | None = None
+
+
+def oldest_in_snapshot(expire_time: datetime) -> datetime:
+    """Return a time before which no message was published that a seek to Pub/Sub's snapshot delivers again.
+
+    Example:
+        >>> oldest_in_snapshot(datetime(2026, 3, 8, 12)).isoformat()
+        '2026-03-01T12:00:00'
+    """
+    return expire_time - _LONGEST_LIFE
 
 
 def new_snapshot_id() -> str:

@@ -12,6 +12,7 @@ from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
 from connectors.pubsub.client import PubSub
 from model.settings import Settings
 from model.stream import PIPELINE_PREFIX
+from model.stream_options import PipelineStreamOptions, stream_lease
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
@@ -62,7 +63,7 @@ def run_pipeline(
     """
     folder = StreamFolder.of(settings.home, name or group_home(settings, group).name, instance_id)
     home = folder.state
-    lease = f"pipeline-{settings.project}-{group}"
+    lease = stream_lease(PipelineStreamOptions(group=group), settings.project)
     with lock_home(home) as stream:
         journal = open_journal(
             home / "journal",

@@ -4,7 +4,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -171,11 +171,15 @@ def sources_by_subscription(plans: Sequence[SourcePlan]) -> dict[str, SourcePlan
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a plan's file says without opening a warehouse: what is pulled, and each table's columns or version."""
+    """What a plan's file says without opening a warehouse: what is pulled, and each table's columns or version.
+
+    ``tables`` are the staging tables of each source, by its name.
+    """
 
     subscriptions: tuple[str, ...]
     columns: Mapping[str, list[str]]
     versions: Mapping[str, int]
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -195,6 +199,12 @@ class PlanFacts:
                     if one["source"]["schema"] is not None
                 },
                 {kind["table"]: kind["number"] for one in sources for kind in one["types"]},
+                {
+                    one["source"]["name"]: (one["source"]["staging"],)
+                    if one["source"]["schema"] is not None
+                    else tuple(kind["table"] for kind in one["types"])
+                    for one in sources
+                },
             )
         except FileNotFoundError:
             return cls((), {}, {})

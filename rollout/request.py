@@ -16,6 +16,14 @@ RELEASE: Final = FieldSpec(
     metavar="VERSION",
     help="The version that runs it; without one the installed one.",
 )
+SNAPSHOT: Final = FieldSpec(
+    description="A COMPLETED snapshot of a stream of the same kind and group that this one starts from: its state "
+    "and, where the snapshot has it, its source. Null is the stream's own state.",
+    shortest=1,
+    longest=64,
+    metavar="ID",
+    help="Start from this snapshot of a stream of the same kind; its subscriptions go back to it too.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,7 @@ class StreamLaunch(Declared):
         ),
     ] = field(default_factory=dict)
     release: Annotated[str | None, RELEASE] = None
+    snapshot: Annotated[str | None, SNAPSHOT] = None
 
     def fingerprint(self) -> str:
         """Return a digest that is the same for the same request."""

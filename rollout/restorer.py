@@ -10,7 +10,9 @@ import structlog
 from connectors.pubsub.client import PubSub
 from jobs.files import Files, open_files
 from jobs.store import JobStore
+from model import failpoint
 from model.errors import (
+    LeaseHeldError,
     PubSubUnavailableError,
     RefeedError,
     SnapshotExpiredError,
@@ -19,15 +21,20 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
+from model.stream_record import Wanted
 from model.stream_snapshot import RestoreRecord, RestoreStep, SnapshotFault, SnapshotRecord
+from pipeline.discard import discard_staged
 from pipeline.plan import PlanFacts
-from streams.lease import lock_home
+from reporting.kind import MERGE
+from rollout.fence import StreamFence
+from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.snapshot import PLAN_FILE, read_manifest, restore_state
+from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)
 
 # What passes by itself: the next try goes on where this one ended.
-_PASSING: Final = (PubSubUnavailableError, StoreUnavailableError, WarehouseUnavailableError)
+_PASSING: Final = (LeaseHeldError, PubSubUnavailableError, StoreUnavailableError, WarehouseUnavailableError)
 
 
 class StreamRestorer:
@@ -43,11 +50,13 @@ class StreamRestorer:
         self,
         store: JobStore,
         *,
+        fence: StreamFence,
         open_pubsub: Callable[[], PubSub],
         host: str,
         min_free_bytes: int,
     ) -> None:
         self._store = store
+        self._fence = fence
         self._open_pubsub = open_pubsub
         self._host = host
         self._min_free_bytes = min_free_bytes
@@ -55,7 +64,8 @@ class StreamRestorer:
     def restore(self, restore: RestoreRecord, state: Path) -> RestoreRecord:
         """Put the stream whose folder is ``state`` back, and return the record as it ended.
 
-        No process of the stream may run. A snapshot that is damaged, newer or expired changes nothing.
+        No process of the stream may run. A snapshot that is damaged, newer or expired changes nothing, and
+        a stream that was launched from it and never started is cancelled.
 
         Raises:
             RefeedError: something that passes by itself kept it from going on; the next call does.
@@ -67,6 +77,8 @@ class StreamRestorer:
         except (RefeedError, OSError) as exc:
             code = exc.code if isinstance(exc, RefeedError) else "storage_full"
             message = exc.message if isinstance(exc, RefeedError) else f"The state can't be written: {exc}"
+            # First: after a crash the restore fails again.
+            self._cancel_unborn(restore, f"{code}: {message}")
             ended = self._store.end_restore(restore.id, error=SnapshotFault(code, safe_message(code, message)))
             _log.error(
                 "restore_failed", stream=restore.stream, snapshot=restore.snapshot_id, code=code, error=message
@@ -76,23 +88,80 @@ class StreamRestorer:
 
     def _restore(self, restore: RestoreRecord, state: Path) -> RestoreRecord:
         snapshot = self._store.get_snapshot(restore.snapshot_id)
-        if restore.step is RestoreStep.WAITING:
-            files = self._check(snapshot)
-            # Noted first: after a crash the plan is the snapshot's, and nothing differs from it.
-            kept = list_kept(read_manifest(files).facts, snapshot, PlanFacts.read(state / PLAN_FILE))
-            self._store.advance_restore(restore.id, RestoreStep.WAITING, not_reverted=kept)
-            with lock_home(state):
-                restore_state(
-                    files, state, min_free_bytes=self._min_free_bytes, learn_since=snapshot.oldest_publish_time
-                )
-            restore = self._store.advance_restore(restore.id, RestoreStep.RESTORED)
-        if restore.step is RestoreStep.RESTORED:
-            self._seek(snapshot)
-            restore = self._store.advance_restore(restore.id, RestoreStep.SOUGHT)
-        ended = self._store.end_restore(restore.id)
+        options = self._store.get_stream(restore.stream).parsed_options()
+        with self._fence.hold(state, options) as tables:
+            restore = self._restore_held(restore, snapshot, state, group=options.to_json().get("group"))
+            if restore.discard_staged and tables is not None:
+                restore = self._discard(restore, snapshot, state, tables)
+            ended = self._store.end_restore(restore.id)
         _log.info("stream_restored", stream=restore.stream, snapshot=snapshot.id)
         self._note(restore, f"put back to {snapshot.id}", why="; ".join(ended.not_reverted) or None)
         return ended
+
+    def _restore_held(
+        self, restore: RestoreRecord, snapshot: SnapshotRecord, state: Path, *, group: str | None
+    ) -> RestoreRecord:
+        """Go on from the step that is done, and return the record once state and subscriptions are back."""
+        if restore.step is RestoreStep.WAITING:
+            files = self._check(snapshot)
+            facts = read_manifest(files).facts
+            _check_group(facts, snapshot, group)
+            # Noted first: after a crash the plan is the snapshot's, and nothing differs from it.
+            plan = PlanFacts.read(state / PLAN_FILE)
+            kept = list_kept(facts, snapshot, plan)
+            if restore.discard_staged:
+                kept += list_newer(facts, plan)
+            self._store.advance_restore(restore.id, RestoreStep.WAITING, not_reverted=kept)
+            failpoint.hit("restore.before")
+            restore_state(
+                files, state, min_free_bytes=self._min_free_bytes, learn_since=snapshot.oldest_publish_time
+            )
+            failpoint.hit("restore.restored")
+            restore = self._store.advance_restore(restore.id, RestoreStep.RESTORED)
+        if restore.step is RestoreStep.RESTORED:
+            self._seek(snapshot)
+            failpoint.hit("restore.sought")
+            restore = self._store.advance_restore(restore.id, RestoreStep.SOUGHT)
+        return restore
+
+    def _discard(
+        self, restore: RestoreRecord, snapshot: SnapshotRecord, state: Path, tables: RowTables
+    ) -> RestoreRecord:
+        """Delete what was staged since the snapshot, but from tables that a merge works on, and note what stays.
+
+        It comes after the seek, which brings every deleted message again, and before the stream learns: what is
+        kept is known to it. A crash in between deletes the rest the next time.
+        """
+        assert snapshot.taken_at is not None, "it is COMPLETED"
+        merges = {name: job.id for job in self._store.list_active(MERGE.name) for name in job.request["sources"]}
+        journal = Journal(state / "journal", keep_seconds=0, schema=TABLE_IDS_SCHEMA)
+        kept = []
+        plan = PlanFacts.read(state / PLAN_FILE)
+        for source, name in ((source, name) for source, names in plan.tables.items() for name in names):
+            if source in merges:
+                kept.append(f"{name} keeps what was staged since the snapshot: {merges[source]} merges it.")
+                continue
+            try:
+                rows = discard_staged(tables, name, journal, snapshot.taken_at)
+            except _PASSING:
+                raise
+            except RefeedError as exc:
+                # The stream is back, and knows what stays.
+                _log.warning("staged_not_discarded", stream=restore.stream, table=name, error=exc.message)
+                kept.append(
+                    f"{name} keeps what was staged since the snapshot: {safe_message(exc.code, exc.message)}"
+                )
+                continue
+            _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
+            self._note(restore, f"discarded {rows:,} rows of {name}", why=None)
+        found = dict.fromkeys((*restore.not_reverted, *kept, *_KEPT_ALWAYS))
+        return self._store.advance_restore(restore.id, RestoreStep.SOUGHT, not_reverted=list(found))
+
+    def _cancel_unborn(self, restore: RestoreRecord, why: str) -> None:
+        """Cancel a stream that was to start from the snapshot: without its state it would be another stream."""
+        record = self._store.get_stream(restore.stream)
+        if record.snapshot_id == restore.snapshot_id and record.instance_id is None and record.is_living:
+            self._store.end_stream(restore.stream, Wanted.CANCELLED, actor="agent", why=why)
 
     def _check(self, snapshot: SnapshotRecord) -> Files:
         """Return the snapshot's folder, once all of it is known to be there."""
@@ -126,6 +195,33 @@ class StreamRestorer:
 
     def _note(self, restore: RestoreRecord, what: str, why: str | None) -> None:
         self._store.note_stream(restore.stream, actor="agent", what=what, why=why, snapshot=restore.snapshot_id)
+
+
+def list_newer(facts: Mapping[str, Any], plan: PlanFacts) -> list[str]:
+    """Return, in sentences, which tables of ``plan`` have rows that are not discarded: those of no plan before."""
+    known = facts.get("columns", {}).keys() | facts.get("versions", {}).keys()
+    newer = [table for table in (*plan.columns, *plan.versions) if table not in known]
+    return [f"{table} came after the snapshot and keeps its rows." for table in newer]
+
+
+_KEPT_ALWAYS: Final = (
+    "Reporting tables keep what was merged since the snapshot.",
+    "Dead letters since the snapshot stay, and their messages are not tried again.",
+)
+
+
+def _check_group(facts: Mapping[str, Any], snapshot: SnapshotRecord, group: str | None) -> None:
+    """Raise when the snapshot is of another group, whose subscriptions this stream does not hold.
+
+    Raises:
+        SnapshotRefusedError: it is.
+    """
+    # One that an earlier Refeed made does not say.
+    its = facts.get("group", group)
+    if its != group:
+        raise SnapshotRefusedError(
+            f"{snapshot.id} is of the group {its}, and this stream runs the group {group}.", id=snapshot.id
+        )
 
 
 def list_kept(facts: Mapping[str, Any], snapshot: SnapshotRecord, plan: PlanFacts) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
@@ -9,7 +10,14 @@ import structlog
 from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions
 from model.declaration import declared_fields
-from model.errors import RequestInvalidError, StreamChangedError, StreamExistsError, StreamNotFoundError
+from model.errors import (
+    RequestInvalidError,
+    SnapshotExpiredError,
+    SnapshotRefusedError,
+    StreamChangedError,
+    StreamExistsError,
+    StreamNotFoundError,
+)
 from model.naming import did_you_mean
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import OPTIONS, PipelineStreamOptions, StreamKind, option_errors, parse_options
@@ -52,20 +60,28 @@ class StreamService:
     ) -> StreamRecord:
         """Launch a stream, or the next generation of one that was drained or cancelled.
 
+        With a snapshot the stream starts from that state, whatever stream of its kind it was made of; where the
+        snapshot can't be restored after all, the launch is cancelled.
+
         Raises:
             RequestInvalidError: the name or options are wrong; ``details["errors"]`` has all of it.
             StreamExistsError: a stream of this name is living, or one that does the same work.
             IdempotencyKeyReusedError: the key came before with another request.
+            StreamSnapshotNotFoundError: there is no such snapshot.
+            SnapshotRefusedError: no stream of this kind and group can start from the snapshot, or it has expired.
         """
         principal.require(STREAMS_OPERATE)
         kind = StreamKind(request.kind)
         options = self._check_launch(request, kind)
+        if request.snapshot is not None:
+            self._check_snapshot(request.snapshot, options.get("group"))
         record = self._store.launch_stream(
             request.name,
             kind,
             actor=principal.name,
             release=request.release,
             options=options,
+            snapshot_id=request.snapshot,
             idempotency=None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint()),
             guard=lambda living: _check_work(request.name, kind, options, living),
         )
@@ -186,6 +202,26 @@ class StreamService:
         if errors:
             raise _refusal(errors)
         return parse_options(kind, request.options).to_json()
+
+    def _check_snapshot(self, snapshot_id: str, group: str | None) -> None:
+        """Check what is known at once; the store checks kind and state, and the agent all the rest.
+
+        Raises:
+            SnapshotExpiredError, SnapshotRefusedError: no stream can start from it, or not this one.
+        """
+        snapshot = self._store.get_snapshot(snapshot_id)
+        if snapshot.sources and not snapshot.has_source(datetime.now(UTC)):
+            raise SnapshotExpiredError(
+                f"Pub/Sub dropped its part of {snapshot_id} at {snapshot.expire_time}.", id=snapshot_id
+            )
+        its = self._store.get_stream(snapshot.stream).options.get("group")
+        if snapshot.kind == StreamKind.PIPELINE and group is not None and its != group:
+            raise SnapshotRefusedError(
+                f"{snapshot_id} is of {snapshot.stream}, the pipeline of the group {its}: a stream of the group "
+                f"{group} has other subscriptions and other tables.",
+                id=snapshot_id,
+                group=its,
+            )
 
     def _group_errors(self, kind: StreamKind, options: Mapping[str, Any]) -> list[dict[str, str]]:
         parsed = parse_options(kind, options)

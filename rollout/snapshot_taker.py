@@ -13,6 +13,7 @@ import structlog
 from connectors.pubsub.client import PubSub, SnapshotInfo
 from jobs.files import Files
 from jobs.store import JobStore
+from model import failpoint
 from model.errors import RefeedError, SnapshotRefusedError
 from model.failure import safe_message
 from model.message import backup_subscription_id, source_snapshot_id
@@ -74,9 +75,12 @@ class SnapshotTaker:
             with pause():
                 began = time.monotonic()
                 captured = capture_state(state)
+                failpoint.hit("snapshot.captured")
                 sources = self._snapshot_sources(snapshot, state) if snapshot.with_source else []
+                failpoint.hit("snapshot.sources")
                 seconds_paused = time.monotonic() - began
             manifest = self._copy(snapshot, captured, sources)
+            failpoint.hit("snapshot.copied")
         except (RefeedError, OSError) as exc:
             return self._fail(snapshot, exc)
         finally:
@@ -108,14 +112,29 @@ class SnapshotTaker:
         Raises:
             RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
         """
-        place = snapshot.place
-        if place is not None and not place.is_shared and place.host != self._host:
+        if not self._is_here(snapshot):
             return False
-        if place is not None:
+        if snapshot.place is not None:
             self._remove_all(snapshot)
         self._store.forget_snapshot(snapshot.id)
         _log.info("snapshot_deleted", stream=snapshot.stream, snapshot=snapshot.id)
         return True
+
+    def abandon(self, snapshot: SnapshotRecord) -> bool:
+        """Make a PENDING ``snapshot`` FAILED whose stream has ended; False when it was begun on another machine.
+
+        Raises:
+            RefeedError: what is left of a try can't be deleted; it is tried again.
+        """
+        if not self._is_here(snapshot):
+            return False
+        self._fail(snapshot, SnapshotRefusedError(f"{snapshot.stream} ended before the snapshot was made."))
+        return True
+
+    def _is_here(self, snapshot: SnapshotRecord) -> bool:
+        """Whether this machine reaches the files of ``snapshot``, if there are any."""
+        place = snapshot.place
+        return place is None or place.is_shared or place.host == self._host
 
     def _folder(self, snapshot: SnapshotRecord) -> Files:
         return self._files.folder(snapshot.stream).folder(snapshot.id)
@@ -146,6 +165,7 @@ class SnapshotTaker:
             "snapshot": snapshot.id,
             "kind": snapshot.kind,
             "release": snapshot.release,
+            "group": self._store.get_stream(snapshot.stream).options.get("group"),
             "columns": dict(plan.columns),
             "versions": dict(plan.versions),
             "sources": {source.subscription: source.snapshot for source in sources},

@@ -74,6 +74,8 @@ class SnapshotWork:
             elif found is not None and snapshot.stream not in self._restores:
                 _, process, state = found
                 self._begin(snapshot.stream, partial(self._take, snapshot, process, state))
+            elif found is None and not self._store.get_stream(snapshot.stream).is_living:
+                self._begin(snapshot.stream, partial(self._taker.abandon, snapshot))
         for name, restore in self._restores.items():
             if name in streams:
                 _, process, state = streams[name]

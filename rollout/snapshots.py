@@ -7,7 +7,9 @@ from typing import Final
 import structlog
 
 from jobs.store import Idempotency, JobStore
+from model.errors import SnapshotRefusedError
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream_options import StreamKind
 from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord
 
 _LOG: Final = structlog.get_logger()
@@ -76,16 +78,25 @@ class SnapshotService:
         _LOG.info("snapshot_unwanted", stream=found.stream, snapshot=found.id, by=principal.name)
         return found
 
-    def rollback(self, stream: str, snapshot_id: str, *, principal: Principal) -> RestoreRecord:
+    def rollback(
+        self, stream: str, snapshot_id: str, *, principal: Principal, discard_staged: bool = False
+    ) -> RestoreRecord:
         """Ask for a living stream to be drained, put back to the snapshot, and started again.
+
+        With ``discard_staged`` what a pipeline staged since then is deleted, and staged again when it comes again.
 
         Raises:
             StreamNotFoundError, StreamSnapshotNotFoundError: there is none.
             StreamStateError: the stream has ended, or is being put back already.
-            SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
+            SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream; or nothing would
+                bring again what is to be discarded.
         """
         principal.require(STREAMS_OPERATE)
-        asked = self._store.create_restore(stream, snapshot_id, actor=principal.name)
+        if discard_staged:
+            _check_discard(self._store.get_snapshot(snapshot_id))
+        asked = self._store.create_restore(
+            stream, snapshot_id, actor=principal.name, discard_staged=discard_staged
+        )
         _LOG.info("rollback_asked", stream=stream, snapshot=snapshot_id, by=principal.name)
         return asked
 
@@ -93,3 +104,21 @@ class SnapshotService:
         """Return every time that the stream was put back to a snapshot, newest first."""
         principal.require(STREAMS_READ)
         return self._store.list_restores(stream)
+
+
+def _check_discard(snapshot: SnapshotRecord) -> None:
+    """Check that what a pipeline staged since the snapshot comes again when it is deleted.
+
+    Raises:
+        SnapshotRefusedError: it would not.
+    """
+    if snapshot.kind != StreamKind.PIPELINE:
+        raise SnapshotRefusedError(
+            f"{snapshot.id} is of a {snapshot.kind} stream: only a pipeline stages rows; the archive keeps all.",
+            id=snapshot.id,
+        )
+    if not snapshot.with_source:
+        raise SnapshotRefusedError(
+            f"{snapshot.id} was made without its source, so that nothing would bring again what is discarded.",
+            id=snapshot.id,
+        )

@@ -285,6 +285,20 @@ def restore_state(
     return manifest
 
 
+def forget_ids(folder: Path, since: datetime) -> None:
+    """Let the stream with this ``folder`` know nothing at its next start but the ids that its tables have.
+
+    It learns those of every message published since ``since``, before it pulls; what the tables have lost is new
+    to it. The caller holds the folder's lock, and an attempt whose outcome nobody knows is found in the tables.
+
+    Raises:
+        StorageFullError: there is no room; nothing has changed.
+    """
+    ask_to_learn(folder / _JOURNAL, since)
+    for path in _entries(folder):
+        path.unlink()
+
+
 def finish_restore(folder: Path) -> bool:
     """Put a restored state in its place, also after a crash; return whether there was one.
 

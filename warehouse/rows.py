@@ -1,6 +1,7 @@
 """The tables of rows of a warehouse, staging above all: what one stream writes under one lease."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -111,6 +112,17 @@ class RowTables(Protocol):
 
         Raises:
             QueryTooLargeError: it would cost more than the warehouse may spend on it.
+        """
+
+    def delete_since(self, name: str, since: datetime) -> int:
+        """Delete the rows of the table ``name`` that came in at or after ``since``; return how many there were.
+
+        The caller holds the lease and has taken the table, so that no stream commits to it meanwhile. There is
+        nothing to delete while there is no table.
+
+        Raises:
+            QueryTooLargeError: it would cost more than the warehouse may spend on it.
+            WarehouseError: the warehouse failed, and nothing was deleted.
         """
 
     def commit(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,10 +12,11 @@ from connectors.lake.files import WrittenFile
 from connectors.lake.leases import LakeLeases
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt, IdSpan
-from model.errors import CommitOutcomeUnknownError, RefeedError
+from model.errors import CommitOutcomeUnknownError, RefeedError, WarehouseError
 from model.table import Partitioning
 
 _COMMITS_AT_ONCE: Final = 4
+_DELETE_TRIES: Final = 3
 
 
 class LakeRowTables:
@@ -67,6 +70,21 @@ class LakeRowTables:
         table = self.open(name)
         if table.exists():
             yield from table.read_since(columns, publish_column, span)
+
+    def delete_since(self, name: str, since: datetime) -> int:
+        """Delete the rows that came in at or after ``since``, and return how many there were.
+
+        Raises:
+            WarehouseError: the lake failed, or another's upkeep came between three times; nothing was deleted.
+        """
+        table = self.open(name)
+        if not table.exists():
+            return 0
+        for _ in range(_DELETE_TRIES - 1):
+            # Compaction at the same moment makes it fail.
+            with suppress(WarehouseError):
+                return table.delete_since(since)
+        return table.delete_since(since)
 
     def commit(
         self,

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -221,16 +221,29 @@ class LakeRowTable(LakeTable):
             WarehouseError: another commit came between, or the lake failed; nothing was deleted.
         """
         first = datetime.fromisoformat(partition_value(since, self.partitioning)).replace(tzinfo=UTC)
+        files = [file for file in self.data_files() if file.partition >= first]
+        return self._delete(files, lambda batch: _holds(batch, column, value))
+
+    def delete_since(self, since: datetime) -> int:
+        """Delete the rows that came in at or after ``since``; return how many there were.
+
+        Raises:
+            WarehouseError: another commit came between, or the lake failed; nothing was deleted.
+        """
+        names = frozenset(self._files_since({"ingest_time": since}))
+        files = [file for file in self.data_files() if self._name(file) in names]
+        return self._delete(files, lambda batch: pc.greater_equal(batch.column("ingest_time"), since))
+
+    def _delete(self, files: Sequence[DataFile], is_unwanted: Callable[[pa.RecordBatch], pa.BooleanArray]) -> int:
+        """Delete the rows of ``files`` where ``is_unwanted`` holds, in one commit; return how many there were."""
         writer = self.writer()
         deleted, removed, added = 0, [], []
-        for file in self.data_files():
-            if file.partition < first:
-                continue
+        for file in files:
             name = self._name(file)
-            rows = _count(writer.read_batches([name]), column, value)
+            rows = sum(is_unwanted(batch).true_count for batch in writer.read_batches([name]))
             if not rows:
                 continue
-            kept = (batch.filter(pc.invert(_holds(batch, column, value))) for batch in writer.read_batches([name]))
+            kept = (batch.filter(pc.invert(is_unwanted(batch))) for batch in writer.read_batches([name]))
             left = writer.write_batches(kept, writer.read_schema(name), file.partition)
             deleted += rows
             removed.append(file)
@@ -278,10 +291,6 @@ def _holds(batch: pa.RecordBatch, column: str, value: str) -> pa.BooleanArray:
     if column not in batch.schema.names:
         return pa.repeat(pa.scalar(False), batch.num_rows)
     return pc.equal(batch.column(column).cast(pa.string()), value).fill_null(False)
-
-
-def _count(batches: Iterable[pa.RecordBatch], column: str, value: str) -> int:
-    return sum(_holds(batch, column, value).true_count for batch in batches)
 
 
 def widen_batch(batch: pa.RecordBatch, current: RowSchema, target: RowSchema, schema: pa.Schema) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import scoped_key
+from jobs.store.stream_snapshots import check_snapshot, end_old_restores, insert_restore
 from jobs.store.stream_updates import abandon_update, check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
 from model.errors import (
@@ -65,12 +66,15 @@ class ManagedStreams:
         """Keep a new stream, or the next generation of one that ended; its state is STARTING.
 
         The same key with the same fingerprint gives back the stream as it is now: a launch that comes again late
-        undoes no drain. ``guard`` sees every living stream, by name, and no other launch happens before this one
-        is kept: what it raises keeps the stream from being launched.
+        undoes no drain. With ``snapshot_id`` an agent puts the stream to that snapshot before it starts. ``guard``
+        sees every living stream, by name, and no other launch happens before this one is kept: what it raises
+        keeps the stream from being launched.
 
         Raises:
             StreamExistsError: a stream of this name is living, or one of another kind had it before.
             IdempotencyKeyReusedError: the stream was launched with this key and another fingerprint.
+            StreamSnapshotNotFoundError: there is no such snapshot.
+            SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
         """
         with self._database.write("launch stream") as connection:
             now = self._database.now(connection)
@@ -83,6 +87,8 @@ class ManagedStreams:
             _check_free(name, kind, before)
             if guard is not None:
                 guard(_living(connection, now))
+            if snapshot_id is not None:
+                check_snapshot(connection, snapshot_id, kind)
             values: dict[str, Any] = {
                 "kind": kind.value,
                 "release": release,
@@ -104,7 +110,11 @@ class ManagedStreams:
             else:
                 _update(connection, name, generation=before.generation + 1, version=before.version + 1, **values)
             made = _get(connection, name, now)
-            _append(connection, made, StreamEventType.LAUNCHED, now, actor=actor, what="launched", why=why)
+            what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
+            _append(connection, made, StreamEventType.LAUNCHED, now, actor=actor, what=what, why=why)
+            end_old_restores(connection, name, now=now)
+            if snapshot_id is not None:
+                insert_restore(connection, name, made.generation, snapshot_id, actor=actor, now=now)
             return made
 
     def get_stream(self, name: str) -> StreamRecord:

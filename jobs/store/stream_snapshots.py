@@ -189,8 +189,12 @@ class StreamSnapshots:
 
     # -- streams that are put back
 
-    def create_restore(self, stream: str, snapshot_id: str, *, actor: str) -> RestoreRecord:
+    def create_restore(
+        self, stream: str, snapshot_id: str, *, actor: str, discard_staged: bool = False
+    ) -> RestoreRecord:
         """Have a living stream put back to a COMPLETED snapshot of a stream of its kind.
+
+        With ``discard_staged`` what it staged since then goes too.
 
         Raises:
             StreamStateError: it has ended, or is being put back already.
@@ -200,32 +204,19 @@ class StreamSnapshots:
         with self._database.write("create restore") as connection:
             now = self._database.now(connection)
             row = _living_stream(connection, stream)
-            snapshot = _get(connection, snapshot_id, for_update=True)
-            if snapshot.state is not SnapshotState.COMPLETED or snapshot.kind != row.kind:
-                raise SnapshotRefusedError(
-                    f"{snapshot_id} is a {snapshot.state} snapshot of a {snapshot.kind} stream: {stream} can go "
-                    f"back only to a {SnapshotState.COMPLETED} one of a {row.kind} stream.",
-                    state=snapshot.state,
-                    kind=snapshot.kind,
-                )
+            check_snapshot(connection, snapshot_id, row.kind)
             if (running := _running_restore(connection, stream)) is not None:
                 raise StreamStateError(f"{stream} is being put back to {running.snapshot_id}.", restore=running.id)
             check_not_updating(connection, stream)
-            restore_id = new_restore_id()
-            connection.execute(
-                STREAM_RESTORES.insert().values(
-                    id=restore_id,
-                    stream=stream,
-                    generation=row.generation,
-                    snapshot_id=snapshot_id,
-                    state=RestoreState.RUNNING.value,
-                    step=RestoreStep.WAITING.value,
-                    not_reverted=[],
-                    created_by=actor,
-                    created_at=now,
-                )
+            return insert_restore(
+                connection,
+                stream,
+                row.generation,
+                snapshot_id,
+                actor=actor,
+                now=now,
+                discard_staged=discard_staged,
             )
-            return _get_restore(connection, restore_id)
 
     def list_running_restores(self) -> list[RestoreRecord]:
         """Return every stream's restore that has not ended."""
@@ -270,6 +261,63 @@ class StreamSnapshots:
                 STREAM_RESTORES.update().where(STREAM_RESTORES.c.id == restore_id).values(**changes)
             )
             return _get_restore(connection, restore_id)
+
+
+def check_snapshot(connection: Connection, snapshot_id: str, kind: str) -> None:
+    """Check that a stream of ``kind`` can be put back to the snapshot, which nobody deletes before the commit.
+
+    Raises:
+        StreamSnapshotNotFoundError: there is none.
+        SnapshotRefusedError: it is not COMPLETED, or of another kind of stream.
+    """
+    snapshot = _get(connection, snapshot_id, for_update=True)
+    if snapshot.state is not SnapshotState.COMPLETED or snapshot.kind != kind:
+        raise SnapshotRefusedError(
+            f"{snapshot_id} is a {snapshot.state} snapshot of a {snapshot.kind} stream: a {kind} stream needs a "
+            f"{SnapshotState.COMPLETED} one of its own kind.",
+            state=snapshot.state,
+            kind=snapshot.kind,
+        )
+
+
+def insert_restore(
+    connection: Connection,
+    stream: str,
+    generation: int,
+    snapshot_id: str,
+    *,
+    actor: str,
+    now: datetime,
+    discard_staged: bool = False,
+) -> RestoreRecord:
+    """Have an agent put the stream to the snapshot before it starts the stream."""
+    restore_id = new_restore_id()
+    connection.execute(
+        STREAM_RESTORES.insert().values(
+            id=restore_id,
+            stream=stream,
+            generation=generation,
+            snapshot_id=snapshot_id,
+            state=RestoreState.RUNNING.value,
+            step=RestoreStep.WAITING.value,
+            not_reverted=[],
+            discard_staged=discard_staged,
+            created_by=actor,
+            created_at=now,
+        )
+    )
+    return _get_restore(connection, restore_id)
+
+
+def end_old_restores(connection: Connection, stream: str, *, now: datetime) -> None:
+    """Make every restore FAILED that a stream which ended left behind: its next generation is not put back."""
+    columns = STREAM_RESTORES.c
+    error = SnapshotFault(StreamStateError.code, f"{stream} ended before it was put back.")
+    connection.execute(
+        STREAM_RESTORES.update()
+        .where(columns.stream == stream, columns.state == RestoreState.RUNNING.value)
+        .values(state=RestoreState.FAILED.value, error=asdict(error), finished_at=now)
+    )
 
 
 def _living_stream(connection: Connection, name: str) -> Row[Any]:
@@ -344,6 +392,7 @@ def _restore_of(row: Row[Any]) -> RestoreRecord:
         created_by=row.created_by,
         created_at=row.created_at,
         not_reverted=tuple(row.not_reverted),
+        discard_staged=row.discard_staged,
         finished_at=row.finished_at,
         error=None if row.error is None else SnapshotFault(**row.error),
     )

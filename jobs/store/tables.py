@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0008"
+SCHEMA_REVISION: Final = "0009"
 
 METADATA: Final = sa.MetaData()
 
@@ -253,6 +253,7 @@ STREAM_RESTORES: Final = sa.Table(
     sa.Column("state", TEXT, nullable=False),
     sa.Column("step", TEXT, nullable=False),
     sa.Column("not_reverted", DOCUMENT, nullable=False),
+    sa.Column("discard_staged", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("error", DOCUMENT),
     sa.Column("created_by", TEXT, nullable=False),
     sa.Column("created_at", Moment, nullable=False),

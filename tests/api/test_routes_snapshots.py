@@ -10,6 +10,7 @@ import pytest
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_RESTORES, STREAM_SNAPSHOTS
 from model.principal import STREAMS_OPERATE, STREAMS_READ
 from model.stream_options import StreamKind
+from model.stream_record import Wanted
 from model.stream_snapshot import RestoreStep, SnapshotFault, SnapshotState, SourceSnapshot
 from tests.api.terminal import Refeed, refeed
 
@@ -53,6 +54,18 @@ def complete(api: Any, snapshot_id: str) -> None:
     )
 
 
+def complete_without_source(api: Any, snapshot_id: str) -> None:
+    api.store.complete_snapshot(
+        snapshot_id,
+        sources=[],
+        format_version=1,
+        taken_at=NOON,
+        size_bytes=1_000,
+        seconds_paused=0.02,
+        known_messages=7,
+    )
+
+
 def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api: Any) -> None:
     with api.client() as client:
         answer = client.post("/streams/backup:snapshot", json={"with_source": True})
@@ -82,6 +95,44 @@ def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api: 
             "expire_time": "2026-03-01T12:00:00Z",
         }
     ]
+
+
+def test_a_rollback_discards_what_was_staged_only_where_it_comes_again(api: Any) -> None:
+    api.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
+
+    def made(stream: str, *, with_source: bool) -> str:
+        asked = api.store.create_snapshot(stream, with_source=with_source, actor="ann")
+        complete(api, asked.id)
+        return str(asked.id)
+
+    with api.client() as client:
+        for stream, snapshot in (
+            ("backup", made("backup", with_source=True)),
+            ("shop", made("shop", with_source=False)),
+        ):
+            refused = client.post(
+                f"/streams/{stream}:rollback", json={"snapshot": snapshot, "discard_staged": True}
+            )
+            assert (refused.status_code, refused.json()["code"]) == (409, "snapshot_refused")
+        good = made("shop", with_source=True)
+        answer = client.post("/streams/shop:rollback", json={"snapshot": good, "discard_staged": True})
+    assert answer.status_code == 202
+    assert answer.json()["discard_staged"] is True
+
+
+def test_a_stream_is_launched_from_a_snapshot_of_one_that_has_ended(api: Any, refeed: Refeed) -> None:
+    made = api.store.create_snapshot("backup", with_source=False, actor="ann")
+    complete_without_source(api, made.id)
+    body = {"name": "second", "kind": "backup", "snapshot": made.id}
+    with api.client() as client:
+        # Two backups would only wait for each other's lease.
+        assert client.post("/streams", json=body).json()["code"] == "stream_exists"
+        api.store.end_stream("backup", Wanted.DRAINED, actor="ann")
+        missing = client.post("/streams", json=body | {"snapshot": "sn_none"})
+        assert (missing.status_code, missing.json()["code"]) == (404, "stream_snapshot_not_found")
+    code, out, err = refeed("stream", "launch", "second", "--kind", "backup", "--snapshot", made.id, "--json")
+    assert code == 0, err
+    assert json.loads(out)["snapshot_id"] == made.id
 
 
 def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(api: Any) -> None:

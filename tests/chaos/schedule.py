@@ -28,6 +28,8 @@ _TABLE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
 _LAKE_ONLY: Final = {"merge.rewritten", "merge.indexed", "compact.before", "compact.after"}
 _ABSENT: Final[dict[str, set[str]]] = {"lake": {"warehouse"}, "bigquery": set()}
 _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
+# Agents pass these: tests/acceptance/test_rollback_kills.py kills there.
+AGENT_PLACES: Final = ("snapshot.", "restore.")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def places_of(part: str, warehouse: str) -> tuple[str, ...]:
         return tuple(name for name in found if warehouse == "lake" or name not in _LAKE_ONLY)
     if part == "backfill":
         return tuple(name for name in places if name.startswith(_BACKFILL_PLACES))
-    return tuple(name for name in places if not name.startswith((*_TABLE_PLACES, *_BACKFILL_PLACES)))
+    others = (*_TABLE_PLACES, *_BACKFILL_PLACES, *AGENT_PLACES)
+    return tuple(name for name in places if not name.startswith(others))
 
 
 def parts_of(warehouse: str) -> tuple[str, ...]:

@@ -1,12 +1,22 @@
 import json
 from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from google.pubsub_v1 import types
 
 from connectors.pubsub.client import PubSub
+from jobs.store import open_store
 from local.server import PubSubServer
+from model.settings import read_settings
+from model.stream_options import StreamKind
+from model.stream_record import Wanted
+from streams.journal import Journal
+from streams.lease import lock_home
 
 
 def publish(pubsub: PubSub, *data: bytes) -> None:
@@ -47,6 +57,39 @@ def test_a_restore_delivers_again_what_came_after_the_snapshot(
         assert take_all(pubsub) == []
         assert refeed("backup", "restore", "repair-1", "--yes").code == 0
         assert take_all(pubsub) == [b"after"]
+
+
+def test_after_a_restore_the_backup_knows_nothing_but_what_the_archive_has(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
+) -> None:
+    assert refeed("attach", "orders").code == 0
+    assert refeed("backup", "snapshot", "one").code == 0
+    journal = Journal(home / "streams" / "backup" / "journal", keep_seconds=600)
+    ids = {"topic": ["orders"], "subscription": [""], "message_id": ["1"], "ack_id": [""]}
+    journal.remember(1, pa.table({**ids, "publish_time": [datetime(2026, 3, 1, tzinfo=UTC)]}))
+    assert not journal.mark.is_asked
+    with lock_home(home / "streams" / "backup"):
+        assert "lease_held" in refeed("backup", "restore", "one", "--yes").err
+    assert refeed("backup", "restore", "one", "--yes").code == 0
+    left = Journal(home / "streams" / "backup" / "journal", keep_seconds=600)
+    assert left.mark.is_asked
+    assert left.mark.learn_since is not None
+    # Nothing waited at the snapshot, so that only what was published since can come again.
+    assert timedelta(0) < datetime.now(UTC) - left.mark.learn_since < timedelta(minutes=1)
+    assert left.last_attempt() == 0
+
+
+def test_a_backup_that_an_agent_runs_has_one_way_only(
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
+) -> None:
+    assert refeed("attach", "orders").code == 0
+    assert refeed("backup", "snapshot", "one").code == 0
+    with closing(open_store(read_settings({"REFEED_HOME": str(home)}).job_store)) as store:
+        store.launch_stream("vault", StreamKind.BACKUP, actor="ann")
+        assert "refeed stream snapshot vault" in refeed("backup", "snapshot", "two").err
+        assert "refeed stream rollback vault" in refeed("backup", "restore", "one", "--yes").err
+        store.end_stream("vault", Wanted.DRAINED, actor="ann")
+    assert refeed("backup", "restore", "one", "--yes").code == 0
 
 
 def test_snapshots_are_listed_and_forgotten(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:

@@ -46,11 +46,28 @@ def lines(store: JobStore, name: str = "backup") -> list[tuple[int, str, str]]:
     return [(event.generation, event.actor, event.what) for event in store.list_stream_events(name)]
 
 
+def snapshot_of(store: JobStore, name: str) -> str:
+    """Return the id of a whole snapshot of a backup that has ended."""
+    store.launch_stream(name, BACKUP, actor="ann")
+    made = store.create_snapshot(name, with_source=False, actor="ann")
+    store.complete_snapshot(
+        made.id,
+        sources=[],
+        format_version=1,
+        taken_at=made.created_at,
+        size_bytes=1,
+        seconds_paused=0.0,
+        known_messages=0,
+    )
+    store.end_stream(name, Wanted.CANCELLED, actor="ann")
+    return made.id
+
+
 def test_what_was_launched_is_kept_as_it_was_asked_for(store: JobStore, launch: Launch) -> None:
-    made = launch(release="1.2", options={"slots": 4}, snapshot_id="sn_1", why="first day")
+    made = launch(release="1.2", options={"slots": 4}, why="first day")
 
     assert made == store.get_stream("backup")
-    assert (made.kind, made.release, made.options, made.snapshot_id) == (BACKUP, "1.2", {"slots": 4}, "sn_1")
+    assert (made.kind, made.release, made.options, made.snapshot_id) == (BACKUP, "1.2", {"slots": 4}, None)
     assert (made.wanted, made.state, made.is_living) == (Wanted.RUNNING, StreamState.STARTING, True)
     assert (made.generation, made.version, made.instance_id, made.agent) == (1, 1, None, None)
     assert (made.created_by, made.created_at) == ("ann", made.changed_at)
@@ -89,7 +106,7 @@ def test_the_name_of_a_living_stream_is_taken_whatever_the_kind(
 
 
 def test_a_stream_that_ended_is_launched_again_as_its_next_generation(store: JobStore, launch: Launch) -> None:
-    first = launch(options={"slots": 4}, snapshot_id="sn_1")
+    first = launch(options={"slots": 4}, snapshot_id=snapshot_of(store, "other"))
     run(store)
     store.end_stream("backup", Wanted.DRAINED, actor="bob")
     store.report_stream("backup", "a", StreamState.DRAINED, error=StreamFault("drain_timed_out", "3 left."))

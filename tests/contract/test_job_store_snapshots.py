@@ -152,3 +152,41 @@ def test_a_stream_is_put_back_to_a_whole_snapshot_of_its_kind_and_once_at_a_time
         store.create_restore("backup", snapshot.id, actor="ann")
     with pytest.raises(StreamStateError, match="put back"):
         store.delete_snapshot(snapshot.id)
+
+
+def test_a_stream_is_launched_from_a_snapshot_and_put_to_it_before_it_starts(store: JobStore) -> None:
+    done = complete(store)
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    record = store.launch_stream("second", StreamKind.BACKUP, actor="ann", snapshot_id=done.id)
+    assert (record.snapshot_id, record.instance_id) == (done.id, None)
+    restore = store.find_restore("second")
+    assert restore is not None
+    assert (restore.snapshot_id, restore.generation, restore.step) == (done.id, 1, RestoreStep.WAITING)
+    assert [event.what for event in store.list_stream_events("second")] == [f"launched from {done.id}"]
+    with pytest.raises(StreamStateError):
+        store.delete_snapshot(done.id)
+
+
+def test_nothing_is_launched_from_a_snapshot_that_is_not_whole_or_of_another_kind(store: JobStore) -> None:
+    pending, done = create(store), complete(store)
+    for snapshot_id, kind in ((pending.id, StreamKind.BACKUP), (done.id, StreamKind.PIPELINE)):
+        with pytest.raises(SnapshotRefusedError):
+            store.launch_stream("second", kind, actor="ann", snapshot_id=snapshot_id)
+    with pytest.raises(StreamSnapshotNotFoundError):
+        store.launch_stream("second", StreamKind.BACKUP, actor="ann", snapshot_id="sn_none")
+    with pytest.raises(StreamNotFoundError):
+        store.get_stream("second")
+
+
+def test_a_stream_that_ended_before_it_was_put_back_is_not_put_back_when_it_is_launched_again(
+    store: JobStore,
+) -> None:
+    done = complete(store)
+    store.create_restore("backup", done.id, actor="ann")
+    store.end_stream("backup", Wanted.CANCELLED, actor="ann")
+    store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    assert store.find_restore("backup") is None
+    (left,) = store.list_restores("backup")
+    assert left.error is not None
+    assert (left.state, left.error.code) == (RestoreState.FAILED, "stream_state_conflict")
+    assert store.delete_snapshot(done.id).state is SnapshotState.DELETING

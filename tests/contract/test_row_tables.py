@@ -283,6 +283,26 @@ def test_rows_of_the_driver_s_own_are_appended_between_the_attempts(world):
     assert again.settle(3, [world.orders]) == {world.orders}
 
 
+def test_rows_that_came_in_since_a_moment_are_deleted_and_the_others_stay_as_they_were(world):
+    assert world.tables.delete_since(world.name("none"), NOON) == 0
+    world.tables.commit({world.orders: [world.write(world.orders, 1, 2)]}, 1, ids_of(world.orders, 1, 2))
+    since = datetime.now(UTC)
+    before = world.rows(world.orders)
+    assert all(row["ingest_time"] < since for row in before)
+    world.tables.commit({world.orders: [world.write(world.orders, 3)]}, 2, ids_of(world.orders, 3))
+    world.tables.commit({world.members: [world.write(world.members, 4)]}, 3, ids_of(world.members, 4))
+    if world.warehouse == "lake":
+        # Compaction puts rows of before and after into one file.
+        assert world.tables.open(world.orders).compact() == 1
+    assert world.tables.delete_since(world.orders, since) == 1
+    assert world.rows(world.orders) == before
+    assert world.ids(world.members) == [4]
+    assert world.tables.delete_since(world.orders, since) == 0
+    # The stream goes on with the attempt after its last one.
+    world.tables.commit({world.orders: [world.write(world.orders, 3)]}, 4, ids_of(world.orders, 3))
+    assert world.ids(world.orders) == [1, 2, 3]
+
+
 def test_a_lease_says_who_holds_it_to_every_other_home(world):
     leases = world.tables.leases()
     leases.write_lease("l", leases.take_lease("l"), b'{"one": 1}')

@@ -289,6 +289,12 @@ class RowTables:
             rows = self._memory.read_since(name, publish_column, span)
             yield from pa.Table.from_pylist(rows, schema=arrow_schema(schema)).select(columns).to_batches()
 
+    def delete_since(self, name, since):
+        table = self._memory.table(name)
+        kept = [row for row in table.rows if row["ingest_time"] < since]
+        deleted, table.rows = len(table.rows) - len(kept), kept
+        return deleted
+
     def commit(self, parts, number, ids):
         with self._memory.lock:
             for name in parts:

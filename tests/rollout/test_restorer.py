@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,9 +12,12 @@ from connectors.pubsub.client import PubSub
 from jobs.files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
-from model.errors import PubSubUnavailableError
+from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError
 from model.message import backup_subscription_id
+from model.schema import Field, RowSchema
+from model.settings import read_settings
 from model.stream_options import StreamKind
+from model.stream_record import StreamRecord, Wanted
 from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
@@ -24,13 +28,18 @@ from model.stream_snapshot import (
     SnapshotState,
 )
 from pipeline.plan import PlanFacts
+from rollout.fence import StreamFence
 from rollout.restorer import StreamRestorer, list_kept
 from rollout.snapshot_taker import SnapshotTaker
-from streams.journal import Journal
+from streams.journal import TABLE_IDS_SCHEMA, Journal
 from streams.journal_mark import JournalMark
+from streams.lease import hold_lease
+from tests.memory.tables import RowTables
+from tests.memory.warehouse import MemoryWarehouse
 
 SUBSCRIPTION = backup_subscription_id("orders")
 BROKEN = "Pub/Sub does not answer."
+TOO_LARGE = "It would cost too much."
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +66,10 @@ class Bench:
         self.taker = SnapshotTaker(
             self.store, open_pubsub=self.open_pubsub, files=DiskFiles(folder / "snapshots"), host="here"
         )
+        self.warehouse = MemoryWarehouse.new(read_settings({"REFEED_HOME": str(folder)}))
         self.restorer = StreamRestorer(
             self.store,
+            fence=StreamFence(self.warehouse, project=self.project),
             open_pubsub=self.open_pubsub,
             host="here",
             min_free_bytes=0,
@@ -245,3 +256,192 @@ def test_a_table_that_became_wider_or_newer_is_named() -> None:
     ]
     alone = list_kept({}, replace(snapshot, with_source=False), plan)
     assert alone == ["The subscriptions stay where they are: the snapshot was made without its source."]
+
+
+def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, RestoreRecord, Path]:
+    """Launch another stream from the snapshot, after the first one has ended; return it and its folder."""
+    bench.store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    record = bench.store.launch_stream("second", StreamKind.BACKUP, actor="ann", snapshot_id=snapshot.id)
+    restore = bench.store.find_restore("second")
+    assert restore is not None
+    return record, restore, bench.state.with_name("second")
+
+
+def test_a_stream_that_is_launched_from_a_snapshot_begins_with_its_state_and_its_source(bench: Bench) -> None:
+    bench.publish()
+    snapshot = bench.take()
+    bench.acknowledge_all()
+    bench.mark("after")
+    _, restore, state = launch_from(bench, snapshot)
+    assert bench.restorer.restore(restore, state).state is RestoreState.SUCCEEDED
+    assert '"before"' in (state / "plan.json").read_text()
+    assert bench.is_at("after")
+    assert bench.open_messages() == 1
+    assert JournalMark(state / "journal").is_asked
+    # It is another stream: with the id of the first one it would take the lease for its own.
+    assert (state / "stream-id").read_text() != (bench.state / "stream-id").read_text()
+
+
+def test_a_launch_from_a_snapshot_that_can_not_be_restored_is_cancelled_and_a_rollback_is_not(
+    bench: Bench,
+) -> None:
+    bench.publish()
+    snapshot = bench.take()
+    lose_source(bench, snapshot)
+    assert bench.restorer.restore(bench.ask(snapshot), bench.state).state is RestoreState.FAILED
+    assert bench.store.get_stream("backup").wanted is Wanted.RUNNING
+    _, restore, state = launch_from(bench, snapshot)
+    assert bench.restorer.restore(restore, state).state is RestoreState.FAILED
+    assert bench.store.get_stream("second").wanted is Wanted.CANCELLED
+    assert "snapshot_expired" in str([event.why for event in bench.store.list_stream_events("second")])
+
+
+def test_nothing_is_sought_while_another_home_s_stream_holds_the_lease(bench: Bench) -> None:
+    bench.publish()
+    snapshot = bench.take()
+    bench.acknowledge_all()
+    bench.mark("after")
+    asked = bench.ask(snapshot)
+    leases = bench.warehouse.open_archive().leases()
+    with hold_lease(leases, f"backup-{bench.project}", "another"), pytest.raises(LeaseHeldError):
+        bench.restorer.restore(asked, bench.state)
+    assert bench.open_messages() == 0
+    assert bench.is_at("after")
+    assert bench.restorer.restore(asked, bench.state).state is RestoreState.SUCCEEDED
+
+
+STAGED = RowSchema(
+    (
+        Field("_topic", "STRING"),
+        Field("_message_id", "STRING"),
+        Field("_publish_time", "TIMESTAMP"),
+        Field("_backfill_id", "STRING"),
+        Field("ingest_time", "TIMESTAMP"),
+    )
+)
+
+
+class Shop:
+    """A pipeline that does not run, with the sources orders and members, on the bench of a backup."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.state = bench.state.with_name("shop")
+        Journal(self.state / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+        (self.state / "stream-id").write_text("b" * 32)
+        self.write_plan("orders", "members")
+        bench.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
+
+    def write_plan(self, *sources: str) -> None:
+        schema = {"fields": [{"name": "id"}]}
+        found = [
+            {"source": {"name": name, "staging": f"staging.{name}", "schema": schema}, "types": []}
+            for name in sources
+        ]
+        (self.state / "plan.json").write_text(json.dumps({"subscriptions": [SUBSCRIPTION], "sources": found}))
+
+    def stage(self, source: str, message_id: str) -> None:
+        table = self.bench.warehouse.memory.table(f"staging.{source}")
+        table.schema = STAGED
+        now = datetime.now(UTC)
+        row = {"_topic": source, "_message_id": message_id, "_publish_time": now, "ingest_time": now}
+        table.rows.append(row | {"_backfill_id": None})
+
+    def staged(self, source: str) -> list[str]:
+        return [row["_message_id"] for row in self.bench.warehouse.memory.table(f"staging.{source}").rows]
+
+    def take(self) -> SnapshotRecord:
+        asked = self.bench.store.create_snapshot("shop", with_source=True, actor="ann")
+        return self.bench.taker.take(asked, self.state, nullcontext)
+
+    def roll_back(self, snapshot: SnapshotRecord) -> RestoreRecord:
+        asked = self.bench.store.create_restore("shop", snapshot.id, actor="ann", discard_staged=True)
+        return self.bench.restorer.restore(asked, self.state)
+
+
+@pytest.fixture
+def shop(bench: Bench) -> Shop:
+    return Shop(bench)
+
+
+def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works(bench: Bench, shop: Shop) -> None:
+    for source in ("orders", "members"):
+        shop.stage(source, "old")
+    snapshot = shop.take()
+    shop.write_plan("orders", "members", "late")
+    for source in ("orders", "members", "late"):
+        shop.stage(source, "new")
+    merge = bench.store.insert("mg_1", "merge", {"sources": ["members"]}, actor="ann")
+    done = shop.roll_back(snapshot)
+    assert (done.state, done.error, done.discard_staged) == (RestoreState.SUCCEEDED, None, True)
+    assert shop.staged("orders") == ["old"]
+    assert shop.staged("members") == ["old", "new"]
+    assert shop.staged("late") == ["new"]
+    assert done.not_reverted == (
+        "staging.late came after the snapshot and keeps its rows.",
+        f"staging.members keeps what was staged since the snapshot: {merge.id} merges it.",
+        "Reporting tables keep what was merged since the snapshot.",
+        "Dead letters since the snapshot stay, and their messages are not tried again.",
+    )
+    whats = [event.what for event in bench.store.list_stream_events("shop")]
+    assert "discarded 1 rows of staging.orders" in whats
+
+
+def test_staged_rows_stay_unless_somebody_chose_otherwise(bench: Bench, shop: Shop) -> None:
+    shop.stage("orders", "old")
+    snapshot = shop.take()
+    shop.stage("orders", "new")
+    asked = bench.store.create_restore("shop", snapshot.id, actor="ann")
+    assert bench.restorer.restore(asked, shop.state).not_reverted == ()
+    assert shop.staged("orders") == ["old", "new"]
+
+
+def test_nothing_is_discarded_before_the_subscriptions_are_back(
+    bench: Bench, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = shop.take()
+    shop.stage("orders", "new")
+
+    def fail(*_: object) -> None:
+        raise PubSubUnavailableError(BROKEN)
+
+    with monkeypatch.context() as context:
+        context.setattr(PubSub, "seek_to_snapshot", fail)
+        with pytest.raises(PubSubUnavailableError):
+            shop.roll_back(snapshot)
+    # What is deleted and does not come again would be lost.
+    assert shop.staged("orders") == ["new"]
+    left = bench.store.find_restore("shop")
+    assert left is not None
+    assert bench.restorer.restore(left, shop.state).state is RestoreState.SUCCEEDED
+    assert shop.staged("orders") == []
+
+
+def test_a_table_that_can_not_lose_its_rows_keeps_them_and_the_stream_is_back(
+    bench: Bench, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = shop.take()
+    for source in ("orders", "members"):
+        shop.stage(source, "new")
+    delete = RowTables.delete_since
+
+    def fail(tables: Any, name: str, since: datetime) -> int:
+        if name == "staging.orders":
+            raise QueryTooLargeError(TOO_LARGE)
+        return int(delete(tables, name, since))
+
+    monkeypatch.setattr(RowTables, "delete_since", fail)
+    done = shop.roll_back(snapshot)
+    assert (done.state, done.error) == (RestoreState.SUCCEEDED, None)
+    assert done.not_reverted[0] == f"staging.orders keeps what was staged since the snapshot: {TOO_LARGE}"
+    assert (shop.staged("orders"), shop.staged("members")) == (["new"], [])
+
+
+def test_a_snapshot_of_another_group_changes_nothing(bench: Bench, shop: Shop) -> None:
+    snapshot = shop.take()
+    bench.store.end_stream("shop", Wanted.DRAINED, actor="ann")
+    bench.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "other"})
+    failed = shop.roll_back(snapshot)
+    assert failed.error is not None
+    assert failed.error.code == "snapshot_refused"
+    assert "of the group default" in failed.error.message

@@ -1,6 +1,8 @@
 """What people may ask of streams, and what they are told at once."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from model.errors import (
     ForbiddenError,
     IdempotencyKeyReusedError,
     RequestInvalidError,
+    SnapshotExpiredError,
+    SnapshotRefusedError,
     StreamChangedError,
     StreamExistsError,
     StreamNotFoundError,
@@ -18,6 +22,7 @@ from model.errors import (
 )
 from model.principal import ADMIN, LOCAL, READ, RUN, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_record import StreamState, Wanted
+from model.stream_snapshot import SourceSnapshot
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
 
@@ -187,3 +192,36 @@ def test_reading_histories_needs_the_scope_for_streams(service: StreamService) -
     ):
         with pytest.raises(ForbiddenError, match=r"streams\.read"):
             call()
+
+
+def completed(store: JobStore, stream: str, *, expires_in: timedelta) -> str:
+    """Return the id of a whole snapshot of the stream, whose source expires after a while."""
+    made = store.create_snapshot(stream, with_source=True, actor="ann")
+    now = datetime.now(UTC)
+    store.complete_snapshot(
+        made.id,
+        sources=[SourceSnapshot("refeed-pipeline.orders", "s", "orders", now + expires_in)],
+        format_version=1,
+        taken_at=now,
+        size_bytes=1,
+        seconds_paused=0.1,
+        known_messages=0,
+    )
+    return made.id
+
+
+def test_a_launch_from_a_snapshot_of_another_group_or_an_expired_one_is_refused(
+    store: JobStore, service: StreamService
+) -> None:
+    service.launch(pipeline("first"), principal=LOCAL)
+    good = completed(store, "first", expires_in=timedelta(days=1))
+    late = completed(store, "first", expires_in=timedelta(seconds=-1))
+    with pytest.raises(StreamExistsError, match="drain or cancel it first"):
+        service.launch(replace(pipeline("second"), snapshot=good), principal=LOCAL)
+    service.drain("first", principal=LOCAL)
+    with pytest.raises(SnapshotRefusedError, match="other subscriptions"):
+        service.launch(replace(pipeline("second", group="default"), snapshot=good), principal=LOCAL)
+    with pytest.raises(SnapshotExpiredError):
+        service.launch(replace(pipeline("second"), snapshot=late), principal=LOCAL)
+    launched = service.launch(replace(pipeline("second"), snapshot=good), principal=LOCAL)
+    assert launched.snapshot_id == good

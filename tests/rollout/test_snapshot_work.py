@@ -10,8 +10,11 @@ from jobs.files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
 from model.message import backup_subscription_id
+from model.settings import read_settings
 from model.stream_options import StreamKind
+from model.stream_record import Wanted
 from model.stream_snapshot import RestoreState, SnapshotReason, SnapshotState
+from rollout.fence import StreamFence
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer
 from rollout.snapshot_taker import SnapshotTaker
@@ -20,6 +23,7 @@ from streams.folder import StreamFolder
 from streams.journal import Journal
 from streams.journal_mark import JournalMark
 from streams.status import StatusFile
+from tests.memory.warehouse import MemoryWarehouse
 
 
 class Paused:
@@ -42,6 +46,14 @@ class Paused:
         self._status.write(state="running", control_number=len(self.orders))
 
 
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+def kill(*_: Any, **__: Any) -> None:
+    raise KilledError
+
+
 class Bench:
     def __init__(self, folder: Path, server: PubSubServer) -> None:
         self.store = JobStore(folder / "jobs.sqlite")
@@ -57,10 +69,14 @@ class Bench:
         def open_pubsub() -> PubSub:
             return PubSub("p", server.emulator_host)
 
+        self.open_pubsub = open_pubsub
         self.taker = SnapshotTaker(
             self.store, open_pubsub=open_pubsub, files=DiskFiles(folder / "snapshots"), host="here"
         )
-        self.restorer = StreamRestorer(self.store, open_pubsub=open_pubsub, host="here", min_free_bytes=0)
+        fence = StreamFence(MemoryWarehouse.new(read_settings({"REFEED_HOME": str(folder)})), project="p")
+        self.restorer = StreamRestorer(
+            self.store, fence=fence, open_pubsub=open_pubsub, host="here", min_free_bytes=0
+        )
         self.work = self.make()
 
     def make(self, **options: Any) -> SnapshotWork:
@@ -139,3 +155,23 @@ def test_a_snapshot_is_asked_for_when_the_newest_is_too_old_and_not_before(bench
         made = bench.store.list_snapshots()
         assert [(each.reason, each.with_source) for each in made] == [(SnapshotReason.SCHEDULED, True)] * expected
         assert {each.state for each in made} <= {SnapshotState.COMPLETED}
+
+
+def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(bench: Bench) -> None:
+    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(JobStore, "complete_snapshot", kill)
+        with pytest.raises(KilledError):
+            bench.taker.take(asked, bench.folder.state, nullcontext)
+    left = bench.store.get_snapshot(asked.id)
+    assert left.place is not None
+    assert Path(left.place.location).exists()
+    bench.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
+    bench.work.look([])
+    bench.work.stop()
+    ended = bench.store.get_snapshot(asked.id)
+    assert ended.error is not None
+    assert (ended.state, ended.error.code) == (SnapshotState.FAILED, "snapshot_refused")
+    assert not Path(left.place.location).exists()
+    with bench.open_pubsub() as pubsub:
+        assert list(pubsub.list_snapshots()) == []

@@ -1,4 +1,4 @@
-"""Rows that came in since a time, a few of their columns: what a stream that has moved learns its ids from."""
+"""Rows that came in since a time: a stream that has moved learns its ids from them, a rollback discards them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -65,6 +65,29 @@ def read_since(
         # The client's own retries: a page that is asked for again is the same page.
         rows = job.result(page_size=_PAGE_ROWS)
         yield from rows.to_arrow_iterable(bqstorage_client=None)
+
+
+def delete_since(clients: Clients, table: TableId, since: datetime, *, maximum_bytes_billed: int) -> int:
+    """Delete the rows whose ``ingest_time`` is at or after ``since``, and return how many there were.
+
+    "Rows that were recently written using the Storage Write API can be modified using UPDATE, DELETE, or MERGE
+    statements": https://cloud.google.com/bigquery/docs/data-manipulation-language#limitations
+
+    Raises:
+        QueryTooLargeError: it would be billed for more than ``maximum_bytes_billed``; nothing is deleted.
+        QueryError, WarehouseError: BigQuery refuses it, or failed; nothing is deleted.
+    """
+    sql = (
+        f"DELETE FROM `{table}` "  # noqa: S608  our own name
+        "WHERE (_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL) AND ingest_time >= @since"
+    )
+    parameters = {
+        "first": NamedParameter("TIMESTAMP", since - _PARTITION),
+        "since": NamedParameter("TIMESTAMP", since),
+    }
+    limit = {"maximum_bytes_billed": maximum_bytes_billed}
+    job = _run(QueryJob(clients, sql, "rollback", parameters, options=limit), table)
+    return int(job.num_dml_affected_rows or 0)
 
 
 def _run(query: QueryJob, table: TableId) -> Any:

@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 
 from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.queries.since import read_since
+from connectors.bigquery.queries.since import delete_since, read_since
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply
 from connectors.bigquery.tables.specs import ATTEMPTS, attempts_spec
@@ -175,6 +176,18 @@ class BigQueryRowTables:
             yield from read_since(
                 self._schema_clients, self._id(name), columns, starts, maximum_bytes_billed=limit
             )
+
+    def delete_since(self, name: str, since: datetime) -> int:
+        """Delete the rows of the table ``name`` that came in at or after ``since``; return how many there were.
+
+        Raises:
+            QueryTooLargeError: it would be billed for more than REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED.
+            WarehouseError: BigQuery failed; nothing is deleted, or all of it, which the next call finds.
+        """
+        if not self.open(name).exists():
+            return 0
+        limit = self._settings.merge_max_bytes_billed
+        return delete_since(self._schema_clients, self._id(name), since, maximum_bytes_billed=limit)
 
     def commit(
         self, parts: Mapping[str, Sequence[BigQueryRowPart]], number: int, ids: pa.Table

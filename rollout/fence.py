@@ -1,0 +1,44 @@
+"""Keeps every process of a stream away from its tables while the stream's state is changed."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from model.stream_options import PipelineStreamOptions, StreamOptions, stream_lease
+from streams.lease import hold_lease, lock_home
+from warehouse.port import Warehouse
+from warehouse.rows import RowTables
+
+
+class StreamFence:
+    """Holds what a running stream holds: the lock of its folder, and the lease beside its tables.
+
+    A stream of another home that runs on the same subscriptions would take what a seek brings for new, and a
+    frozen process that wakes up finds its epoch gone.
+    """
+
+    def __init__(self, warehouse: Warehouse, *, project: str) -> None:
+        self._warehouse = warehouse
+        self._project = project
+
+    @contextmanager
+    def hold(self, state: Path, options: StreamOptions) -> Iterator[RowTables | None]:
+        """Hold the stream with ``options`` whose folder is ``state``; yield the tables of a pipeline.
+
+        Raises:
+            LeaseHeldError: a process of the stream runs, here or on another home.
+        """
+        lease = stream_lease(options, self._project)
+        with lock_home(state) as stream:
+            if isinstance(options, PipelineStreamOptions):
+                tables = self._warehouse.open_row_tables(stream=stream, lease=lease)
+                with closing(tables):
+                    tables.create()
+                    with hold_lease(tables.leases(), lease, stream):
+                        yield tables
+            else:
+                archive = self._warehouse.open_archive()
+                with closing(archive):
+                    archive.check()
+                    with hold_lease(archive.leases(), lease, stream):
+                        yield None
