@@ -1,5 +1,7 @@
 """The processes of streams: one function each, over one deployment."""
 
+from collections.abc import Mapping
+
 from app.deployment import Deployment
 from model.settings import Settings
 from model.stream import BACKUP_STREAM
@@ -29,11 +31,17 @@ def run_backup(settings: Settings, *, name: str | None = None, instance_id: str 
 
 
 def run_pipeline(
-    settings: Settings, group: str, *, name: str | None = None, instance_id: str | None = None
+    settings: Settings,
+    group: str,
+    *,
+    mapping: Mapping[str, str] | None = None,
+    name: str | None = None,
+    instance_id: str | None = None,
 ) -> int:
     """Run the stream of one group of sources until a signal or an order ends it; return the exit code.
 
-    ``name`` is the stream's where it is not the usual one, and ``instance_id`` names this start for an agent.
+    ``mapping`` leads from the old names of sources to those that the registry has now. ``name`` is the stream's
+    where it is not the usual one, and ``instance_id`` names this start for an agent.
 
     It reports to the job store where that is not the home's own file.
 
@@ -46,6 +54,7 @@ def run_pipeline(
         return run(
             settings,
             group,
+            mapping=mapping or {},
             warehouse=deployment.warehouse,
             open_pubsub=lambda: deployment.pubsub,
             reporter=deployment.reporter,

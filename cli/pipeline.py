@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cli.invocation import HomeGroup, command_settings
+from cli.parameters import parse_pairs
 from cli.services import InstanceOption, NameOption, configure_logging
 
 app = typer.Typer(
@@ -15,6 +16,10 @@ app = typer.Typer(
 @app.command("run")
 def run(
     group: Annotated[str, typer.Option(help="The group of sources, as sources.yaml names it.")] = "default",
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="A source's old name and its name in the registry; may be repeated."),
+    ] = None,
     name: NameOption = None,
     instance: InstanceOption = None,
 ) -> None:
@@ -26,4 +31,5 @@ def run(
 
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_pipeline(settings, group, name=name, instance_id=instance))
+    renamed = parse_pairs(mapping, "--mapping") or {}
+    raise typer.Exit(run_pipeline(settings, group, mapping=renamed, name=name, instance_id=instance))

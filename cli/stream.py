@@ -17,7 +17,7 @@ from cli.moments import render_minute, render_seconds
 from cli.terminal import ExitCode, err, out, print_json, print_table
 from model.declaration import declared_fields
 from model.errors import InputError
-from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MESSAGE_BYTES, StreamOptions
+from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
 from rollout.request import KIND, RELEASE, SNAPSHOT
 
@@ -46,6 +46,7 @@ class _Options(StreamOptions):
     known_ids_seconds: Annotated[int | None, KNOWN_IDS_SECONDS] = None
     group: Annotated[str | None, GROUP] = None
     message_bytes: Annotated[int | None, MESSAGE_BYTES] = None
+    mapping: Annotated[Mapping[str, str] | None, MAPPING] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +92,8 @@ def launch(
         "options": options,
     }
     with RefeedApi.from_environment() as api:
-        found = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
-        found = _finish(api, found, _UP | _ENDED, wait=wait, as_json=as_json)
+        launched = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
+        found = _finish(api, launched, _UP | _ENDED, wait=wait, as_json=as_json)
         if request["snapshot"] is not None and found["state"] in _ENDED:
             _print_refusal(api.list_rollbacks(name)["rollbacks"])
             raise typer.Exit(ExitCode.FAILED)
@@ -152,7 +153,7 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
     epilog="Exit codes: 0 the update may begin; 1 there are reasons against it; 2 wrong usage; 3 the API does not "
     "answer; 4 the API refused the check.",
 )
-@takes_fields(_Options, (field.name for field in declared_fields(_Options)))
+@takes_fields(_Options, (field.name for field in declared_fields(_Options) if field.name != "mapping"))
 def check(
     name: NameArgument,
     *,

@@ -50,6 +50,14 @@ GROUP: Final = FieldSpec(
     example="default",
     help="The group of sources.",
 )
+MAPPING: Final = FieldSpec(
+    description="Sources of the group that have another name in the registry than they had: old name to new name. "
+    "What is known of the old one goes on under the new one. It may stay for good.",
+    example={"orders": "sales"},
+    help="A source's old and new name; may be repeated.",
+    flag="--mapping",
+    metavar="OLD=NEW",
+)
 
 
 class StreamKind(StrEnum):
@@ -113,6 +121,7 @@ class PipelineStreamOptions(StreamOptions):
 
     group: Annotated[str, GROUP] = "default"
     message_bytes: Annotated[int | None, MESSAGE_BYTES] = None
+    mapping: Annotated[Mapping[str, str] | None, MAPPING] = None
 
 
 OPTIONS: Final[Mapping[StreamKind, type[StreamOptions]]] = {
@@ -133,6 +142,19 @@ def stream_lease(options: StreamOptions, project: str) -> str:
     if isinstance(options, PipelineStreamOptions):
         return f"pipeline-{project}-{options.group}"
     return f"backup-{project}"
+
+
+def extend_mapping(before: Mapping[str, str] | None, mapping: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the ``mapping`` option of a stream that has ``before`` and whose sources are renamed once more.
+
+    A source that ends, whose new name is None, is in none. What was renamed twice leads to its newest name.
+
+    Example:
+        >>> extend_mapping({"orders": "sales"}, {"sales": "revenue", "clicks": None})
+        {'orders': 'revenue', 'sales': 'revenue'}
+    """
+    carried = {old: mapping.get(new, new) for old, new in (before or {}).items()}
+    return {old: new for old, new in {**carried, **mapping}.items() if new is not None and new != old}
 
 
 def is_group(text: str) -> bool:
@@ -185,6 +207,9 @@ def _fault(field: DeclaredField, value: Any) -> str | None:
         return None
     if field.kind is str:
         return None if isinstance(value, str) and is_group(value) else "takes small letters, digits and -"
+    if field.kind == Mapping[str, str]:
+        is_mapping = isinstance(value, Mapping) and all(isinstance(new, str) and new for new in value.values())
+        return None if is_mapping else "takes an object of texts"
     kinds = int if field.kind is int else int | float
     if isinstance(value, kinds) and not isinstance(value, bool) and field.spec.allows(value):
         return None

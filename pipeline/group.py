@@ -4,6 +4,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -36,7 +37,8 @@ class Group:
 
     A source whose new schema is refused, or whose entry has a fault, goes on with what it had, and keeps no other
     from going on; a registry that can't be read changes nothing. All are alerts: they stand in the status file
-    until they are mended, and are logged once.
+    until they are mended, and are logged once. ``mapping`` leads from the old names of sources to those that the
+    registry has now; it may be given at every start.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class Group:
         dead_letter_table: str,
         max_bytes: int,
         status: StatusFile,
+        mapping: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self._mapping = mapping or {}
         self._registry = registry
         self._plan_file = plan_file
         self._tables = tables
@@ -82,9 +86,18 @@ class Group:
         plan = self._plan_file.read()
         if plan is not None:
             self._accepted = {found.source.name: found for found in plan.sources if self._is_usable(found)}
+            self._rename()
         self._write_plan()
         tables = [found.source.staging for found in self._accepted.values()]
         return [self._dead_letters.name, *(name for name in tables if self._tables.open(name).exists())]
+
+    def _rename(self) -> None:
+        """Let the plans of sources go on under their new names, unless those have plans of their own."""
+        for old, new in self._mapping.items():
+            if old in self._accepted and new not in self._accepted:
+                plan = self._accepted.pop(old)
+                self._accepted[new] = replace(plan, source=replace(plan.source, name=new))
+                _log.info("source_renamed", source=new, before=old)
 
     def known_sources(self) -> list[Source]:
         """Return the sources of the plan and those that the registry has for the group now, each once.
@@ -199,7 +212,9 @@ class Group:
     def _accept_inferred(self, source: Source, before: SourcePlan | None, keeper: TableKeeper) -> SourcePlan:
         if self._repository is None:
             self._repository = SchemaRepository(self._tables, repository_table(self._dead_letters.name))
-        types = self._repository.read(source.name)
+        for old in (old for old, new in self._mapping.items() if new == source.name):
+            self._repository.adopt(old, source)
+        types = self._repository.read(source.name, source.staging)
         self._check_room(source, types)
         refused = {found.name for found in self._widen(source, types, keeper)}
         # A type whose table can't be widened yet goes on as it was.

@@ -283,6 +283,16 @@ def _plan(column: Field) -> FieldPlan:
     )
 
 
+def is_table_of(staging: str, table: str) -> bool:
+    """Whether ``table`` is, by its name, that of a type of the source with this ``staging``.
+
+    Example:
+        >>> is_table_of("staging.hooks", "staging.hooks_push"), is_table_of("staging.hooks", "staging.calls_push")
+        (True, False)
+    """
+    return table == staging or table.startswith(f"{staging}_")
+
+
 def _free_table(source: Source, event_type: str, taken: set[str]) -> str:
     if not event_type:
         return source.staging

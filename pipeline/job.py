@@ -1,7 +1,7 @@
 """The pipeline's stream: pull and decode in the tasks, commit table by table in the driver, then acknowledge."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -42,11 +42,15 @@ def run_pipeline(
     *,
     warehouse: Warehouse,
     open_pubsub: Callable[[], PubSub],
+    mapping: Mapping[str, str],
     reporter: StreamReporter | None = None,
     name: str | None = None,
     instance_id: str | None = None,
 ) -> int:
     """Run the stream of one group of sources until a signal or an order ends it; return the exit code.
+
+    ``mapping`` leads from the old names of sources to those that the registry has now: what the plan, the schema
+    repository and the dead letters have of the old ones goes on under the new ones before anything is pulled.
 
     ``name`` is the stream's, and of its folder, ``pipeline-GROUP`` without. ``instance_id`` names this start where
     an agent made it and gives its orders. ``reporter`` keeps its reports where an API without this home finds
@@ -86,9 +90,12 @@ def run_pipeline(
                 dead_letter_table=settings.dead_letter_table,
                 max_bytes=settings.pipeline_message_bytes,
                 status=status,
+                mapping=mapping,
             )
             names = sources.start()
-            ids = StagedIds(tables, settings.dead_letter_table, sources.known_sources, settings.replay_secret())
+            ids = StagedIds(
+                tables, settings.dead_letter_table, sources.known_sources, settings.replay_secret(), mapping
+            )
             with hold_lease(tables.leases(), lease, stream, journal) as held:
                 committer = StreamCommitter(
                     work=StagingWork(tables.parse_part, sources.learn),

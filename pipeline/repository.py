@@ -13,7 +13,8 @@ from connectors.columns import arrow_schema
 from model.errors import WarehouseError
 from model.format import Format
 from model.schema import Field, RowSchema
-from pipeline.inferred import MAX_VARIATIONS, EventType, Variation
+from pipeline.inferred import MAX_VARIATIONS, EventType, Variation, is_table_of
+from pipeline.registry import Source
 from pipeline.shapes import Shape
 from warehouse.rows import RowTable, RowTables
 
@@ -52,10 +53,12 @@ def repository_table(dead_letters: str) -> str:
     return f"{dead_letters.rpartition('.')[0]}.{REPOSITORY_TABLE}"
 
 
-def tables_of(source: str, repository: RowTable) -> list[str]:
+def tables_of(source: Source, repository: RowTable) -> list[str]:
     """Return the tables of every type of event of ``source`` that ``repository`` has, sorted."""
     rows = repository.read_rows(["source", "table_name"]) if repository.exists() else []
-    return sorted({row["table_name"] for row in rows if row["source"] == source})
+    found = {row["table_name"] for row in rows if row["source"] == source.name}
+    # Its name may have been another source's.
+    return sorted(table for table in found if is_table_of(source.staging, table))
 
 
 class SchemaRepository:
@@ -66,22 +69,49 @@ class SchemaRepository:
         self._table = tables.open(name)
         self._table.evolve(REPOSITORY_SCHEMA)
         tables.take(name)
-        self._noted: set[tuple[str, str, str]] = set()
+        self._noted: set[tuple[str, str, str, str]] = set()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._waiting: dict[str, list[Variation]] = {}
 
-    def read(self, source: str) -> list[EventType]:
-        """Return the newest version of each type of event of ``source``, in the order in which they were met."""
+    def read(self, source: str, staging: str | None = None) -> list[EventType]:
+        """Return the newest version of each type of event of ``source``, in the order in which they were met.
+
+        With ``staging``, the source's, only types with a table of its own: its name may have been another's.
+        """
         found: dict[str, EventType] = {}
         rows = self._table.read_rows(_READ)
         for row in sorted(rows, key=lambda row: (row["ingest_time"], row["version"])):
             self._remember(row)
             known = found.get(row["event_type"])
             is_newest = known is None or row["version"] >= known.number
-            if row["source"] == source and row["shape"] is not None and is_newest:
+            is_own = row["source"] == source and (staging is None or is_table_of(staging, row["table_name"]))
+            if is_own and row["shape"] is not None and is_newest:
                 shape = Shape.from_json(json.loads(row["shape"]))
                 found[row["event_type"]] = EventType(row["event_type"], row["table_name"], row["version"], shape)
         return list(found.values())
+
+    def adopt(self, old: str, source: Source) -> None:
+        """Note durably as types of ``source`` what is known of those that it had under the name ``old``.
+
+        A type is taken over whole, in one commit with the others, and only where it is newer than the source's own
+        and its table is one of the source's: so a second call does nothing, nor does one after another source has
+        got the old name.
+
+        Raises:
+            LeaseLostError: another stream of the group took over.
+            WarehouseError: nothing was noted.
+        """
+        own = {found.name: found.number for found in self.read(source.name, source.staging)}
+        before = self.read(old, source.staging)
+        newer = {found.name for found in before if found.number > own.get(found.name, 0)}
+        rows = [row for row in self._table.read_rows() if row["source"] == old and row["event_type"] in newer]
+        if rows:
+            renamed = [
+                row | {"source": source.name} for row in rows if is_table_of(source.staging, row["table_name"])
+            ]
+            batch = pa.RecordBatch.from_pylist(renamed, schema=arrow_schema(REPOSITORY_SCHEMA))
+            self._tables.append(self._table.name, batch)
+            _log.info("types_adopted", source=source.name, before=old, types=sorted(newer))
 
     def note(self, types: Sequence[EventType], variations: Sequence[Variation]) -> None:
         """Note ``variations`` of one source that its tables are wide enough for, MAX_VARIATIONS of a type at most.
@@ -106,18 +136,23 @@ class SchemaRepository:
         self._append(types, variations, is_wider=True)
 
     def _remember(self, row: Mapping[str, Any]) -> None:
-        key = (row["source"], row["event_type"], row["hash"])
+        key = (row["source"], row["event_type"], row["table_name"], row["hash"])
         if key not in self._noted:
             self._noted.add(key)
             self._counts[key[:2]] += 1
 
-    def _choose(self, variations: Sequence[Variation], *, is_wider: bool) -> list[Variation]:
+    def _choose(
+        self, types: Mapping[str, EventType], variations: Sequence[Variation], *, is_wider: bool
+    ) -> list[Variation]:
         """Return those that are new, within MAX_VARIATIONS; a type that became wider has one at least."""
-        chosen: dict[tuple[str, str, str], Variation] = {}
+        chosen: dict[tuple[str, str, str, str], Variation] = {}
         counts = Counter(self._counts)
         met: set[str] = set()
         for variation in variations:
-            key = (variation.source, variation.event_type, variation.hash)
+            if variation.event_type not in types:
+                # One that is too many for the source has no table.
+                continue
+            key = (variation.source, variation.event_type, types[variation.event_type].table, variation.hash)
             has_room = counts[key[:2]] < MAX_VARIATIONS or (is_wider and variation.event_type not in met)
             if key not in self._noted and key not in chosen and has_room:
                 chosen[key] = variation
@@ -127,8 +162,7 @@ class SchemaRepository:
 
     def _append(self, types: Sequence[EventType], variations: Sequence[Variation], *, is_wider: bool) -> None:
         by_name = {found.name: found for found in types}
-        # A type that is one too many for the source has no table.
-        variations = [v for v in self._choose(variations, is_wider=is_wider) if v.event_type in by_name]
+        variations = self._choose(by_name, variations, is_wider=is_wider)
         met = {variation.event_type for variation in variations}
         wider = met if is_wider else set()
         schemas = {name: json.dumps(by_name[name].schema.to_json()) for name in wider}

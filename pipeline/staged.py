@@ -96,7 +96,7 @@ class StagedTopics:
             return [source.staging]
         # Nothing is written: there is no stream and no lease.
         with closing(self._warehouse.open_row_tables(stream="", lease="")) as tables:
-            return tables_of(source.name, tables.open(repository_table(self._settings.dead_letter_table)))
+            return tables_of(source, tables.open(repository_table(self._settings.dead_letter_table)))
 
 
 class StagedSources:

@@ -1,6 +1,6 @@
 """Which messages a group's tables have: their ids, for a stream that learns them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,16 +31,23 @@ class StagedIds:
 
     A row of a replay names its original, which may not have come yet itself: the replay is known by its backfill
     and row, and by the time of its row, which is later than its own. The dead letters are other groups' too, whose
-    sources may have refused a message that a source of this group has still to take.
+    sources may have refused a message that a source of this group has still to take. ``mapping`` leads from the
+    old names of sources to their names now.
     """
 
     def __init__(
-        self, tables: RowTables, dead_letter_table: str, sources: Callable[[], Sequence[Source]], secret: str
+        self,
+        tables: RowTables,
+        dead_letter_table: str,
+        sources: Callable[[], Sequence[Source]],
+        secret: str,
+        mapping: Mapping[str, str] | None = None,
     ) -> None:
         self._tables = tables
         self._dead_letter_table = dead_letter_table
         self._sources = sources
         self._secret = secret
+        self._mapping = mapping or {}
 
     def read(self, table: str, span: IdSpan) -> Iterator[pa.RecordBatch]:
         """Yield topic, message_id, publish_time, subscription and table of the messages in ``span`` that it has.
@@ -66,10 +73,12 @@ class StagedIds:
             yield "", _replays(batch["_backfill_id"], batch["_backfill_row"], batch["ingest_time"])
 
     def _read_refused(self, table: str, span: IdSpan, live: IdSpan) -> Iterator[tuple[str, pa.RecordBatch]]:
-        sources = [(source, replay_token(self._secret, source.topic)) for source in self._sources()]
+        sources = [
+            (source, replay_token(self._secret, source.topic), self._names(source)) for source in self._sources()
+        ]
         for batch in self._tables.read_since(table, _REFUSED, "publish_time", span):
-            for source, token in sources:
-                rows = batch.filter(pc.equal(batch.column("source"), source.name))
+            for source, token, names in sources:
+                rows = batch.filter(pc.is_in(batch.column("source").cast(pa.string()), value_set=names))
                 is_replay = find_replays(rows, token) if rows.num_rows else None
                 is_live = _is_in(rows, rows, live)
                 if is_replay is not None:
@@ -79,6 +88,11 @@ class StagedIds:
                     found = _replays(tags["_backfill_id"], tags["_backfill_row"], tried["ingest_time"])
                     yield source.subscription, found
                 yield source.subscription, rows.filter(is_live).select(list(ID_COLUMNS))
+
+    def _names(self, source: Source) -> pa.Array:
+        """Return the name of the source, and those that it had before."""
+        old = [old for old, new in self._mapping.items() if new == source.name]
+        return pa.array([source.name, *old], pa.string())
 
 
 def _is_in(ids: pa.RecordBatch, rows: pa.RecordBatch, span: IdSpan) -> pa.BooleanArray:

@@ -342,11 +342,11 @@ class Agent:
 def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:
     """Return what ``refeed`` is given to run one instance of the stream, in whichever release."""
     options = record.parsed_options()
-    kind = (
-        ["pipeline", "run", "--group", options.group]
-        if isinstance(options, PipelineStreamOptions)
-        else [record.kind.value]
-    )
+    kind = [record.kind.value]
+    if isinstance(options, PipelineStreamOptions):
+        mapping = (options.mapping or {}).items()
+        # A release that knows of no mapping has a stream without one.
+        kind = ["pipeline", "run", "--group", options.group, *(f"--mapping={old}={new}" for old, new in mapping)]
     return [*kind, "--name", record.name, INSTANCE_OPTION, instance_id]
 
 

@@ -176,7 +176,7 @@ def _place_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckRea
 def _option_changes(running: StreamSide, wanted: StreamSide) -> Iterator[str]:
     for name in sorted(running.options.keys() | wanted.options.keys()):
         before, after = running.options.get(name), wanted.options.get(name)
-        if before != after and name != "group":
+        if before != after and name not in {"group", "mapping"}:
             yield f"{name} becomes {_shown(after)}, was {_shown(before)}"
 
 
@@ -228,6 +228,8 @@ def _mapping_reasons(
             target in old and target != name and mapping.get(target, target) == target
         ):
             yield _wrong_mapping(name, f"{target} continues another source as well")
+        elif target in old and target != name:
+            yield _wrong_mapping(name, f"{target} is renamed too; rename the one in an update after the other's")
 
 
 def _wrong_mapping(name: str, why: str) -> CheckReason:

@@ -41,7 +41,7 @@ def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
     monkeypatch.setattr(PubSub, "close", close)
 
     def run(settings: Any, group: str, *, open_pubsub: Callable[[], PubSub], **parts: Any) -> int:
-        assert sorted(parts) == ["instance_id", "name", "reporter", "warehouse"]
+        assert sorted(parts) == ["instance_id", "mapping", "name", "reporter", "warehouse"]
         opened.append(open_pubsub())
         assert opened[0].list_topics() == ["replay"]
         assert closed == []

@@ -4,6 +4,7 @@ import json
 import shutil
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -199,6 +200,9 @@ class BackupWorld(World):
 
 class PipelineWorld(World):
     schema = PULLED_IDS_SCHEMA
+    # What the registry calls the source now, and what leads there.
+    source = "orders"
+    mapping: Mapping[str, str] = {}
 
     def __init__(self, *given) -> None:
         super().__init__(*given)
@@ -229,9 +233,10 @@ class PipelineWorld(World):
 
     def read_ids(self, tables, name, span):
         sources = [
-            SimpleNamespace(name=name, topic=TOPIC, subscription=f"s-{name}") for name in ("orders", "audit")
+            SimpleNamespace(name=name, topic=TOPIC, subscription=subscription)
+            for name, subscription in ((self.source, "s-orders"), ("audit", "s-audit"))
         ]
-        return StagedIds(tables, self.letters, lambda: sources, "secret").read(name, span)
+        return StagedIds(tables, self.letters, lambda: sources, "secret", self.mapping).read(name, span)
 
     def commit(self, committer, tables, numbers, *, backfill=None, source="orders") -> None:
         """Stage even numbers and refuse odd ones, in one batch."""
@@ -322,6 +327,18 @@ def test_a_stream_in_a_new_home_writes_nothing_again_of_what_its_predecessor_com
         stream.commit(5)
         stream.commit(6)
     assert world.rows() == Counter(map(str, range(1, 7)))
+
+
+@pytest.mark.parametrize("warehouse", ["lake", "bigquery", "memory"])
+def test_a_source_that_was_renamed_has_the_dead_letters_of_its_old_name(warehouse, tmp_path, shared_standin):
+    world = open_world(PipelineWorld, warehouse, tmp_path, shared_standin)
+    with world.stream("old") as stream:
+        stream.commit(1, 2)
+    world.source, world.mapping = "sales", {"orders": "sales"}
+    with world.stream("new") as stream:
+        stream.commit(1, 2)
+        stream.commit(3)
+    assert world.rows() == Counter("123")
 
 
 def test_a_stream_that_starts_where_it_ended_reads_nothing(world):

@@ -12,6 +12,7 @@ from model.stream_options import (
     BackupStreamOptions,
     PipelineStreamOptions,
     StreamKind,
+    extend_mapping,
     option_errors,
     parse_options,
 )
@@ -83,9 +84,21 @@ def test_a_process_reads_every_option_from_its_environment() -> None:
 
 
 @pytest.mark.parametrize("kind", list(StreamKind))
-def test_each_option_but_the_group_stands_for_a_variable(kind: StreamKind) -> None:
+def test_each_option_but_the_group_and_its_mapping_stands_for_a_variable(kind: StreamKind) -> None:
     from model.declaration import declared_fields
 
     options = OPTIONS[kind]
-    assert {each.name for each in declared_fields(options)} - {"group"} == set(options.VARIABLES)
+    assert {each.name for each in declared_fields(options)} - {"group", "mapping"} == set(options.VARIABLES)
     assert replace(parse_options(kind, {}), batch_seconds=1).environment()
+
+
+@pytest.mark.parametrize("mapping", [["orders"], {"orders": None}, {"orders": ""}, {"orders": 1}, "orders=sales"])
+def test_a_mapping_leads_from_names_to_names(mapping: Any) -> None:
+    (error,) = option_errors(StreamKind.PIPELINE, {"mapping": mapping})
+    assert error["pointer"] == "/options/mapping"
+    assert option_errors(StreamKind.PIPELINE, {"mapping": {"orders": "sales"}}) == []
+
+
+def test_a_source_that_is_renamed_back_has_no_mapping_left() -> None:
+    assert extend_mapping({"orders": "sales"}, {"sales": "orders"}) == {"sales": "orders"}
+    assert extend_mapping(None, {"orders": None}) == {}

@@ -61,6 +61,7 @@ class Stream:
         self.plan_file = PlanFile(folder / "plan.json", self.warehouse)
         self.backlog = Backlog()
         self.sent = 0
+        self.mapping: dict[str, str] = {}
         self.start()
 
     def find_warehouse(self):
@@ -83,6 +84,7 @@ class Stream:
             dead_letter_table="backup.dead_letters",
             max_bytes=1_000_000,
             status=status,
+            mapping=self.mapping,
         )
         names = group.start()
         tables.leases().take_lease("l")

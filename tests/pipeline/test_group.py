@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from functools import partial
 from threading import Lock
 
@@ -47,7 +48,7 @@ class Deployment:
             {"shop.desc": compile_protos(self.folder, "shop.proto"), "sources.yaml": sources.encode()}
         )
 
-    def start(self) -> Group:
+    def start(self, mapping: Mapping[str, str] | None = None) -> Group:
         group = Group(
             "default",
             registry=self.registry,
@@ -59,6 +60,7 @@ class Deployment:
             dead_letter_table="backup.dead_letters",
             max_bytes=1000,
             status=StatusFile(self.folder / "status.json"),
+            mapping=mapping,
         )
         group.start()
         group.follow(self.committer)
@@ -218,3 +220,18 @@ def test_a_damaged_plan_says_what_to_do(deployment):
     deployment.plan_file.path.write_text("{")
     with pytest.raises(CheckpointCorruptError, match="Delete it"):
         deployment.start()
+
+
+def test_a_source_that_was_renamed_goes_on_with_the_schema_that_it_had(deployment):
+    deployment.publish("int64 id = 1; string note = 2;")
+    deployment.start()
+    renamed = "sources:\n  sales: {topic: orders, message: shop.Order, key: id, staging: staging.orders}\n"
+    # The new schema drops a column, which is refused.
+    deployment.publish("int64 id = 1;", renamed)
+    for _ in range(2):
+        deployment.start({"orders": "sales"})
+        assert deployment.alerts() == {"sales": "evolution_refused"}
+        assert deployment.planned() == ["id", "note"]
+        plan = deployment.plan_file.read()
+        assert plan is not None
+        assert [found.source.name for found in plan.sources] == ["sales"]

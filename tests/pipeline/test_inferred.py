@@ -54,6 +54,51 @@ def test_a_new_type_of_event_gets_its_table_and_its_messages_are_rows_of_the_nex
     assert stream.types("staging.hooks_member") == {"id": "STRING"}
 
 
+RENAMED = (
+    b"sources:\n"
+    b"  calls: {topic: hooks, schema: inferred, event_type_attribute: event, staging: staging.hooks}\n"
+    b"  hooks: {topic: others, schema: inferred, event_type_attribute: event, staging: staging.others}\n"
+)
+
+
+def test_a_source_that_was_renamed_goes_on_with_its_types_and_its_known_ids(either):
+    either.send("push", {"n": 1})
+    again = dict(either.backlog.waiting)
+    either.drain(batches=2)
+    either.send("push", {"n": 0.5})
+    again |= either.backlog.waiting
+    either.drain(batches=2)
+    before = either.types("staging.hooks_push")
+    assert before == {"n": "FLOAT64"}
+
+    # Another source has got the old name meanwhile.
+    either.registry.publish({"sources.yaml": RENAMED})
+    either.mapping = {"hooks": "calls"}
+    for _ in range(2):
+        either.start()
+        plan = either.plan_file.read()
+        kinds = {found.source.name: [(kind.name, kind.number) for kind in found.types] for found in plan.sources}
+        assert kinds["calls"] == [("push", 2)]
+    either.backlog.waiting |= again
+    either.drain(batches=1)
+    either.send("push", {"n": 2})
+    # At the first try: it fits what is known.
+    either.drain(batches=1)
+    assert either.types("staging.hooks_push") == before
+    assert sorted(row["n"] for row in either.rows("staging.hooks_push")) == [0.5, 1.0, 2.0]
+    status = StatusFile.read(either.folder / "status.json")
+    assert status["alerts"] == []
+    # What it learns from now on it learns under its new name, with no mapping needed any more.
+    either.send("push", {"n": 3, "more": "x"})
+    either.drain(batches=2)
+    either.mapping = {}
+    either.plan_file.path.unlink()
+    either.start()
+    either.send("push", {"n": 4, "more": "y"})
+    either.drain(batches=1)
+    assert len(either.rows("staging.hooks_push")) == 5
+
+
 def test_a_batch_that_teaches_something_has_changed_the_plan_before_spark_plans_the_next(stream):
     stream.send("push", {"id": 1})
     with CommitWorker(stream.committer) as worker:

@@ -147,6 +147,7 @@ def test_a_renamed_source_keeps_its_table_and_subscription_or_is_refused() -> No
         ({"orders": "sale"}, "the registry has no sale in this group. Did you mean sales?"),
         ({"orders": None}, "the registry has it still"),
         ({"orders": "members"}, "members continues another source as well"),
+        ({"orders": "members", "members": "orders"}, "members is renamed too"),
         ({"orders": "sales", "members": "sales"}, "sales continues another source as well"),
     ],
 )
