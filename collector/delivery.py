@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from connectors.pubsub.client import PubSub
-from connectors.pubsub.sending import Sender
+from connectors.pubsub.sending import Sender, outcome_of
 from model.errors import PubSubError, RefeedError
 
 # How long a look for a topic holds: one that is there, and one that is not.
@@ -64,7 +64,7 @@ class DirectDelivery:
             sender = Sender(self._pubsub.channel, path, give_up_seconds=self._give_up_seconds)
             self._senders[topic] = sender
         futures = [sender.send(message) for message in messages]
-        return [await _outcome(future) for future in futures]
+        return [await outcome_of(future) for future in futures]
 
     def problems(self) -> Mapping[str, str]:
         """Return the last error of each topic that has published nothing since."""
@@ -75,14 +75,6 @@ class DirectDelivery:
     def waiting_events(self) -> Mapping[str, int]:
         """Return nothing: what is durable here is published."""
         return {}
-
-
-async def _outcome(future: asyncio.Future[None]) -> PubSubError | None:
-    try:
-        await future
-    except PubSubError as error:
-        return error
-    return None
 
 
 class TopicDirectory:

@@ -1,21 +1,21 @@
 """Events on disk until Pub/Sub has them: a log of segments for each topic, drained in its order."""
 
 import asyncio
-import base64
 import fcntl
-import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import structlog
 
+from collector.refused import MAX_REFUSED_BYTES, RefusedFile
 from connectors.pubsub.client import PubSub
-from connectors.pubsub.sending import Sender, decode_message
+from connectors.pubsub.sending import Sender, decode_message, outcome_of
 from local.acklog import AckLog
 from local.damage import DamagedError
 from local.files import sync_folder
@@ -39,6 +39,8 @@ _FIRST_ID: Final = 10**15
 _LENGTH: Final = struct.Struct("<I")
 # What a topic reads at once to publish it.
 _BATCH_BYTES: Final = 8_000_000
+# What a topic keeps in memory of what it has just written.
+_FRESH_BYTES: Final = 8_000_000
 # How long an end waits for what Pub/Sub could still take.
 _DRAIN_SECONDS: Final = 5.0
 _FAULT_SECONDS: Final = 5.0
@@ -50,9 +52,10 @@ class QueueDelivery:
 
     Every event goes through the disk, so those of a topic are published in the order in which they were answered,
     also when some of them had to wait. An event is published at least once, with the uuid that its sender was
-    told, over kill -9 at any point; what was under way may be published twice. ``max_bytes`` bounds what waits; on
-    disk there is up to a segment (8 MB) a topic more. A message that Pub/Sub refuses goes to ``refused.ndjson`` in
-    ``folder``.
+    told, over kill -9 at any point; what was under way may be published twice. ``max_bytes`` bounds what waits;
+    on disk there is up to a segment (8 MB) a topic more. Where the queue ``is_shared``, a topic may hold no more
+    bytes than stay free, so one alone fills half of it and another one always finds room. A message that Pub/Sub
+    refuses goes to ``refused.ndjson`` in ``folder`` until that has ``max_refused_bytes``; then it stays queued.
 
     Raises:
         LeaseHeldError: another process has the queue.
@@ -61,14 +64,21 @@ class QueueDelivery:
     status = 202
 
     def __init__(
-        self, pubsub: PubSub, folder: Path, *, max_bytes: int, segment_bytes: int = SEGMENT_BYTES
+        self,
+        pubsub: PubSub,
+        folder: Path,
+        *,
+        max_bytes: int,
+        is_shared: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
+        max_refused_bytes: int = MAX_REFUSED_BYTES,
     ) -> None:
         self._pubsub = pubsub
+        self._is_shared = is_shared
+        self._refused = RefusedFile(folder / "refused.ndjson", max_refused_bytes)
         self._folder = folder
         self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes
-        # Counted before they are on disk: many requests may be on their way there.
-        self._arriving_bytes = 0
         self._topics: dict[str, _TopicQueue] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
@@ -76,7 +86,7 @@ class QueueDelivery:
     @property
     def waiting_bytes(self) -> int:
         """How many bytes wait for Pub/Sub, or for the disk."""
-        return self._arriving_bytes + sum(queue.stored_bytes for queue in self._topics.values())
+        return sum(queue.held_bytes for queue in self._topics.values())
 
     async def start(self) -> None:
         """Open the logs of all topics and go on with what they hold."""
@@ -97,17 +107,20 @@ class QueueDelivery:
     async def deliver(self, topic: str, messages: Sequence[bytes]) -> list[RefeedError | None]:
         """Write ``messages`` to disk and return what became of each; when there is no room, none is written."""
         size = sum(map(len, messages)) + _RECORD_BYTES * len(messages)
-        if self.waiting_bytes + size > self._max_bytes:
-            full = QueueFullError("The collector's queue is full; nothing of this request was taken.")
-            return [full] * len(messages)
         queue = self._topics.get(topic)
+        free = self._max_bytes - self.waiting_bytes - size
+        held = size + (queue.held_bytes if queue is not None else 0)
+        if free < 0 or (self._is_shared and held > free):
+            what = "The collector's queue" if free < 0 else f"What the collector's queue may hold of {topic}"
+            return [QueueFullError(f"{what} is full; nothing of this request was taken.")] * len(messages)
         if queue is None:
             queue = self._begin(self._open(topic))
-        self._arriving_bytes += size
+        # Counted before they are on disk: many requests may be on their way there.
+        queue.arriving_bytes += size
         try:
             error = await queue.write(messages) if messages else None
         finally:
-            self._arriving_bytes -= size
+            queue.arriving_bytes -= size
         return [error] * len(messages)
 
     def problems(self) -> Mapping[str, str]:
@@ -120,7 +133,12 @@ class QueueDelivery:
         return {name: queue.waiting for name, queue in self._topics.items()}
 
     def _open(self, topic: str) -> "_TopicQueue":
-        queue = _TopicQueue(self._folder, topic, segment_bytes=self._segment_bytes)
+        queue = _TopicQueue(
+            self._folder,
+            topic,
+            segment_bytes=self._segment_bytes,
+            refused=self._refused,
+        )
         sync_folder(self._folder)
         return queue
 
@@ -133,13 +151,24 @@ class QueueDelivery:
         return queue
 
 
+class _Batch(NamedTuple):
+    """Events that are published together: all that wait in [start, end), by number, bytes on disk and message."""
+
+    start: int
+    end: int
+    seqs: list[int]
+    lengths: list[int]
+    messages: list[bytes]
+
+
 class _TopicQueue:
     """One topic's log: who writes waits for the disk together with others, one task publishes."""
 
-    def __init__(self, folder: Path, topic: str, *, segment_bytes: int) -> None:
+    def __init__(self, folder: Path, topic: str, *, segment_bytes: int, refused: RefusedFile) -> None:
         self.topic = topic
+        self._refused = refused
+        self.arriving_bytes = 0
         self.sender: Sender | None = None
-        self._refused_path = folder / "refused.ndjson"
         self._log = MessageLog(
             folder / topic, _FIRST_ID, owner=f"queue of {topic}", segment_bytes=segment_bytes, fsync=True
         )
@@ -149,9 +178,17 @@ class _TopicQueue:
         self._log.fill_missing(self._published.acked)
         self.stored_bytes = self._measure(self._published.acked.floor, self._log.next_seq)
         self._writing: list[tuple[Sequence[bytes], asyncio.Future[RefeedError | None]]] = []
+        # Events that are on disk, by number, with their bytes there: to keep them costs less than to read them.
+        self._fresh: dict[int, tuple[bytes, int]] = {}
+        self._fresh_bytes = 0
         self._to_write = asyncio.Event()
         self._to_publish = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """How many bytes wait for Pub/Sub, or for the disk."""
+        return self.arriving_bytes + self.stored_bytes
 
     @property
     def waiting(self) -> int:
@@ -207,7 +244,9 @@ class _TopicQueue:
             bodies = [_LENGTH.pack(len(message)) + message for messages, _ in taken for message in messages]
             error: RefeedError | None = None
             try:
-                self.stored_bytes += await asyncio.to_thread(self._append, bodies)
+                first, lengths = await asyncio.to_thread(self._append, bodies)
+                self.stored_bytes += sum(lengths)
+                self._remember(first, [message for messages, _ in taken for message in messages], lengths)
             except StatusError as exc:
                 error = QueueFullError(f"{exc.text} Nothing of this request was taken.")
                 _LOG.error("the queue can't be written", topic=self.topic, reason=exc.text)
@@ -219,9 +258,24 @@ class _TopicQueue:
                     future.set_result(error)
             self._to_publish.set()
 
-    def _append(self, bodies: Sequence[bytes]) -> int:
+    def _append(self, bodies: Sequence[bytes]) -> tuple[int, list[int]]:
+        """Write events to disk; return the first one's number and the bytes that each has there."""
         first = self._log.append(bodies)
-        return self._measure(first, first + len(bodies))
+        return first, self._log.read_lengths(np.arange(first, first + len(bodies), dtype=np.int64)).tolist()
+
+    def _remember(self, first: int, messages: Sequence[bytes], lengths: Sequence[int]) -> None:
+        """Keep events that are on disk in memory too, where there is room: they are published in a moment."""
+        if self._fresh_bytes + sum(lengths) <= _FRESH_BYTES:
+            self._fresh_bytes += sum(lengths)
+            self._fresh.update(
+                zip(range(first, first + len(messages)), zip(messages, lengths, strict=True), strict=True)
+            )
+
+    def _forget(self, seq: int) -> tuple[bytes, int] | None:
+        found = self._fresh.pop(seq, None)
+        if found is not None:
+            self._fresh_bytes -= found[1]
+        return found
 
     async def _publish_all(self) -> None:
         while True:
@@ -230,7 +284,7 @@ class _TopicQueue:
             while self.waiting:
                 try:
                     await self._publish_batch()
-                except (OSError, StatusError, PubSubError) as exc:
+                except (OSError, StatusError, PubSubError, QueueFullError) as exc:
                     # Nothing is lost, and the next look may find the disk well.
                     _LOG.error("events can't be taken out of the queue", topic=self.topic, reason=str(exc))
                     await asyncio.sleep(_FAULT_SECONDS)
@@ -239,20 +293,48 @@ class _TopicQueue:
                     await asyncio.sleep(_FAULT_SECONDS)
 
     async def _publish_batch(self) -> None:
-        end, size, messages = await asyncio.to_thread(self._read_batch)
+        batch = self._take_fresh()
+        if batch is None:
+            batch = await asyncio.to_thread(self._read_batch)
+        for seq in batch.seqs if self._fresh else ():
+            self._forget(seq)
         assert self.sender is not None
-        outcomes = await asyncio.gather(*map(self.sender.send, messages), return_exceptions=True)
-        for message, outcome in zip(messages, outcomes, strict=True):
-            if isinstance(outcome, MessageRefusedError):
-                await asyncio.to_thread(self._set_aside, message, outcome.message)
-            elif outcome is not None:
+        # Awaited one after the other: most are done when the first one is.
+        futures = [self.sender.send(message) for message in batch.messages]
+        outcomes = [await outcome_of(future) for future in futures]
+        left: list[int] = []
+        fault: BaseException | None = None
+        for at, outcome in enumerate(outcomes):
+            if isinstance(outcome, MessageRefusedError) and fault is None:
+                try:
+                    await asyncio.to_thread(self._set_aside, batch.messages[at], outcome.message)
+                except (OSError, QueueFullError) as exc:
+                    fault = exc
+            elif outcome is not None and not isinstance(outcome, MessageRefusedError):
                 raise outcome
-        self._note(end)
-        # Measured where damage has taken some: they would be counted for ever.
-        self.stored_bytes = self.stored_bytes - size if self.waiting else 0
+            if isinstance(outcome, MessageRefusedError) and fault is not None:
+                left.append(at)
+        self._note(batch, left)
+        if fault is not None:
+            # The others are published, and noted: these alone are tried again.
+            raise fault
 
-    def _read_batch(self) -> tuple[int, int, list[bytes]]:
-        """Return where the next batch ends, its bytes on disk, and its messages."""
+    def _take_fresh(self) -> _Batch | None:
+        """Return the next events when they are in memory, None when the disk has to be read."""
+        start, end = self._published.acked.floor, self._log.next_seq
+        if start not in self._fresh or self._published.acked.count_missing(end) != end - start:
+            return None
+        seqs: list[int] = []
+        found: list[tuple[bytes, int]] = []
+        for seq in range(start, start + MAX_PUBLISH_REQUEST_MESSAGES):
+            if (each := self._forget(seq)) is None:
+                break
+            seqs.append(seq)
+            found.append(each)
+        return _Batch(start, start + len(seqs), seqs, [size for _, size in found], [each for each, _ in found])
+
+    def _read_batch(self) -> _Batch:
+        """Return the next events to publish."""
         floor, end = self._published.acked.floor, self._log.next_seq
         seqs = self._find_waiting(floor, end, MAX_PUBLISH_REQUEST_MESSAGES)
         end = int(seqs[-1]) + 1 if len(seqs) else end
@@ -271,28 +353,41 @@ class _TopicQueue:
                 continue
             ends = np.cumsum(lengths).tolist()
             records = (raw[b - n : b] for n, b in zip(lengths.tolist(), ends, strict=True))
-            return end, len(raw), [_message_of(read_message(record)) for record in records]
-        return end, 0, []
+            messages = [_message_of(read_message(record)) for record in records]
+            return _Batch(floor, end, seqs.tolist(), lengths.tolist(), messages)
+        return _Batch(floor, end, [], [], [])
 
     def _set_aside(self, message: bytes, reason: str) -> None:
-        """Keep a message that Pub/Sub does not take, as a line that 'refeed publish' reads; durable."""
-        found = decode_message(message)
-        line = {
-            "topic": self.topic,
-            "reason": reason,
-            "attributes": found.attributes,
-            "data_base64": base64.b64encode(found.data).decode(),
-        }
-        with self._refused_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        _LOG.error("Pub/Sub refuses an event", topic=self.topic, reason=reason, kept=str(self._refused_path))
+        """Keep a message that Pub/Sub does not take; durable."""
+        self._refused.append(self.topic, decode_message(message), reason)
+        _LOG.error("Pub/Sub refuses an event", topic=self.topic, reason=reason, kept=str(self._refused.path))
 
-    def _note(self, end: int) -> None:
-        """Note that the events up to ``end`` are published, and delete the segments that hold no others."""
-        self._published.record([(self._published.acked.floor, end)])
-        self._log.delete_before(end)
+    def _note(self, batch: _Batch, left: Sequence[int]) -> None:
+        """Note that a batch is published but for those ``left``, and delete the segments that hold no others."""
+        runs = _runs_between(batch.start, batch.end, [batch.seqs[at] for at in left])
+        try:
+            self._published.record(runs)
+        except StatusError as exc:
+            # On a full disk it counts for this process alone: segments that are deleted make room, and after a
+            # kill these events are published again.
+            _LOG.error("what is published can't be noted", topic=self.topic, reason=exc.text)
+            for start, end in runs:
+                self._published.acked.add(start, end)
+        self._log.delete_before(self._published.acked.floor)
+        done = sum(batch.lengths) - sum(batch.lengths[at] for at in left)
+        # Measured where damage has taken some: they would be counted for ever.
+        self.stored_bytes = self.stored_bytes - done if self.waiting else 0
+
+
+def _runs_between(start: int, end: int, gaps: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs of numbers in [start, end) around single ones.
+
+    Example:
+        >>> _runs_between(0, 9, [3, 4])
+        [(0, 3), (5, 9)]
+    """
+    edges = [start - 1, *gaps, end]
+    return [(a + 1, b) for a, b in pairwise(edges) if a + 1 < b]
 
 
 def _message_of(body: bytes) -> bytes:

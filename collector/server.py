@@ -38,7 +38,12 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
     delivery: Delivery
     if settings.collector_queue_bytes:
         folder = settings.home / "collector"
-        delivery = QueueDelivery(pubsub, folder, max_bytes=settings.collector_queue_bytes)
+        delivery = QueueDelivery(
+            pubsub,
+            folder,
+            max_bytes=settings.collector_queue_bytes,
+            is_shared=len(collector.topics) > 1 or not collector.exact_topics,
+        )
     else:
         delivery = DirectDelivery(pubsub, give_up_seconds=collector.publish_timeout_seconds)
     if settings.is_embedded:

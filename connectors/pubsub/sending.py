@@ -167,3 +167,12 @@ class Sender:
         for _, future in request.messages:
             if not future.done():
                 future.set_exception(error)
+
+
+async def outcome_of(future: asyncio.Future[None]) -> PubSubError | None:
+    """Return None once Pub/Sub has the message of :meth:`Sender.send`, else the error that it gave."""
+    try:
+        await future
+    except PubSubError as error:
+        return error
+    return None
