@@ -1,13 +1,18 @@
 """``refeed collector``: events come in over HTTP and go to Pub/Sub."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.invocation import command_settings
 from cli.processes import check_port_free
 from cli.services import configure_logging
+from model.settings import Settings
+
+if TYPE_CHECKING:
+    from collector.settings import CollectorSettings
 
 
 def collector(
@@ -27,17 +32,29 @@ def collector(
 ) -> None:
     """Take events with POST /TOPIC until Ctrl-C; each is answered once Pub/Sub has it."""
     from collector.server import serve
-    from collector.settings import read_collector_settings
 
     settings = command_settings()
     configure_logging()
     named = settings.collector_topics
     if topics is not None:
         named = tuple(each.strip() for each in topics.split(",") if each.strip())
-    found = read_collector_settings(
-        named,
-        settings_file or settings.collector_settings,
-        body_timeout_seconds=settings.body_timeout_seconds,
-    )
+    found = read_settings_of(settings, named, settings_file)
     check_port_free(port, "--port")
     serve(settings, found, host=host, port=port)
+
+
+def read_settings_of(
+    settings: Settings, topics: Sequence[str] | None = None, path: Path | None = None
+) -> "CollectorSettings":
+    """Return the collector's settings: those of the variables unless topics or a file are given.
+
+    Raises:
+        SettingsError: something in them is wrong; all faults are named.
+    """
+    from collector.settings import read_collector_settings
+
+    return read_collector_settings(
+        settings.collector_topics if topics is None else topics,
+        path or settings.collector_settings,
+        body_timeout_seconds=settings.body_timeout_seconds,
+    )

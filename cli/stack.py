@@ -28,7 +28,15 @@ class Stack:
     ``environment`` is theirs, but for the home and the Pub/Sub server's address, which are the same for all.
     """
 
-    def __init__(self, home: Path, *, pubsub_port: int, api_port: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        pubsub_port: int,
+        api_port: int,
+        environment: Mapping[str, str],
+        collector_port: int | None = None,
+    ) -> None:
         self.home = home.absolute()
         self.api_url = f"http://127.0.0.1:{api_port}"
         self.emulator_host = f"127.0.0.1:{pubsub_port}"
@@ -45,6 +53,11 @@ class Stack:
         # For who wants a backup without an agent; the streams of 'refeed up' are an agent's.
         self.backup = self._child(BACKUP_STREAM, "backup")
         self.api = self._child("api", "api", "--port", str(api_port), "--interrupt-at-exit", "--open")
+        self.collector: Child | None = None
+        self.collector_address: str | None = None
+        if collector_port is not None:
+            self.collector = self._child("collector", "collector", "--port", str(collector_port))
+            self.collector_address = f"127.0.0.1:{collector_port}"
 
     def start(
         self,
@@ -53,7 +66,7 @@ class Stack:
         is_backing_up: Callable[[], bool],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Start the Pub/Sub server and the API, and return once each does its work; ``children`` stops them.
+        """Start all but the streams, and return once each does its work; ``children`` stops them.
 
         ``is_backing_up`` keeps the streams in step, and is called until it returns that the backup does its work.
         ``say`` is told what is waited for.
@@ -64,6 +77,9 @@ class Stack:
         children.start(self.pubsub)
         say(f"waiting for the Pub/Sub server to listen at {self.emulator_host} ...")
         self.wait_for_pubsub()
+        if self.collector is not None:
+            children.start(self.collector)
+            self.wait_for_collector()
         children.start(self.api)
         say(f"waiting for the backup stream to start Spark, {_USUAL} ...")
         deadline = time.monotonic() + _BACKUP_SECONDS
@@ -86,6 +102,12 @@ class Stack:
         self.pubsub.wait_until(
             lambda: is_listening(self.emulator_host), seconds=_PUBSUB_SECONDS, what="begun to listen"
         )
+
+    def wait_for_collector(self) -> None:
+        """Return once the collector takes events."""
+        assert self.collector is not None
+        address = self.collector_address or ""
+        self.collector.wait_until(lambda: is_listening(address), seconds=_PUBSUB_SECONDS, what="begun to listen")
 
     def wait_for_backup(self) -> None:
         """Return once the backup stream pulls."""

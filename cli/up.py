@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import typer
 
+from cli.collector import read_settings_of
 from cli.invocation import command_settings, make_home
 from cli.processes import check_port_free, is_listening
 from cli.running import RunningUp, record_of
@@ -38,6 +39,10 @@ _PLACES: Final = 10_000
 def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the API and its /docs.")] = 8080,
     pubsub_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Pub/Sub server.")] = 8085,
+    collector_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of a collector for REFEED_COLLECTOR_TOPICS; without it, none."),
+    ] = None,
 ) -> None:
     """Run the Pub/Sub server, the backup stream, the API and the pipeline on 127.0.0.1 until Ctrl-C drains them.
 
@@ -55,7 +60,17 @@ def up(
     with _hold_home(settings.home) as record:
         check_port_free(port, "--port")
         check_port_free(pubsub_port, "--pubsub-port")
-        stack = Stack(settings.home, pubsub_port=pubsub_port, api_port=port, environment=os.environ)
+        if collector_port is not None:
+            check_port_free(collector_port, "--collector-port")
+            # A fault in its settings would end it four times before anybody saw the reason.
+            read_settings_of(settings)
+        stack = Stack(
+            settings.home,
+            pubsub_port=pubsub_port,
+            api_port=port,
+            collector_port=collector_port,
+            environment=os.environ,
+        )
         # Before anything is waited for: a second one names this one's ports.
         _write_record(record, stack, ())
         # Left in reverse order: the streams drain while Pub/Sub still takes acknowledgements, then the children
@@ -259,6 +274,9 @@ def _end_leftovers(record: Path) -> None:
 
 def _print_addresses(stack: Stack) -> None:
     out.print(f"API      {stack.api_url}/docs", markup=False)
+    if stack.collector_address is not None:
+        topics = ", ".join(stack.settings.collector_topics)
+        out.print(f"events   http://{stack.collector_address}/TOPIC, topics {topics}", markup=False)
     out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}", markup=False)
     out.print(f"logs     {stack.home / 'logs'}\n", markup=False)
     out.print(

@@ -72,6 +72,13 @@ resource "google_pubsub_topic_iam_member" "replay" {
   member   = google_service_account.component["api"].member
 }
 
+resource "google_pubsub_topic_iam_member" "collected" {
+  for_each = var.collector_topics
+  topic    = each.key
+  role     = "roles/pubsub.publisher"
+  member   = google_service_account.component["collector"].member
+}
+
 resource "google_service_account_iam_member" "workload_identity" {
   for_each           = var.workload_identity_namespace == "" ? toset([]) : toset(keys(local.components))
   service_account_id = google_service_account.component[each.key].name

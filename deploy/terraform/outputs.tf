@@ -12,6 +12,7 @@ output "environment" {
     REFEED_BIGQUERY_LABELS                    = join(",", [for key, value in var.labels : "${key}=${value}"])
     REFEED_DEAD_LETTER_TABLE                  = "${var.project}.${google_bigquery_dataset.backup.dataset_id}.dead_letters"
     REFEED_MERGE_AT                           = var.merge_at
+    REFEED_COLLECTOR_TOPICS                   = join(",", var.collector_topics)
   }
 }
 

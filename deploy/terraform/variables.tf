@@ -95,6 +95,12 @@ variable "replay_topics" {
   default     = []
 }
 
+variable "collector_topics" {
+  description = "Topics that collectors publish events to; REFEED_COLLECTOR_TOPICS."
+  type        = set(string)
+  default     = []
+}
+
 variable "ack_deadline_seconds" {
   description = "Ack deadline of the backup subscriptions; REFEED_ACK_DEADLINE_SECONDS."
   type        = number

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from cli.processes import free_port
@@ -27,9 +28,17 @@ class Terminal:
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
+        self.collector_port = free_port()
         self.ports = ["--port", str(free_port()), "--pubsub-port", str(free_port())]
+        self.ports += ["--collector-port", str(self.collector_port)]
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("REFEED_", "PUBSUB_"))}
-        self.environment = {**plain, "REFEED_HOME": str(self.home), "REFEED_BACKUP_BATCH_SECONDS": "0.3"}
+        self.environment = {
+            **plain,
+            "REFEED_HOME": str(self.home),
+            "REFEED_BACKUP_BATCH_SECONDS": "0.3",
+            "REFEED_COLLECTOR_TOPICS": "orders",
+            "REFEED_COLLECTOR_QUEUE_BYTES": "10000000",
+        }
         self.folder = folder
         self.up = self._child()
 
@@ -142,7 +151,8 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     assert any(process.is_alive for process in left.values())
     terminal.start()
     assert not any(process.is_alive for process in left.values())
-    assert terminal.refeed("publish", "-", text='{"topic":"orders","data":"after"}\n').returncode == 0
+    answer = httpx.post(f"http://127.0.0.1:{terminal.collector_port}/orders", json="after", timeout=10)
+    assert answer.status_code == 202, answer.text
     wait_for(lambda: count_archived(terminal) == 51, seconds=60, why="one more, and nothing of the replay")
 
     # A source that is added while all of it runs: staged, merged by the service, queried.

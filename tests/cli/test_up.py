@@ -56,12 +56,25 @@ def test_a_second_up_on_the_same_home_is_refused(refeed: Callable[..., Any], hom
     assert "lease_held" in result.err
 
 
-@pytest.mark.parametrize("option", ["--port", "--pubsub-port"])
+@pytest.mark.parametrize("topics", ["", "orders,healthz"])
+def test_a_fault_of_the_collector_ends_it_before_anything_starts(
+    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch, topics: str
+) -> None:
+    monkeypatch.setenv("REFEED_COLLECTOR_TOPICS", topics)
+    ports = ["--port", str(free_port()), "--pubsub-port", str(free_port()), "--collector-port", str(free_port())]
+    result = refeed("up", *ports)
+    assert result.code == 2
+    assert "REFEED_COLLECTOR_TOPICS" in result.err
+    assert not (home / "logs").exists()
+
+
+@pytest.mark.parametrize("option", ["--port", "--pubsub-port", "--collector-port"])
 def test_a_taken_port_ends_it_before_anything_starts(
     refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path, option: str
 ) -> None:
-    other = "--pubsub-port" if option == "--port" else "--port"
-    result = refeed("up", option, str(pubsub_server.port), other, str(free_port()))
+    ports = {"--port": free_port(), "--pubsub-port": free_port(), "--collector-port": free_port()}
+    ports[option] = pubsub_server.port
+    result = refeed("up", *(text for name, port in ports.items() for text in (name, str(port))))
     assert result.code == 1
     assert "port_taken" in result.err
     assert option in result.err

@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from cli.main import app
+from collector.settings import read_collector_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +30,7 @@ def test_whoever_is_waited_for_is_there_and_says_how_it_is(services: dict[str, A
 
 def test_what_is_published_is_published_on_loopback_only(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
-    assert len(ports) == 2
+    assert len(ports) == 3
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
@@ -47,12 +48,13 @@ def test_every_command_is_one_of_refeeds(services: dict[str, Any]) -> None:
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known
         checked += 1
-    assert checked == 8
+    assert checked == 9
 
 
 def test_every_setting_exists(services: dict[str, Any]) -> None:
     known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
-    used = {name for name in services["api"]["environment"] if name.startswith("REFEED_")}
+    environments = [service["environment"] for name, service in services.items() if name in ("api", "collector")]
+    used = {name for environment in environments for name in environment if name.startswith("REFEED_")}
     assert used
     assert used <= known
 
@@ -76,3 +78,18 @@ def test_docker_compose_takes_it() -> None:
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_collector_takes_the_settings_that_it_is_given(
+    services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = services["collector"]
+    [mounted] = [volume.split(":") for volume in service["volumes"] if volume.startswith("./")]
+    words = shlex.split(service["command"])
+    path = words[words.index("--settings") + 1]
+    usual = {name: re.fullmatch(r"\$\{\w+:-(.+)\}", text) for name, text in service["environment"].items()}
+    values = {name: found[1] for name, found in usual.items() if found}
+    monkeypatch.setenv("COLLECTOR_KEY", values["COLLECTOR_KEY"])
+    file = ROOT / mounted[0] / Path(path).relative_to(mounted[1])
+    settings = read_collector_settings(values["REFEED_COLLECTOR_TOPICS"].split(","), file)
+    settings.check_host(words[words.index("--host") + 1])

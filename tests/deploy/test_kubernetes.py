@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from collector.queue import SEGMENT_BYTES
+from collector.refused import MAX_REFUSED_BYTES
+from collector.settings import read_collector_settings
 from rollout.child import STOP_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,8 +61,43 @@ def test_kubectl_builds_it() -> None:
         ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=60, check=True
     )
     kinds = sorted(resource["kind"] for resource in yaml.safe_load_all(built.stdout))
-    assert kinds == ["ConfigMap", *sorted(r["kind"] for r in resources().values())]
-    assert json.dumps(list(yaml.safe_load_all(built.stdout))).count('"image": "refeed:latest"') == 4
+    assert kinds == sorted(["ConfigMap", "ConfigMap", *(r["kind"] for r in resources().values())])
+    assert json.dumps(list(yaml.safe_load_all(built.stdout))).count('"image": "refeed:latest"') == 5
+
+
+def test_a_collector_keeps_its_queue_on_a_disk_of_its_own() -> None:
+    found = resources()["StatefulSet/refeed-collector"]["spec"]
+    pod = found["template"]["spec"]
+    (container,) = pod["containers"]
+    (disk,) = found["volumeClaimTemplates"]
+    assert disk["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert {"name": disk["metadata"]["name"], "mountPath": "/var/lib/refeed"} in container["volumeMounts"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    variables = {each["name"]: each["value"] for each in container["env"]}
+    queue_bytes = int(variables["REFEED_COLLECTOR_QUEUE_BYTES"])
+    gibibytes = int(disk["spec"]["resources"]["requests"]["storage"].removesuffix("Gi"))
+    # With a segment for each of a hundred topics, and what is refused.
+    assert queue_bytes + 100 * SEGMENT_BYTES + MAX_REFUSED_BYTES < gibibytes * 2**30
+    # /readyz fails while Pub/Sub is away, which is what the queue is for.
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_the_collectors_settings_are_mounted_where_it_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    [made] = [each for each in kustomization["configMapGenerator"] if each["name"] == "refeed-collector"]
+    [file] = made["files"]
+    pod = resources()["StatefulSet/refeed-collector"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    arguments = container["args"]
+    settings_file = Path(arguments[arguments.index("--settings") + 1])
+    [volume] = [each for each in pod["volumes"] if each["configMap"]["name"] == made["name"]]
+    mounted = {"name": volume["name"], "mountPath": str(settings_file.parent)}
+    assert mounted in container["volumeMounts"]
+    assert settings_file.name == Path(file).name
+    monkeypatch.setenv("COLLECTOR_KEY", "a-key-that-is-long-enough")
+    topics = re.findall(r"^REFEED_COLLECTOR_TOPICS=(.+)$", (FOLDER / "settings.env").read_text(), re.MULTILINE)
+    read_collector_settings(topics[0].split(","), FOLDER / file).check_host("0.0.0.0")
 
 
 def test_the_second_agent_is_a_standby_that_streams_move_to_over_the_same_home() -> None:

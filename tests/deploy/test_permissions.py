@@ -1,5 +1,6 @@
 """The roles of docs/iam.md and of Terraform are those that the recorded calls of each component need."""
 
+import asyncio
 import json
 import re
 import uuid
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.cloud import bigquery
 
@@ -22,6 +24,10 @@ from backfill.run.folder import BackfillFolder
 from backup.archiving import ArchiveTarget, Archiving
 from backup.source import BackupSource
 from cli.main import main
+from collector.delivery import DirectDelivery, TopicDirectory
+from collector.door import Door
+from collector.http import Collector
+from collector.settings import CollectorSettings
 from connectors.pubsub import channel as pubsub_channel
 from connectors.pubsub.backlog import MonitoredBacklog, MonitoredBacklogs
 from connectors.pubsub.client import PubSub
@@ -187,6 +193,7 @@ PLACES = {
     "reporting's datasets": "reporting",
     "the backup subscriptions": "subscription",
     "the topics that may be filled": "topic",
+    "the topics of REFEED_COLLECTOR_TOPICS": "topic",
 }
 
 
@@ -335,6 +342,22 @@ def run_pipeline(world: World) -> None:
     MonitoredBacklogs(Monitoring(world.recorder), world.project).read_named(subscriptions)
 
 
+def run_collector(world: World, pubsub: PubSub) -> None:
+    """Do what a collector does at Google: look for the topics that a pattern lets in, and publish."""
+    settings = CollectorSettings(("orders", "ord*"))
+
+    async def work() -> None:
+        directory, door = TopicDirectory(pubsub), Door(settings, is_open=True)
+        app = Collector(
+            settings, delivery=DirectDelivery(pubsub, give_up_seconds=10), directory=directory, door=door
+        )
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            assert (await client.get("/readyz")).status_code == 200
+            assert (await client.post("/orders", content=b"{}")).status_code == 200
+
+    asyncio.run(work())
+
+
 def settings_of(world: World) -> BackfillSettings:
     return BackfillSettings(
         home=world.folder,
@@ -437,7 +460,7 @@ def stage(world: World) -> MergeSource:
 
 
 def test_the_page_and_terraform_grant_the_same() -> None:
-    for component in ("backup", "pipeline", "agent", "api"):
+    for component in ("backup", "pipeline", "agent", "api", "collector"):
         name = {"pipeline": "`refeed pipeline run`"}.get(component, f"`refeed {component}`")
         assert on_the_page(name) == in_terraform(component), component
 
@@ -489,6 +512,13 @@ def test_the_pipeline_needs_what_terraform_grants(world: World) -> None:
     needed = world.needs(partial(run_pipeline, world))
     # What publishes is the test.
     check(needed - {("topic", "pubsub.topics.publish")}, in_terraform("pipeline"))
+
+
+def test_a_collector_needs_what_terraform_grants(world: World) -> None:
+    with PubSub(world.project, world.server.emulator_host) as pubsub:
+        pubsub.create_topic("orders")
+        needed = world.needs(partial(run_collector, world, pubsub))
+    check(needed, in_terraform("collector"))
 
 
 def test_backfills_and_merges_need_what_is_granted_to_the_api_to_drivers_and_by_hand(world: World) -> None:

@@ -68,7 +68,7 @@ def test_the_cores_of_the_workers_are_enough_for_all_that_holds_some(services: d
 
 
 def test_kubernetes_runs_them(processes: dict[str, list[str]]) -> None:
-    deployments = kubernetes("Deployment")
+    deployments = kubernetes("Deployment") | kubernetes("StatefulSet")
     assert deployments.keys() == processes.keys()
     for name, command in processes.items():
         pod = deployments[name]["spec"]["template"]["spec"]
@@ -91,7 +91,7 @@ def test_a_stream_is_probed_under_the_name_that_it_reports_under(
 
 def test_what_has_replicas_keeps_one_while_nodes_are_drained() -> None:
     budgets = kubernetes("PodDisruptionBudget")
-    for name, deployment in kubernetes("Deployment").items():
+    for name, deployment in (kubernetes("Deployment") | kubernetes("StatefulSet")).items():
         has_several = deployment["spec"]["replicas"] > 1
         assert (name in budgets) == has_several
         if has_several:
