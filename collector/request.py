@@ -35,7 +35,7 @@ class CollectorRequest:
     @property
     def is_head_too_large(self) -> bool:
         """Whether path, query and headers together are more than a request may have."""
-        size = sum(len(name) + len(value) for name, value in self._lines)
+        size = sum([len(name) + len(value) for name, value in self._lines])
         return size + len(self.path) + len(self._query) > MAX_HEAD_BYTES or len(self._lines) > MAX_HEADERS
 
     def header(self, name: bytes) -> str:
@@ -44,6 +44,11 @@ class CollectorRequest:
 
     def count(self, name: bytes) -> int:
         """Return how many lines a header has."""
+        if name not in self._headers:
+            return 0
+        # Mostly every header has one line.
+        if len(self._headers) == len(self._lines):
+            return 1
         return sum(1 for each, _ in self._lines if each == name)
 
     def media_type(self) -> str:
