@@ -43,6 +43,10 @@ def demo(
             help="bigquery: a stand-in that BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST name."
         ),
     ] = "lake",
+    collect: Annotated[
+        bool,
+        typer.Option("--collect", help="Post the messages to a collector over HTTP instead of publishing them."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary home.")] = False,
 ) -> None:
@@ -51,6 +55,7 @@ def demo(
     Publishes a web shop's messages, backs them up, kills the backup with -9 in the middle and starts it again,
     replays a day of one topic with SQL through the HTTP API, and compares every byte. Exit 0 only if all is clean.
     """
+    from cli.demo.collecting import write_collector_settings
     from cli.demo.run import Demo
     from cli.demo.shop import generate_messages
 
@@ -64,7 +69,15 @@ def demo(
     home = Path(tempfile.mkdtemp(prefix="refeed-demo-"))
     is_kept = keep
     try:
-        stack = Stack(home, pubsub_port=free_port(), api_port=free_port(), environment=environment)
+        if collect:
+            environment |= write_collector_settings(home, sorted({topic for topic, _ in lines}))
+        stack = Stack(
+            home,
+            pubsub_port=free_port(),
+            api_port=free_port(),
+            collector_port=free_port() if collect else None,
+            environment=environment,
+        )
         err.print(f"home {home}, API {stack.api_url}, Pub/Sub {stack.emulator_host}", markup=False)
         with Children() as children:
             try:

@@ -68,10 +68,10 @@ def test_the_same_with_the_archive_in_bigquery(tmp_path: Path, tmp_path_factory:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_real_webhooks_of_fifty_topics_survive_too(tmp_path: Path) -> None:
+def test_real_webhooks_of_fifty_topics_survive_too_posted_to_a_collector(tmp_path: Path) -> None:
     if not WEBHOOKS.exists():
         pytest.skip(f"the example payloads are not part of the repository and {WEBHOOKS} does not exist")
-    code, verdict, told = run_demo(tmp_path, "--input", str(WEBHOOKS), "--keep")
+    code, verdict, told = run_demo(tmp_path, "--collect", "--input", str(WEBHOOKS), "--keep")
     assert verdict["ok"] is True, (verdict, told)
     assert code == 0
     assert (verdict["published"], verdict["archived"]) == (216, 216)

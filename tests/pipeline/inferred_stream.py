@@ -51,12 +51,12 @@ class Backlog(AckLeases):
 class Stream:
     """A group and its committer over a real lake, batch by batch, without Spark."""
 
-    def __init__(self, folder, pubsub) -> None:
+    def __init__(self, folder, pubsub, sources=SOURCES) -> None:
         self.folder = folder
         self.pubsub = pubsub
         self.open = partial(LakeRowTable, str(folder / "lake"))
         self.registry = Registry(str(folder / "registry"))
-        self.registry.publish({"sources.yaml": SOURCES})
+        self.registry.publish({"sources.yaml": sources})
         self.warehouse = self.find_warehouse()
         self.plan_file = PlanFile(folder / "plan.json", self.warehouse)
         self.backlog = Backlog()
@@ -104,10 +104,13 @@ class Stream:
 
     def send(self, event: str, *bodies) -> None:
         for body in bodies:
-            self.sent += 1
             payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-            (row,) = messages(payload, attributes={"event": event}, first=self.sent).to_pylist()
-            self.backlog.waiting[row["ack_id"]] = row
+            self.send_message(payload, {"event": event})
+
+    def send_message(self, payload: bytes, attributes) -> None:
+        self.sent += 1
+        (row,) = messages(payload, attributes=attributes, first=self.sent).to_pylist()
+        self.backlog.waiting[row["ack_id"]] = row
 
     def batch(self) -> None:
         with CommitWorker(self.committer) as worker:
