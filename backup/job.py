@@ -1,9 +1,10 @@
 """The backup stream: pull in the tasks, commit in the driver, acknowledge what is durable."""
 
 import json
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from backup.archiving import ArchiveTarget, Archiving
@@ -21,12 +22,12 @@ from streams.committer import StreamCommitter
 from streams.folder import StreamFolder
 from streams.journal import ONLY_TABLE, Journal
 from streams.learning import Learner
-from streams.lease import hold_lease, lock_home, refuse_held
+from streams.lease import hold_lease, refuse_held
 from streams.oldest import find_oldest
 from streams.place import place_of
+from streams.queries import StreamQuery
 from streams.report import StreamReporter
-from streams.status import StatusFile
-from streams.stream import StreamQuery, run_stream, start_spark
+from streams.stream import OwnedHome, StreamWork, run_stream
 from warehouse.archive import Archive
 from warehouse.port import Warehouse
 
@@ -46,8 +47,9 @@ def run_backup(
     """Run the backup stream of ``settings`` until a signal or an order ends it; return the exit code.
 
     ``name`` is the stream's, and of its folder. ``instance_id`` names this start where an agent made it and gives
-    its orders. ``reporter`` keeps its reports where an API without this home finds them. ``open_pubsub`` is called
-    after Spark has started, and only where the stream has to learn what may come again.
+    its orders, by which it may begin as a standby. ``reporter`` keeps its reports where an API without this home
+    finds them. ``open_pubsub`` is called after Spark has started, and only where the stream has to learn what may
+    come again.
 
     Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
     full disk, a Pub/Sub or a warehouse that is away stops it with nothing acknowledged, and it goes on by itself.
@@ -57,49 +59,55 @@ def run_backup(
         LeaseLostError: another stream took over; nothing this one had in hand was committed.
         CheckpointCorruptError: a file of the journal can't be read; the message says what to do.
     """
-    folder = StreamFolder.of(settings.home, name, instance_id)
-    lease = stream_lease(BackupStreamOptions(), settings.project)
-    with lock_home(folder.state) as stream, closing(warehouse.open_archive()) as archive:
+    with closing(warehouse.open_archive()) as archive:
         archive.check()
-        journal = Journal(folder.state / "journal", keep_seconds=settings.known_ids_seconds)
-        leases = archive.leases()
-        refuse_held(leases, lease, stream)
-        spark = start_spark(settings, folder)
-        with (
-            hold_lease(leases, lease, stream, journal) as held,
-            closing(open_channel(settings.pubsub_address)) as channel,
-        ):
-            status = StatusFile(folder.status, instance=instance_id or stream)
-            status.note(place=place_of(settings.project, warehouse))
-            committer = StreamCommitter(
-                work=Archiving(archive.parse_part),
-                targets=ArchiveTarget(archive, stream=stream, lease=lease, epoch=held.epoch),
-                names=[ONLY_TABLE],
-                journal=journal,
-                ack_leases=AckLeases(channel, settings.project),
-                status=status,
-                learner=Learner(
-                    journal,
-                    held,
-                    read_ids=lambda _, span: archive.read_ids(span),
-                    find_oldest=lambda: _find_oldest(settings, open_pubsub()),
-                    min_free_bytes=settings.min_free_disk_bytes,
-                    status=status,
-                ),
-            )
-            committer.recover()
-            with LabelledTopics(settings):
-                run_stream(
-                    spark,
-                    committer,
-                    _query_of(settings, warehouse, archive),
-                    settings,
-                    folder=folder,
-                    instance=instance_id or stream,
-                    reporter=reporter,
-                    read_backlog=_read_backlog,
-                )
+        run_stream(
+            settings,
+            StreamFolder.of(settings.home, name, instance_id),
+            _query_of(settings, warehouse, archive),
+            open_work=partial(_open_work, settings, archive, open_pubsub),
+            check_free=partial(refuse_held, archive.leases(), _lease_of(settings)),
+            place=place_of(settings.project, warehouse),
+            reporter=reporter,
+        )
     return 0
+
+
+@contextmanager
+def _open_work(
+    settings: Settings, archive: Archive, open_pubsub: Callable[[], PubSub], home: OwnedHome
+) -> Iterator[StreamWork]:
+    """Yield the work of a stream that owns its home: its journal, its lease and its committer, recovered."""
+    lease = _lease_of(settings)
+    journal = Journal(home.journal, keep_seconds=settings.known_ids_seconds)
+    with (
+        hold_lease(archive.leases(), lease, home.stream, journal) as held,
+        closing(open_channel(settings.pubsub_address)) as channel,
+    ):
+        home.status.note(epoch=held.epoch)
+        committer = StreamCommitter(
+            work=Archiving(archive.parse_part),
+            targets=ArchiveTarget(archive, stream=home.stream, lease=lease, epoch=held.epoch),
+            names=[ONLY_TABLE],
+            journal=journal,
+            ack_leases=AckLeases(channel, settings.project),
+            status=home.status,
+            learner=Learner(
+                journal,
+                held,
+                read_ids=lambda _, span: archive.read_ids(span),
+                find_oldest=lambda: _find_oldest(settings, open_pubsub()),
+                min_free_bytes=settings.min_free_disk_bytes,
+                status=home.status,
+            ),
+        )
+        committer.recover()
+        with LabelledTopics(settings):
+            yield StreamWork(committer, _read_backlog)
+
+
+def _lease_of(settings: Settings) -> str:
+    return stream_lease(BackupStreamOptions(), settings.project)
 
 
 def _query_of(settings: Settings, warehouse: Warehouse, archive: Archive) -> StreamQuery:

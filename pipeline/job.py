@@ -1,10 +1,10 @@
 """The pipeline's stream: pull and decode in the tasks, commit table by table in the driver, then acknowledge."""
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +23,13 @@ from streams.ack_leases import AckLeases
 from streams.committer import StreamCommitter
 from streams.folder import StreamFolder
 from streams.learning import Learner
-from streams.lease import hold_lease, lock_home
+from streams.lease import hold_lease
 from streams.oldest import find_oldest
 from streams.place import place_of
+from streams.queries import StreamQuery
 from streams.report import StreamReporter
 from streams.status import StatusFile
-from streams.stream import StreamQuery, run_stream, start_spark
+from streams.stream import OwnedHome, StreamWork, run_stream
 from warehouse.port import Warehouse
 
 # While nothing comes, a batch is begun every few seconds only: so long may a plan be out of date.
@@ -53,9 +54,9 @@ def run_pipeline(
     repository and the dead letters have of the old ones goes on under the new ones before anything is pulled.
 
     ``name`` is the stream's, and of its folder, ``pipeline-GROUP`` without. ``instance_id`` names this start where
-    an agent made it and gives its orders. ``reporter`` keeps its reports where an API without this home finds
-    them. ``open_pubsub`` is called after Spark has started, and what it returns is closed with the stream: PySpark
-    forks, and a fork beside the threads of an open channel may end in SIGABRT.
+    an agent made it and gives its orders, by which it may begin as a standby. ``reporter`` keeps its reports where
+    an API without this home finds them. ``open_pubsub`` is called after Spark has started, and what it returns is
+    closed with the stream: PySpark forks, and a fork beside the threads of an open channel may end in SIGABRT.
 
     Every message of its sources is a row of its staging table once, or a dead letter once, and is acknowledged
     only then. The registry is followed while it runs: a new source, or a new schema, needs no restart.
@@ -66,67 +67,90 @@ def run_pipeline(
         CheckpointCorruptError: a file of the journal, or the plan, can't be read; the message says what to do.
     """
     folder = StreamFolder.of(settings.home, name or group_home(settings, group).name, instance_id)
-    home = folder.state
-    lease = stream_lease(PipelineStreamOptions(group=group), settings.project)
-    with lock_home(home) as stream:
-        journal = open_journal(
-            home / "journal",
-            keep_seconds=settings.known_ids_seconds,
-            dead_letter_table=settings.dead_letter_table,
+    with ExitStack() as opened:
+
+        @cache
+        def open_once() -> PubSub:
+            return opened.enter_context(open_pubsub())
+
+        def reach() -> None:
+            """Open Pub/Sub and the warehouse before they are needed."""
+            open_once()
+            lease = _lease_of(settings, group)
+            with closing(warehouse.open_row_tables(stream="", lease=lease)) as tables:
+                tables.leases().read_lease(lease)
+
+        run_stream(
+            settings,
+            folder,
+            _query_of(settings, folder.state),
+            open_work=partial(_open_work, settings, group, warehouse, open_once, mapping=mapping),
+            reach=reach,
+            place=place_of(settings.project, warehouse),
+            reporter=reporter,
         )
-        spark = start_spark(settings, folder)
-        status = StatusFile(folder.status, instance=instance_id or stream)
-        status.note(place=place_of(settings.project, warehouse))
-        tables = warehouse.open_row_tables(stream=stream, lease=lease)
-        with closing(tables), open_pubsub() as pubsub:
-            sources = Group(
-                group,
-                registry=Registry(settings.registry),
-                plan_file=PlanFile(home / _PLAN, warehouse),
-                tables=tables,
-                pubsub=pubsub,
-                is_embedded=settings.is_embedded,
-                ack_deadline_seconds=settings.ack_deadline_seconds,
-                dead_letter_table=settings.dead_letter_table,
-                max_bytes=settings.pipeline_message_bytes,
-                status=status,
-                mapping=mapping,
-            )
-            names = sources.start()
-            ids = StagedIds(
-                tables, settings.dead_letter_table, sources.known_sources, settings.replay_secret(), mapping
-            )
-            with hold_lease(tables.leases(), lease, stream, journal) as held:
-                committer = StreamCommitter(
-                    work=StagingWork(tables.parse_part, sources.learn),
-                    targets=tables,
-                    names=names,
-                    journal=journal,
-                    ack_leases=AckLeases(pubsub.channel, settings.project),
-                    status=status,
-                    learner=Learner(
-                        journal,
-                        held,
-                        read_ids=ids.read,
-                        find_oldest=partial(_find_oldest, settings, pubsub, sources),
-                        min_free_bytes=settings.min_free_disk_bytes,
-                        status=status,
-                    ),
-                )
-                committer.recover()
-                sources.follow(committer)
-                run_stream(
-                    spark,
-                    committer,
-                    _query_of(settings, home),
-                    settings,
-                    folder=folder,
-                    instance=instance_id or stream,
-                    reporter=reporter,
-                    read_backlog=partial(_read_backlog, status),
-                    watch=_every(settings.registry_poll_seconds, partial(sources.follow, committer)),
-                )
     return 0
+
+
+@contextmanager
+def _open_work(
+    settings: Settings,
+    group: str,
+    warehouse: Warehouse,
+    open_pubsub: Callable[[], PubSub],
+    home: OwnedHome,
+    *,
+    mapping: Mapping[str, str],
+) -> Iterator[StreamWork]:
+    """Yield the work of a stream that owns its home: journal, plan, lease and committer, recovered."""
+    lease = _lease_of(settings, group)
+    letters = settings.dead_letter_table
+    journal = open_journal(home.journal, keep_seconds=settings.known_ids_seconds, dead_letter_table=letters)
+    tables = warehouse.open_row_tables(stream=home.stream, lease=lease)
+    with closing(tables):
+        pubsub = open_pubsub()
+        sources = Group(
+            group,
+            registry=Registry(settings.registry),
+            plan_file=PlanFile(home.folder / _PLAN, warehouse),
+            tables=tables,
+            pubsub=pubsub,
+            is_embedded=settings.is_embedded,
+            ack_deadline_seconds=settings.ack_deadline_seconds,
+            dead_letter_table=letters,
+            max_bytes=settings.pipeline_message_bytes,
+            status=home.status,
+            mapping=mapping,
+        )
+        names = sources.start()
+        ids = StagedIds(tables, letters, sources.known_sources, settings.replay_secret(), mapping)
+        with hold_lease(tables.leases(), lease, home.stream, journal) as held:
+            home.status.note(epoch=held.epoch)
+            committer = StreamCommitter(
+                work=StagingWork(tables.parse_part, sources.learn),
+                targets=tables,
+                names=names,
+                journal=journal,
+                ack_leases=AckLeases(pubsub.channel, settings.project),
+                status=home.status,
+                learner=Learner(
+                    journal,
+                    held,
+                    read_ids=ids.read,
+                    find_oldest=partial(_find_oldest, settings, pubsub, sources),
+                    min_free_bytes=settings.min_free_disk_bytes,
+                    status=home.status,
+                ),
+            )
+            committer.recover()
+            sources.follow(committer)
+            follow = partial(sources.follow, committer)
+            watch = _every(settings.registry_poll_seconds, follow)
+            yield StreamWork(committer, partial(_read_backlog, home.status), watch)
+
+
+def _lease_of(settings: Settings, group: str) -> str:
+    return stream_lease(PipelineStreamOptions(group=group), settings.project)
 
 
 def group_home(settings: Settings, group: str) -> Path:

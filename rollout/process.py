@@ -48,10 +48,11 @@ class StreamProcess:
         *,
         environment: Mapping[str, str],
         log: Path,
+        order: Order = "run",
     ) -> Self:
-        """Start ``command`` for the instance that ``folder`` names, at this pace."""
+        """Start ``command`` for the instance that ``folder`` names, at this pace, with ``order`` as its first."""
         process = cls(folder, Child(folder.name, command, environment=environment, log=log))
-        process.order("run", pace=pace)
+        process.order(order, pace=pace)
         assert isinstance(process._runs, Child)
         process._runs.start()
         return process

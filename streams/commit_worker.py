@@ -40,9 +40,13 @@ class CommitWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Keep the lease until the batch under way has ended; one that was abandoned ends with the process."""
+        """Keep the lease until the batch under way has ended; one that was abandoned ends with the process.
+
+        Whatever Spark hands over after that is given back: this process may own the stream no longer.
+        """
         if self._abandoned.done() and self._is_committing():
             end_process()
+        self.abandon()
         self._pool.shutdown()
 
     def take_batch(self, results: Any, batch_id: int) -> None:

@@ -70,6 +70,8 @@ class StreamCommitter:
         # The first figure is 0 and not unknown.
         self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))
         self._batch_seconds: float | None = None
+        # Wall time of this start's first commit and of its last one, by which the pause of a hand-over is told.
+        self._committed_at: dict[str, float] = {}
         self._totals_logged_at = time.monotonic()
         self._learner = learner
         for name in names:
@@ -183,6 +185,9 @@ class StreamCommitter:
             number = self._next_attempt()
             entry = self._journal.write(number, held)
             committed, failure = self._commit(parts, number, held)
+            if committed:
+                now = time.time()
+                self._committed_at = {"first_commit_at": now, **self._committed_at, "last_commit_at": now}
             if failure is None:
                 failed = self._acknowledge(held)
                 failpoint.hit("ack.after")
@@ -297,6 +302,7 @@ class StreamCommitter:
             totals=dict(self._totals),
             batch_seconds=self._batch_seconds,
             last_batch_at=time.time(),
+            **self._committed_at,
             **self._work.status(),
         )
         now = time.monotonic()

@@ -14,7 +14,7 @@ from model.format import Format
 CONTROL_FORMAT: Final = Format(1)
 _log = structlog.get_logger(__name__)
 
-Order = Literal["run", "drain", "cancel", "pause"]
+Order = Literal["run", "drain", "cancel", "pause", "stand_by"]
 
 # A pause without a bound would stop a stream for ever when the agent that asked for it dies.
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -32,8 +32,10 @@ class BatchPace:
 class StreamControl:
     """One order; a higher ``number`` replaces a lower one, and 0 is the order before the first.
 
-    ``run`` means to run at this pace. ``drain`` ends the stream after it has committed and acknowledged the
-    messages that it holds; after ``timeout_seconds`` (None: no bound) it ends without. ``cancel`` ends it at once.
+    ``run`` means to run at this pace. ``stand_by``, as the first order of a start, means to get ready and own
+    nothing until ``run``, which then waits for ``timeout_seconds`` until another process lets go of the stream.
+    ``drain`` ends the stream after it has committed and acknowledged the messages that it holds; after
+    ``timeout_seconds`` (None: no bound) it ends without. ``cancel`` ends it at once.
     ``pause`` lets no commit begin until the next order, for ``timeout_seconds`` at most.
 
     Example:

@@ -9,6 +9,8 @@ from streams.status import StatusFile
 
 _INSTANCES: Final = "instances"
 _STATUS: Final = "status.json"
+# The state of a start that is ready and owns nothing.
+STANDBY: Final = "standby"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ def read_statuses(home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for state in sorted((home / "streams").glob("*")):
         for path in (state / _STATUS, *sorted(state.glob(f"{_INSTANCES}/*/{_STATUS}"))):
             status = StatusFile.read(path)
-            if status is not None:
+            # A standby is not the stream yet: its report would hide that of the one that runs.
+            if status is not None and status.get("state") != STANDBY:
                 yield state.name, status
 
 

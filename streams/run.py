@@ -1,10 +1,9 @@
 """A streaming query that is kept running until a signal or an order ends the stream."""
 
-import shutil
-import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -18,12 +17,11 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
-from streams.control import LONGEST_PAUSE_SECONDS, BatchPace, ControlFile, StreamControl
-from streams.status import StatusFile
+from streams.control import BatchPace
+from streams.orders import WATCH_SECONDS, Orders, PausedSink
 
 _log = structlog.get_logger(__name__)
 
-_WATCH_SECONDS: Final = 0.25
 _TELL_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 5.0
 # What a stream that ends without waiting gives its tasks to hand over what they hold.
@@ -34,10 +32,9 @@ _WORKER_IS_LATE: Final = "Python worker failed to connect back"
 PASSING: Final = (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError, QuotaExceededError)
 
 
-class Sink(Protocol):
-    """Who takes the batches: it keeps the error that ended one, and says how many messages an end left behind."""
+class Sink(PausedSink, Protocol):
+    """The taker of the batches: it keeps the error that ended one, and counts the messages that an end left."""
 
-    status: StatusFile
     failure: RefeedError | None
 
     def finish(self) -> None:
@@ -46,13 +43,6 @@ class Sink(Protocol):
         Raises:
             RefeedError: it is not committed.
         """
-
-    def pause(self) -> bool:
-        """Let no commit begin; False while one is under way."""
-        ...
-
-    def resume(self) -> None:
-        """Let commits go on."""
 
     def abandon(self) -> None:
         """Begin no further commit, and give back what comes."""
@@ -66,44 +56,58 @@ class Sink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    """A query that Spark runs at this ``pace``; the file ``stop_file`` keeps it from beginning another batch."""
+
+    query: Any
+    stop_file: Path
+    pace: BatchPace
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The end of a stream: the fields of its last status, and the failure of its last batch.
+
+    ``is_over`` is whether nothing of its query is left; else it ends with the process.
+    """
+
+    status: Mapping[str, Any]
+    is_over: bool
+    failure: RefeedError | None = None
+
+
 def run_until_stopped(
-    spark: Any,
-    start_query: Callable[[Path, Path, BatchPace], Any],
+    start_query: Callable[[BatchPace], RunningQuery],
     *,
     name: str,
     sink: Sink,
-    scratch: Path,
-    control: ControlFile | None = None,
+    orders: Orders,
     watch: Callable[[], None] = lambda: None,
-) -> None:
-    """Keep a query running until a signal or an order ends the stream, then stop ``spark``.
+) -> StreamEnd:
+    """Keep a query running until a signal or an order ends the stream; return how it ended.
 
-    SIGTERM and SIGINT drain it, however long that takes; ``control`` has the other orders. A drain that takes
-    longer than its bound, and a cancel, leave what is not committed un-acknowledged, and the status says how many
-    messages that are.
+    SIGTERM and SIGINT drain it, however long that takes; the control file has the other orders. A drain that takes
+    longer than its bound, and a cancel, leave what is not committed un-acknowledged, and the end says how many
+    messages that are. Spark is left to the caller, who has first to let another process take the stream over.
 
-    ``start_query`` takes a checkpoint, a stop file and a pace, and returns Spark's query. The offsets say nothing
-    that journal and tables do not say better, so each query has a checkpoint of its own: one that is damaged or
-    left over can't hurt. ``watch`` is called a few times a second meanwhile, unless the stream is paused. A query
-    that a passing fault ended, or a busy machine, is started again, and so is one whose pace has changed; un-acked
-    messages come again. ``name`` is the stream's in the log.
+    The offsets say nothing that journal and tables do not say better, so ``start_query`` gives each query a
+    checkpoint of its own: one that is damaged or left over can't hurt. ``watch`` is called a few times a second
+    meanwhile, unless the stream is paused. A query that a passing fault ended, or a busy machine, is started
+    again, and so is one whose pace has changed; un-acked messages come again. ``name`` is the stream's in the log.
 
     Raises:
-        RefeedError: a batch failed for another reason, the query ended by itself, or the last batch before the
-            end failed for any reason: a stream has drained only when what it had in hand is done.
+        RefeedError: a batch failed for another reason, or the query ended by itself.
     """
-    orders = _Orders(control, sink)
+    orders.follow_signals()
     failure: RefeedError | None = None
     is_over = True
     while not orders.is_ending:
         failure = None
-        checkpoint = scratch / f"checkpoint-{time.time_ns()}"
-        stop_file = checkpoint.with_suffix(".stop")
         try:
-            pace = orders.newest.pace
-            query = start_query(checkpoint, stop_file, pace)
+            running = start_query(orders.newest.pace)
             sink.status.write(state="running", control_number=orders.newest.number)
-            is_over = _watch_query(query, sink, stop_file, pace, orders=orders, watch=watch)
+            is_over = _watch_query(running, sink, orders=orders, watch=watch)
         except PASSING as exc:
             failure = exc
             sink.status.write(state="waiting", error={"code": exc.code, "message": exc.message})
@@ -112,106 +116,29 @@ def run_until_stopped(
         except RefeedError as exc:
             sink.status.write(state="failed", error={"code": exc.code, "message": _shown(exc)})
             raise
-    if is_over:
-        # What does not end in time ends with the process, and Spark with it.
-        spark.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
-    if orders.is_cancelled:
-        left = sink.count_left() if is_over else None
-        sink.status.write_last(state="cancelled", not_committed=left, control_number=orders.newest.number)
-        _log.info(f"{name}_cancelled", not_committed=left)
-    elif failure is not None:
-        sink.status.write_last(state="stopped", error={"code": failure.code, "message": failure.message})
-        raise failure
-    else:
-        _write_drained(sink, orders, name, is_over=is_over)
-
-
-def _write_drained(sink: Sink, orders: "_Orders", name: str, *, is_over: bool) -> None:
-    """Write the end of a drain: how many messages its bound left, None where tasks still hold some."""
+    if failure is not None and not orders.is_cancelled:
+        error = {"code": failure.code, "message": failure.message}
+        return StreamEnd({"state": "stopped", "error": error}, is_over, failure)
     left = sink.count_left() if is_over else None
-    error = None
-    if left != 0:
-        many = "Messages" if left is None else f"{left:,} messages"
-        bound = orders.newest.timeout_seconds
-        message = f"{many} were not committed within the {bound} s of the drain. They come again."
-        error = {"code": "drain_timed_out", "message": message}
-    sink.status.write_last(state="stopped", error=error, not_committed=left, control_number=orders.newest.number)
+    ended = {"not_committed": left, "control_number": orders.newest.number}
+    if orders.is_cancelled:
+        _log.info(f"{name}_cancelled", not_committed=left)
+        return StreamEnd({"state": "cancelled", **ended}, is_over)
     _log.info(f"{name}_drained", not_committed=left)
+    return StreamEnd({"state": "stopped", "error": _describe_left(left, orders), **ended}, is_over)
 
 
-class _Orders:
-    """What signals and the control file want of the stream, looked at a few times a second."""
+def _describe_left(left: int | None, orders: Orders) -> dict[str, str] | None:
+    """Return the error of a drain whose bound left messages, None where it left none.
 
-    def __init__(self, control: ControlFile | None, sink: Sink) -> None:
-        self.newest = StreamControl()
-        self._control = control
-        self._sink = sink
-        self._came_at = time.monotonic()
-        self._stopping = threading.Event()
-        self._is_paused = False
-        self._told = 0
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stopping.set())
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether the stream is to drain, or to end at once."""
-        self._look()
-        return self._stopping.is_set()
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether it ends at once and leaves what is not committed."""
-        return self.newest.order == "cancel"
-
-    @property
-    def is_out_of_time(self) -> bool:
-        """Whether nothing is waited for any more: it is cancelled, or its drain has taken too long."""
-        self._look()
-        bound = self.newest.timeout_seconds if self.newest.order == "drain" else None
-        return self.is_cancelled or (bound is not None and time.monotonic() - self._came_at >= bound)
-
-    def wait(self, seconds: float) -> None:
-        """Wait for ``seconds``, or until the stream is to end."""
-        ends_at = time.monotonic() + seconds
-        while (left := ends_at - time.monotonic()) > 0 and not self.is_ending:
-            self._stopping.wait(min(left, _WATCH_SECONDS))
-
-    def follow_pause(self) -> bool:
-        """Pause or go on, as the newest order says; return whether the stream is paused now."""
-        bound = self.newest.timeout_seconds
-        longest = LONGEST_PAUSE_SECONDS if bound is None else bound
-        is_wanted = self.newest.order == "pause" and time.monotonic() - self._came_at < longest
-        if is_wanted and not self._is_paused and self._sink.pause():
-            self._is_paused = True
-            self._sink.status.write(state="paused", control_number=self.newest.number)
-        elif self._is_paused and not is_wanted:
-            self.end_pause()
-            self._sink.status.write(state="running")
-        if self.newest.order == "run" and self.newest.number != self._told:
-            self._told = self.newest.number
-            self._sink.status.write(control_number=self._told)
-        return self._is_paused
-
-    def end_pause(self) -> None:
-        """Let commits go on where they are paused."""
-        if self._is_paused:
-            self._is_paused = False
-            self._sink.resume()
-
-    def _look(self) -> None:
-        if self._control is None:
-            return
-        found = self._control.read()
-        # Once it ends it never runs again; only a drain may become shorter, or a cancel.
-        if found.number == self.newest.number or (self._stopping.is_set() and found.order in {"run", "pause"}):
-            return
-        if self.is_cancelled:
-            return
-        self.newest, self._came_at = found, time.monotonic()
-        if found.order in {"drain", "cancel"}:
-            self._stopping.set()
+    None of ``left`` are those that tasks still hold: how many they are is not known.
+    """
+    if left == 0:
+        return None
+    many = "Messages" if left is None else f"{left:,} messages"
+    bound = orders.newest.timeout_seconds
+    message = f"{many} were not committed within the {bound} s of the drain. They come again."
+    return {"code": "drain_timed_out", "message": message}
 
 
 def _shown(exc: RefeedError) -> str:
@@ -222,15 +149,14 @@ def _shown(exc: RefeedError) -> str:
 
 
 def _watch_query(
-    query: Any,
+    running: RunningQuery,
     sink: Sink,
-    stop_file: Path,
-    pace: BatchPace,
     *,
-    orders: _Orders,
+    orders: Orders,
     watch: Callable[[], None],
 ) -> bool:
     """Watch the query until it is to end, for good or for another pace; return whether nothing is left of it."""
+    query = running.query
     told_at = time.monotonic()
     try:
         while query.isActive:
@@ -240,21 +166,21 @@ def _watch_query(
                 told_at = time.monotonic()
             if orders.is_ending:
                 sink.status.write(state="draining")
-                orders.end_pause()
-                return _end_query(query, sink, stop_file, orders)
-            if orders.newest.order == "run" and orders.newest.pace != pace:
-                orders.end_pause()
-                return _end_query(query, sink, stop_file, orders)
-            if not orders.follow_pause():
+                orders.end_pause(sink)
+                return _end_query(running, sink, orders)
+            if orders.newest.order == "run" and orders.newest.pace != running.pace:
+                orders.end_pause(sink)
+                return _end_query(running, sink, orders)
+            if not orders.follow_pause(sink):
                 watch()
-            orders.wait(_WATCH_SECONDS)
+            orders.wait(WATCH_SECONDS)
     finally:
-        orders.end_pause()
+        orders.end_pause(sink)
     if sink.failure is not None:
         raise sink.failure
     reason = str(query.exception())
     if "No space left on device" in reason:
-        raise StorageFullError(f"The disk is full under {stop_file.parent}.")
+        raise StorageFullError(f"The disk is full under {running.stop_file.parent}.")
     if _WORKER_IS_LATE in reason and not orders.is_ending:
         _log.warning("spark_worker_late", retry_seconds=_RETRY_SECONDS)
         orders.wait(_RETRY_SECONDS)
@@ -263,18 +189,18 @@ def _watch_query(
     raise RefeedError(f"The Spark query ended by itself: {reason}")
 
 
-def _end_query(query: Any, sink: Sink, stop_file: Path, orders: _Orders) -> bool:
+def _end_query(running: RunningQuery, sink: Sink, orders: Orders) -> bool:
     """Have the query and the sink finish what they hold, and stop the query; False when it is not waited for.
 
     Raises:
         RefeedError: what they held is not committed.
     """
-    stop_file.touch()
-    ending = _Ending(query, sink)
+    running.stop_file.touch()
+    ending = _Ending(running.query, sink)
     ending.start()
     told_at = time.monotonic()
     while not orders.is_out_of_time:
-        if ending.is_over.wait(_WATCH_SECONDS):
+        if ending.is_over.wait(WATCH_SECONDS):
             ending.raise_failure()
             return True
         if time.monotonic() - told_at >= _TELL_SECONDS:

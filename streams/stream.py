@@ -1,71 +1,27 @@
-"""One stream from its start to its drain: a Spark query that is kept running, a commit worker, and its reports."""
+"""One stream from its start to its end: Spark, the home and the lease that it owns, its query and its reports."""
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any
 
-import structlog
-
-from connectors.pubsub.source import PullOptions, PullSource
 from connectors.spark.session import open_session
 from model.settings import Settings
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.control import BatchPace, ControlFile
+from streams.control import ControlFile
 from streams.folder import StreamFolder
 from streams.lag import ReadSample, measuring
+from streams.lease import lock_home
+from streams.orders import Orders
+from streams.queries import StreamQueries, StreamQuery
 from streams.report import StreamReporter, reporting
 from streams.run import run_until_stopped
-
-_log = structlog.get_logger(__name__)
-
-# A batch has fixed costs of a quarter of a second: with a backlog it grows.
-_BACKLOG_FACTOR: Final = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class StreamQuery:
-    """The source that Spark reads, and the size of its batches; ``options`` are the source's own.
-
-    ``prefix`` or ``plan_file`` says which subscriptions, as :class:`~connectors.pubsub.source.PullOptions` has it.
-    """
-
-    source: type[PullSource]
-    slots: int
-    idle_seconds: float
-    batch_seconds: float
-    batch_bytes: int
-    options: Mapping[str, str]
-    prefix: str = ""
-    plan_file: Path | None = None
-    # The warehouse's quotas may want longer batches than a person does.
-    bound_seconds: Callable[[float], float] = lambda wanted_seconds: wanted_seconds
-
-    def at_pace(self, pace: BatchPace) -> Self:
-        """Return the query with batches of another length and size, as far as ``pace`` has them."""
-        return replace(
-            self,
-            batch_seconds=self.batch_seconds if pace.batch_seconds is None else pace.batch_seconds,
-            batch_bytes=self.batch_bytes if pace.batch_bytes is None else pace.batch_bytes,
-        )
-
-    def pull_options(self, settings: Settings) -> PullOptions:
-        """Return how tasks pull; the stop file is another one in each query."""
-        batch_seconds = self.bound_seconds(self.batch_seconds)
-        return PullOptions(
-            project=settings.project,
-            emulator_host=settings.pubsub_address,
-            prefix=self.prefix,
-            slots=self.slots,
-            idle_seconds=self.idle_seconds,
-            linger_seconds=batch_seconds,
-            backlog_seconds=batch_seconds * _BACKLOG_FACTOR,
-            max_bytes=self.batch_bytes // self.slots,
-            stop_file="",
-            plan_file=None if self.plan_file is None else str(self.plan_file),
-        )
+from streams.standby import take_over, wait_as_standby
+from streams.status import StatusFile
 
 
 def start_spark(settings: Settings, folder: StreamFolder) -> Any:
@@ -85,57 +41,105 @@ def start_spark(settings: Settings, folder: StreamFolder) -> Any:
     )
 
 
-def run_stream(
-    spark: Any,
-    committer: StreamCommitter,
-    query: StreamQuery,
-    settings: Settings,
-    *,
-    folder: StreamFolder,
-    instance: str,
-    reporter: StreamReporter | None,
-    read_backlog: ReadSample,
-    watch: Callable[[], None] = lambda: None,
-) -> None:
-    """Run ``query`` and commit its batches until a signal or an order ends the stream.
+@dataclass(frozen=True, slots=True)
+class OwnedHome:
+    """The folder of state of a stream that this process has the lock of; ``stream`` is the stream's id in it."""
 
-    ``instance`` names this start of the stream in its reports. ``reporter`` keeps them where an API without this
-    home finds them. ``watch`` is called a few times a second.
+    folder: Path
+    stream: str
+    status: StatusFile
+
+    @property
+    def journal(self) -> Path:
+        """The folder of the stream's journal."""
+        return self.folder / "journal"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWork:
+    """The recovered committer of a stream that this process owns, and how its backlog is read.
+
+    ``watch`` is called a few times a second.
+    """
+
+    committer: StreamCommitter
+    read_backlog: ReadSample
+    watch: Callable[[], None] = lambda: None
+
+
+# It holds the stream's lease until the block ends.
+OpenWork = Callable[[OwnedHome], AbstractContextManager[StreamWork]]
+
+
+def run_stream(
+    settings: Settings,
+    folder: StreamFolder,
+    query: StreamQuery,
+    *,
+    open_work: OpenWork,
+    check_free: Callable[[str], object] = lambda _: None,
+    reach: Callable[[], object] = lambda: None,
+    place: Mapping[str, Any],
+    reporter: StreamReporter | None,
+) -> None:
+    """Own the stream of ``folder`` and run its ``query`` until a signal or an order ends it.
+
+    It has the home's lock first; ``open_work`` then opens what the lock guards, takes the lease and recovers.
+    After the last commit and its acknowledgements it lets go of both, and only then stops Spark: another process
+    goes on meanwhile. Nothing is committed or acknowledged without them.
+
+    A standby starts Spark and a query that pulls nothing first, calls ``reach`` to open its connections, and owns
+    nothing until its control file orders ``run``. Another start calls ``check_free`` with the stream's id before
+    Spark starts. ``place`` stands in its status. ``reporter`` keeps its reports where an API without this
+    home finds them.
 
     Raises:
-        RefeedError: as :func:`streams.run.run_until_stopped` says.
+        LeaseHeldError: another process owns the stream; a standby has waited until its order's bound.
+        RefeedError: as :func:`streams.run.run_until_stopped` says, or the last batch failed.
     """
-    spark.dataSource.register(query.source)
-    status = committer.status
-    control = None if folder.control is None else ControlFile(folder.control)
-    with (
-        CommitWorker(committer) as worker,
-        measuring(status, settings.project, settings.pubsub_address, read_backlog),
-        reporting(status, reporter, name=folder.name, instance=instance),
-    ):
+    orders = Orders(None if folder.control is None else ControlFile(folder.control))
+    status = StatusFile(folder.status, instance=folder.instance_id)
+    status.note(place=place)
+    with ExitStack() as owned:
+        is_standby = orders.is_standing_by
+        work: StreamWork | None
+        home = None if is_standby else _lock(folder, status, owned)
+        if home is not None:
+            check_free(home.stream)
+        queries = StreamQueries(start_spark(settings, folder), query, settings, folder)
+        if home is not None:
+            work = owned.enter_context(open_work(home))
+        else:
+            reach()
+            is_wanted = wait_as_standby(orders, status, queries)
+            own = partial(_own, folder, status, open_work)
+            work = take_over(own, owned, orders, status) if is_wanted else None
+        if work is None:
+            queries.stop_spark()
+            return
+        queries.worker = worker = owned.enter_context(CommitWorker(work.committer))
+        with (
+            measuring(status, settings.project, settings.pubsub_address, work.read_backlog),
+            reporting(status, reporter, name=folder.name, instance=str(status.fields()["instance"])),
+        ):
+            name = work.committer.name
+            end = run_until_stopped(queries.start, name=name, sink=worker, orders=orders, watch=work.watch)
+            status.write_last(**end.status)
+            # What does not end in time ends with the process, and Spark with it.
+            if end.is_over:
+                owned.close()
+                queries.stop_spark()
+    if end.failure is not None:
+        raise end.failure
 
-        def start_query(checkpoint: Path, stop_file: Path, pace: BatchPace) -> Any:
-            committer.stop_file = stop_file
-            pull = replace(query.at_pace(pace).pull_options(settings), stop_file=str(stop_file))
-            started = (
-                spark.readStream.format(query.source.name())
-                .option("pull", pull.as_json())
-                .options(**query.options)
-                .load()
-                .writeStream.queryName(f"refeed-{folder.name}")
-                .foreachBatch(worker.take_batch)
-                .option("checkpointLocation", str(checkpoint))
-                .start()
-            )
-            _log.info(f"{committer.name}_started", project=settings.project, batch_seconds=pull.linger_seconds)
-            return started
 
-        run_until_stopped(
-            spark,
-            start_query,
-            name=committer.name,
-            sink=worker,
-            scratch=folder.scratch,
-            control=control,
-            watch=watch,
-        )
+def _lock(folder: StreamFolder, status: StatusFile, owned: ExitStack) -> OwnedHome:
+    stream = owned.enter_context(lock_home(folder.state))
+    if folder.instance_id is None:
+        status.note(instance=stream)
+    return OwnedHome(folder.state, stream, status)
+
+
+def _own(folder: StreamFolder, status: StatusFile, open_work: OpenWork, owned: ExitStack) -> StreamWork:
+    """Own the stream until ``owned`` is closed."""
+    return owned.enter_context(open_work(_lock(folder, status, owned)))

@@ -147,6 +147,10 @@ class Puller:
         self._lock = threading.Lock()
         self._rest_timer: threading.Timer | None = None
 
+    def warm_up(self) -> None:
+        """Build what the first answer of a Pull needs, before there is one."""
+        _pull_response_handler()
+
     def start_batch(self, targets: Sequence[PullTarget]) -> "BatchPull":
         """Return a pull of one batch from ``targets``; one batch at a time."""
         with self._lock:

@@ -1,6 +1,7 @@
 """Pub/Sub as a Spark streaming source whose tasks pull, hand the messages on and report in one small row."""
 
 import json
+import math
 import threading
 import time
 from abc import abstractmethod
@@ -26,6 +27,13 @@ DISCOVERY_SECONDS: Final = 2.0
 # A lease lasts ten seconds at least, and is extended when a third of it is gone.
 _KEEP_SECONDS: Final = 1.0
 _NOTHING_TO_READ_SECONDS: Final = 0.25
+# A drain has ended when Spark has asked once more, and another process may be waiting for that.
+_STOPPED_SECONDS: Final = 0.05
+# A standby has its workers used this often, before Spark ends them as idle, and looks this often for its end.
+_WARM_SECONDS: Final = 2.0
+_HELD_POLL_SECONDS: Final = 0.02
+# The first batch after a standby: what waits is committed soon, however long batches are.
+_FIRST_SECONDS: Final = 0.3
 # What Pub/Sub says instead of the topic of a subscription that outlived it.
 _DELETED_TOPIC: Final = "_deleted-topic_"
 # Up to here every slot pulls from every subscription, so that one busy topic has all cores.
@@ -38,7 +46,8 @@ class PullOptions:
 
     ``emulator_host`` is where Pub/Sub is, as :func:`~connectors.pubsub.channel.open_channel` takes it. All
     subscriptions whose id begins with ``prefix`` are read, in ``slots`` tasks a batch. While the file
-    ``stop_file`` exists no batch is begun, and running ones end early: that drains the stream.
+    ``stop_file`` exists no batch is begun, and running ones end early: that drains the stream. While the file
+    ``hold_file`` exists batches pull nothing: they keep the workers of a standby warm.
 
     With a ``plan_file`` the subscriptions are those that it lists, and its text goes along with every batch to
     the tasks: what they do changes from one batch to the next without a new query. It is a JSON object with
@@ -55,6 +64,7 @@ class PullOptions:
     max_bytes: int
     stop_file: str
     plan_file: str | None = None
+    hold_file: str | None = None
 
     def as_json(self) -> str:
         """Return the text that Spark carries as an option."""
@@ -119,13 +129,19 @@ class PullSource(DataSource):  # type: ignore[misc]
 
 
 class _Slot(InputPartition):  # type: ignore[misc]
-    """One task of a batch, and what it pulls from."""
+    """One task of a batch, and what it pulls from: nothing at all where ``targets`` is None.
 
-    def __init__(self, slot: int, targets: tuple[PullTarget, ...], plan: str | None) -> None:
+    ``is_first`` is a task of the first batch after those that pulled nothing.
+    """
+
+    def __init__(
+        self, slot: int, targets: tuple[PullTarget, ...] | None, plan: str | None = None, *, is_first: bool = False
+    ) -> None:
         super().__init__(slot)
         self.slot = slot
         self.targets = targets
         self.plan = plan
+        self.is_first = is_first
 
 
 class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
@@ -137,6 +153,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._pubsub: PubSub | None = None  # of the driver's copy only
         self._targets: list[PullTarget] = []
         self._listed_at = 0.0
+        self._was_held = False
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Return the offset before the first batch."""
@@ -144,27 +161,41 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802
         """Return one batch more, or ``start`` when nothing is attached or the stream drains."""
-        if Path(self._options.stop_file).exists() or not self._list_targets():
+        if Path(self._options.stop_file).exists():
+            time.sleep(_STOPPED_SECONDS)
+            return start
+        if self._is_held():
+            self._wait_for_end_of_hold()
+        elif not self._list_targets():
             time.sleep(_NOTHING_TO_READ_SECONDS)  # Spark asks again at once, a hundred times a second
             return start
         return {"batch": start["batch"] + 1}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Slot]:  # noqa: ARG002
         """Deal the subscriptions out to the slots; few of them are shared by all."""
-        targets = self._list_targets()
         slots = self._options.slots
+        if self._is_held():
+            self._was_held = True
+            return [_Slot(slot, None) for slot in range(slots)]
+        targets = self._list_targets()
         plan = self._read_plan()
-        if len(targets) <= _SHARED_SUBSCRIPTIONS:
-            return [_Slot(slot, tuple(targets), plan) for slot in range(slots)]
-        return [_Slot(slot, tuple(targets[slot::slots]), plan) for slot in range(slots)]
+        is_first, self._was_held = self._was_held, False
+        is_shared = len(targets) <= _SHARED_SUBSCRIPTIONS
+        dealt = [tuple(targets if is_shared else targets[slot::slots]) for slot in range(slots)]
+        return [_Slot(slot, found, plan, is_first=is_first) for slot, found in enumerate(dealt)]
 
     def read(self, partition: _Slot) -> Iterator[tuple[int, bytes | None, str | None, str]]:
         """Pull one batch, hand it to the task and yield its result."""
         options = self._options
+        if partition.targets is None:
+            _process_puller(options.emulator_host).warm_up()
+            yield partition.slot, None, None, "{}"
+            return
+        longest = _FIRST_SECONDS if partition.is_first else math.inf
         limits = PullLimits(
             idle_seconds=options.idle_seconds,
-            linger_seconds=options.linger_seconds,
-            backlog_seconds=options.backlog_seconds,
+            linger_seconds=min(options.linger_seconds, longest),
+            backlog_seconds=min(options.backlog_seconds, longest),
             max_bytes=options.max_bytes,
         )
         stop_file = Path(options.stop_file)
@@ -187,6 +218,19 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Close the driver's connection."""
         if self._pubsub is not None:
             self._pubsub.close()
+
+    def _is_held(self) -> bool:
+        """Whether batches pull nothing for now."""
+        return self._options.hold_file is not None and Path(self._options.hold_file).exists()
+
+    def _wait_for_end_of_hold(self) -> None:
+        """Wait until batches may pull again, but not so long that Spark ends idle workers."""
+        if self._options.plan_file is None or Path(self._options.plan_file).exists():
+            # The answer is at hand then.
+            self._list_targets()
+        ends_at = time.monotonic() + _WARM_SECONDS
+        while self._is_held() and not Path(self._options.stop_file).exists() and time.monotonic() < ends_at:
+            time.sleep(_HELD_POLL_SECONDS)
 
     def _list_targets(self) -> list[PullTarget]:
         """Return what there is to pull from; a failure to ask leaves the last answer standing."""

@@ -1,5 +1,6 @@
 import json
 import pickle
+import threading
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,44 @@ def test_a_stop_file_begins_no_batch(options, pubsub, tmp_path):
     reader = PullStreamReader(options, Collector())
     (tmp_path / "stop").touch()
     assert reader.latestOffset({"batch": 3}, None) == {"batch": 3}
+
+
+def test_a_held_reader_plans_batches_that_pull_nothing_and_then_a_short_first_one(
+    options, pubsub, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(source, "_WARM_SECONDS", 0.0)
+    attach(pubsub, "orders")
+    Publisher(pubsub.channel, pubsub.topic_path("orders")).publish([Message(b"a")])
+    hold = tmp_path / "hold"
+    hold.touch()
+    # A batch so long that only its being the first can end it in time.
+    options = replace(options, hold_file=str(hold), slots=1, linger_seconds=300, backlog_seconds=300)
+    reader = PullStreamReader(options, Collector(ZeroDivisionError()))
+    assert reader.latestOffset({"batch": 0}, None) == {"batch": 1}
+    held = reader.partitions({}, {})
+    assert [list(reader.read(slot)) for slot in held] == [[(0, None, None, "{}")]]
+    hold.unlink()
+    assert reader.latestOffset({"batch": 1}, None) == {"batch": 2}
+    first, second = reader.partitions({}, {}), reader.partitions({}, {})
+    assert [(slot.is_first, len(slot.targets)) for slot in (*first, *second)] == [(True, 1), (False, 1)]
+    task = PullStreamReader(options, Collector())
+    assert json.loads(next(task.read(first[0]))[1]) == ["a"]
+    reader.stop()
+
+
+def test_a_held_reader_goes_on_at_once_when_its_hold_ends_and_needs_no_plan_until_then(
+    options, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(source, "_WARM_SECONDS", 300.0)
+    hold = tmp_path / "hold"
+    hold.touch()
+    options = replace(options, hold_file=str(hold), plan_file=str(tmp_path / "plan.json"))
+    reader = PullStreamReader(options, Collector())
+    release = threading.Timer(0.1, hold.unlink)
+    release.daemon = True
+    release.start()
+    assert reader.latestOffset({"batch": 0}, None) == {"batch": 1}
+    release.join()
 
 
 def test_few_subscriptions_are_shared_by_all_slots_and_many_are_dealt_out(options, pubsub):

@@ -31,7 +31,7 @@ WRITTEN = {
         f"topic:{_WORD} subscription:{_WORD} message_id:string publish_time:timestamp[us, tz=UTC] ack_id:string "
         f"| table:{_WORD} | pending done recovered"
     ),
-    ("control", 1): "number order timeout_seconds batch_seconds batch_bytes | run drain cancel pause",
+    ("control", 1): "number order timeout_seconds batch_seconds batch_bytes | run drain cancel pause stand_by",
     ("lease", 1): "stream host pid epoch expires_at journal",
     ("plan", 1): (
         "name topic subscription staging reporting group variant message descriptor version schema key event_time "

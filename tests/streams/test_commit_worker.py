@@ -167,6 +167,14 @@ def test_a_batch_that_fails_while_its_stream_is_abandoned_is_left(worker, commit
     assert (worker.count_left(), worker.failure) == (5, None)
 
 
+def test_nothing_is_committed_after_the_stream_has_let_go(committer):
+    with CommitWorker(committer) as worker:
+        worker.take_batch(results(5), 0)
+        committer.go_on.release(10)
+    worker.take_batch(results(7), 1)
+    assert (committer.committed, committer.given_back, worker.wait_for_commit(seconds=0.0)) == ([5], [7], True)
+
+
 HANGING = """
 import sys, threading
 from pathlib import Path

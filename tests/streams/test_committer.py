@@ -120,6 +120,19 @@ def test_no_message_is_held_while_a_quota_is_waited_for(stream, monkeypatch):
     assert stream.leases.acked == ["a1"]
 
 
+def test_the_status_has_the_times_of_the_first_and_the_last_commit_and_of_nothing_else(stream):
+    stream.commit(settled=ids("1"))
+    assert "last_commit_at" not in stream.committer.status.fields()
+    before = time.time()
+    stream.commit("2")
+    first = stream.committer.status.fields()
+    stream.commit("3")
+    stream.commit(settled=ids("4"))
+    last = stream.committer.status.fields()
+    assert before <= first["first_commit_at"] == first["last_commit_at"] <= last["last_commit_at"] <= time.time()
+    assert last["first_commit_at"] == first["first_commit_at"] < last["last_commit_at"]
+
+
 def test_messages_without_a_row_are_acknowledged_with_the_batch_and_known(stream):
     stream.commit("1", settled=ids("2"))
     stream.commit(settled=ids("3"))

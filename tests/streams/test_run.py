@@ -4,17 +4,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from model.errors import LeaseLostError, RefeedError, WarehouseError, WarehouseUnavailableError
+from streams import orders as orders_module
 from streams import run as run_module
 from streams.control import BatchPace, ControlFile, Order, StreamControl
-from streams.run import run_until_stopped
+from streams.orders import Orders
+from streams.run import RunningQuery, StreamEnd, run_until_stopped
 from streams.status import StatusFile
 
 
@@ -77,13 +78,13 @@ def run(tmp_path, monkeypatch):
         started: list[Query] = []
         sink = Sink(StatusFile(tmp_path / "status.json"), failure)
 
-        def start_query(*_) -> Query:
+        def start_query(pace: BatchPace) -> RunningQuery:
             sink.failure = failure if not started else None
             started.append(Query(next(queries), looks=looks))
-            return started[-1]
+            return RunningQuery(started[-1], tmp_path / "stop", pace)
 
         with pytest.raises(RefeedError, match="ended by itself: broken"):
-            run_until_stopped(None, start_query, name="stream", sink=sink, scratch=tmp_path / "scratch")
+            run_until_stopped(start_query, name="stream", sink=sink, orders=Orders(None))
         return len(started)
 
     yield start
@@ -105,7 +106,8 @@ def test_a_fault_that_passes_only_begins_the_query_anew(run):
 
 def test_a_stream_without_batches_goes_on_saying_that_it_lives(run, tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(run_module, "_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(orders_module, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(run_module, "WATCH_SECONDS", 0.0)
     monkeypatch.setattr(run_module, "_TELL_SECONDS", 0.0)
     monkeypatch.setattr(StatusFile, "write", lambda _, **fields: written.append(fields))
     run("broken", looks=3)
@@ -149,47 +151,44 @@ class DrainedQuery(Query):
 
 @pytest.fixture
 def drain(tmp_path, monkeypatch):
-    """Return what drains a stream whose query, or whose last batch in hand, fails so; and its status after it."""
+    """Return what drains a stream whose query, or whose last batch in hand, fails so; it returns the end."""
     monkeypatch.setattr(run_module, "_RETRY_SECONDS", 0.0)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def start(
         *, query: RefeedError | None = None, before: RefeedError | None = None, last: RefeedError | None = None
-    ) -> dict[str, Any] | None:
+    ) -> StreamEnd:
         sink = Sink(StatusFile(tmp_path / "status.json"), before)
         sink.last = last
 
         def fail_query() -> None:
             sink.failure = query
 
-        def start_query(*_) -> Query:
+        def start_query(pace: BatchPace) -> RunningQuery:
             os.kill(os.getpid(), signal.SIGTERM)
-            if before is not None:
-                return Query("what Spark makes of it")
-            return DrainedQuery(fail_query if query else None)
+            drained = DrainedQuery(fail_query if query else None)
+            found = drained if before is None else Query("what Spark makes of it")
+            return RunningQuery(found, tmp_path / "stop", pace)
 
-        spark = SimpleNamespace(stop=lambda: None)
-        run_until_stopped(spark, start_query, name="stream", sink=sink, scratch=tmp_path / "scratch")
-        return StatusFile.read(tmp_path / "status.json")
+        return run_until_stopped(start_query, name="stream", sink=sink, orders=Orders(None))
 
-    (tmp_path / "scratch").mkdir()
     yield start
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
 def test_a_stream_that_drains_ends_well_when_its_last_batch_does(drain):
-    assert drain()["state"] == "stopped"
+    end = drain()
+    assert (end.status["state"], end.is_over, end.failure) == ("stopped", True, None)
 
 
 @pytest.mark.parametrize("where", ["query", "before", "last"])
-def test_a_batch_that_fails_while_the_stream_drains_is_the_streams_end(drain, tmp_path, where):
+def test_a_batch_that_fails_while_the_stream_drains_is_the_streams_end(drain, where):
     """Whether it passes or not: its messages are not acknowledged and nobody starts the query again."""
-    with pytest.raises(WarehouseUnavailableError, match="not now"):
-        drain(**{where: WarehouseUnavailableError("not now")})
-    status = StatusFile.read(tmp_path / "status.json")
-    assert status is not None
-    assert (status["state"], status["error"]["code"]) == ("stopped", "warehouse_unavailable")
+    failure = WarehouseUnavailableError("not now")
+    end = drain(**{where: failure})
+    assert end.failure is failure
+    assert (end.status["state"], end.status["error"]["code"]) == ("stopped", "warehouse_unavailable")
 
 
 class LiveQuery:
@@ -217,30 +216,22 @@ class Steered:
         self.paces: list[BatchPace] = []
         self.queries: list[LiveQuery] = []
         self.watched = 0
-        self.spark_stops: list[str] = []
-        self.scratch = folder / "scratch"
-        self.scratch.mkdir()
+        self.ends: list[StreamEnd] = []
         self.is_slow = False
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        run_until_stopped(
-            SimpleNamespace(stop=lambda: self.spark_stops.append("stop")),
-            self._start_query,
-            name="stream",
-            sink=self.sink,
-            scratch=self.scratch,
-            control=ControlFile(self.control),
-            watch=self._watch,
-        )
+        orders = Orders(ControlFile(self.control))
+        end = run_until_stopped(self._start_query, name="stream", sink=self.sink, orders=orders, watch=self._watch)
+        self.ends.append(end)
 
-    def _start_query(self, _checkpoint: Path, _stop_file: Path, pace: BatchPace) -> LiveQuery:
+    def _start_query(self, pace: BatchPace) -> RunningQuery:
         self.paces.append(pace)
         query = LiveQuery()
         if self.is_slow:
             query.drained.clear()
         self.queries.append(query)
-        return query
+        return RunningQuery(query, self.path.with_name("stop"), pace)
 
     def _watch(self) -> None:
         self.watched += 1
@@ -258,10 +249,10 @@ class Steered:
         )
         return self.status()
 
-    def end(self) -> dict[str, Any]:
+    def end(self) -> Mapping[str, Any]:
         self.thread.join(30)
         assert not self.thread.is_alive(), "it ended"
-        return self.status()
+        return self.ends[0].status
 
 
 def wait_until(is_true: Callable[[], bool], why: str) -> None:
@@ -273,11 +264,12 @@ def wait_until(is_true: Callable[[], bool], why: str) -> None:
 
 @pytest.fixture
 def steered(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(orders_module, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(run_module, "WATCH_SECONDS", 0.01)
     monkeypatch.setattr(run_module, "_TELL_SECONDS", 0.02)
     monkeypatch.setattr(run_module, "_ABANDON_SECONDS", 0.1)
     # Only the main thread of a process may set handlers.
-    monkeypatch.setattr(run_module.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(orders_module.signal, "signal", lambda *_: None)
     steered = Steered(tmp_path)
     yield steered
     steered.order(1_000, "cancel")
@@ -291,7 +283,7 @@ def test_a_drain_that_ends_in_time_leaves_nothing(steered):
     steered.order(1, "drain", timeout_seconds=60)
     status = steered.end()
     assert (status["state"], status["not_committed"], status["error"]) == ("stopped", 0, None)
-    assert (status["control_number"], steered.spark_stops, steered.scratch.exists()) == (1, ["stop"], False)
+    assert (status["control_number"], steered.ends[0].is_over) == (1, True)
     assert steered.sink.calls == []
 
 
@@ -317,7 +309,7 @@ def test_what_tasks_hold_at_the_end_is_unknown_and_spark_is_not_waited_for(steer
     steered.wait_for("running", 0)
     steered.order(1, "drain", timeout_seconds=0)
     status = steered.end()
-    assert (status["state"], status["not_committed"], steered.spark_stops) == ("stopped", None, [])
+    assert (status["state"], status["not_committed"], steered.ends[0].is_over) == ("stopped", None, False)
     assert status["error"]["code"] == "drain_timed_out"
 
 
@@ -343,7 +335,7 @@ def test_a_cancel_ends_the_stream_at_once_and_counts_what_it_held(steered):
     steered.wait_for("running", 0)
     steered.order(1, "cancel")
     status = steered.end()
-    assert (status["state"], status["not_committed"], status["error"]) == ("cancelled", 7, None)
+    assert (status["state"], status["not_committed"]) == ("cancelled", 7)
     assert steered.sink.calls == ["abandon"]
 
 
@@ -397,13 +389,13 @@ def test_another_pace_begins_the_query_again_in_the_same_process(steered):
     # The same pace under another number begins nothing.
     steered.order(2, "run", batch_seconds=2.5, batch_bytes=1_000)
     steered.wait_for("running", 2)
-    assert (len(steered.queries), steered.sink.calls, steered.spark_stops) == (2, [], [])
+    assert (len(steered.queries), steered.sink.calls, steered.ends) == (2, [], [])
 
 
 def test_a_stream_that_waits_for_a_passing_fault_drains_at_once(steered, monkeypatch):
     monkeypatch.setattr(run_module, "_RETRY_SECONDS", 60.0)
 
-    def fail(*_: Any) -> LiveQuery:
+    def fail(*_: Any) -> RunningQuery:
         raise WarehouseUnavailableError("not now")
 
     monkeypatch.setattr(steered, "_start_query", fail)

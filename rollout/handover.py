@@ -1,0 +1,123 @@
+"""The hand-over of a stream from the process that runs it to its standby, with a bound."""
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import structlog
+
+from model.errors import ProcessEndedError
+from rollout.process import StreamProcess
+from streams.folder import STANDBY
+
+_log = structlog.get_logger(__name__)
+
+# What the old process gets beyond the bound of its drain before it is killed.
+KILL_GRACE_SECONDS: Final = 10.0
+# How much longer than that the new one waits.
+_WAIT_GRACE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.02
+_OWNING: Final = ("running", "waiting", "paused", "draining")
+
+
+class HandOverState(StrEnum):
+    """Where a hand-over stands; the last two are its end."""
+
+    UNDER_WAY = "under_way"
+    HANDED_OVER = "handed_over"
+    NEW_ENDED = "new_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The wall times of the old process's last commit and of the new one's first; None while there is none."""
+
+    last_commit_at: float | None
+    first_commit_at: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long nothing was committed; None while it is not over, or if the old process never committed."""
+        if self.last_commit_at is None or self.first_commit_at is None:
+            return None
+        return round(max(0.0, self.first_commit_at - self.last_commit_at), 3)
+
+
+class HandOver:
+    """Drains ``old`` and has ``new``, a standby of the same stream, go on, a step a look.
+
+    Both get their orders at the same moment. The new process owns the stream as soon as the old one lets go of
+    it: after its last commit, or by its end. One that has not let go when ``timeout_seconds`` and some more have
+    passed is killed. Whichever of the two is killed, and whenever, the home's lock and the lease keep them apart:
+    what the old one had not committed is pulled by the new one, and what it had committed is known.
+
+    An old process that was told to drain never runs again. When the new one ends before it owns the stream, the
+    caller starts a process as after any death. Another agent goes on with the same two processes by a HandOver of
+    its own: orders that were given are not given again, and the bound begins once more.
+    """
+
+    def __init__(self, old: StreamProcess | None, new: StreamProcess, *, timeout_seconds: float) -> None:
+        self.was_killed = False
+        self._old = old
+        self._new = new
+        self._timeout_seconds = timeout_seconds
+        self._kill_at: float | None = None
+
+    @property
+    def pause(self) -> Pause:
+        """The time between the two processes' commits, as they report it."""
+        last = {} if self._old is None else self._old.status()
+        return Pause(_time(last, "last_commit_at"), _time(self._new.status(), "first_commit_at"))
+
+    def look(self) -> HandOverState:
+        """Give the orders, the first time, then kill the old process when it is due; return where it stands."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._timeout_seconds + KILL_GRACE_SECONDS
+            if self._old is not None:
+                self._old.order("drain", timeout_seconds=self._timeout_seconds)
+            bound = self._timeout_seconds + KILL_GRACE_SECONDS + _WAIT_GRACE_SECONDS
+            self._new.order("run", timeout_seconds=bound)
+        if self._new.status().get("state") in _OWNING:
+            return HandOverState.HANDED_OVER
+        if not self._new.is_running:
+            return HandOverState.NEW_ENDED
+        if self._old is not None and self._old.is_running and time.monotonic() >= self._kill_at:
+            _log.warning("old_stream_killed", stream=self._old.name, instance=self._old.instance_id)
+            self._old.kill()
+            self.was_killed = True
+        return HandOverState.UNDER_WAY
+
+    def wait(self, *, seconds: float) -> HandOverState:
+        """Look until it has ended, or for ``seconds``."""
+        ends_at = time.monotonic() + seconds
+        while (state := self.look()) is HandOverState.UNDER_WAY and time.monotonic() < ends_at:
+            time.sleep(_POLL_SECONDS)
+        return state
+
+
+def wait_for_standby(new: StreamProcess, *, seconds: float) -> None:
+    """Return once ``new`` is ready to go on with its stream.
+
+    Raises:
+        ProcessEndedError: it ended, or is not ready after ``seconds``.
+    """
+    ends_at = time.monotonic() + seconds
+    while not is_ready(new):
+        if not new.is_running:
+            raise new.ended_error()
+        if time.monotonic() >= ends_at:
+            raise ProcessEndedError(
+                f"The standby of {new.name} is not ready after {seconds:.0f} s.", name=new.name
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def is_ready(new: StreamProcess) -> bool:
+    """Whether ``new`` is a standby that could run at once."""
+    return new.is_running and new.status().get("state") == STANDBY
+
+
+def _time(status: dict[str, Any], name: str) -> float | None:
+    found = status.get(name)
+    return float(found) if isinstance(found, int | float) else None

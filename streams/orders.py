@@ -1,0 +1,114 @@
+"""The orders of one start of a stream: those of signals, and those of its control file."""
+
+import signal
+import threading
+import time
+from typing import Final, Protocol
+
+from streams.control import LONGEST_PAUSE_SECONDS, ControlFile, StreamControl
+from streams.status import StatusFile
+
+WATCH_SECONDS: Final = 0.25
+
+
+class PausedSink(Protocol):
+    """The taker of the batches, as a pause needs it."""
+
+    status: StatusFile
+
+    def pause(self) -> bool:
+        """Let no commit begin; False while one is under way."""
+        ...
+
+    def resume(self) -> None:
+        """Let commits go on."""
+
+
+class Orders:
+    """The newest order of a stream, looked at a few times a second.
+
+    A signal counts from :meth:`follow_signals` on; before it a signal ends the process.
+    """
+
+    def __init__(self, control: ControlFile | None) -> None:
+        self.newest = StreamControl()
+        self._control = control
+        self._came_at = time.monotonic()
+        self._stopping = threading.Event()
+        self._is_paused = False
+        self._told = 0
+        self._look()
+
+    def follow_signals(self) -> None:
+        """Let SIGTERM and SIGINT drain the stream, however long that takes."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stopping.set())
+
+    @property
+    def is_standing_by(self) -> bool:
+        """Whether the stream is to get ready, and own nothing yet."""
+        self._look()
+        return self.newest.order == "stand_by"
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the stream is to drain, or to end at once."""
+        self._look()
+        return self._stopping.is_set()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it ends at once and leaves what is not committed."""
+        return self.newest.order == "cancel"
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether nothing is waited for any more: it is cancelled, or its drain has taken too long."""
+        self._look()
+        bound = self.newest.timeout_seconds if self.newest.order == "drain" else None
+        return self.is_cancelled or (bound is not None and time.monotonic() - self._came_at >= bound)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for ``seconds``, or until the stream is to end."""
+        ends_at = time.monotonic() + seconds
+        while (left := ends_at - time.monotonic()) > 0 and not self.is_ending:
+            self._stopping.wait(min(left, WATCH_SECONDS))
+
+    def follow_pause(self, sink: PausedSink) -> bool:
+        """Pause ``sink`` or let it go on, as the newest order says; return whether it is paused now."""
+        bound = self.newest.timeout_seconds
+        longest = LONGEST_PAUSE_SECONDS if bound is None else bound
+        is_wanted = self.newest.order == "pause" and time.monotonic() - self._came_at < longest
+        if is_wanted and not self._is_paused and sink.pause():
+            self._is_paused = True
+            sink.status.write(state="paused", control_number=self.newest.number)
+        elif self._is_paused and not is_wanted:
+            self.end_pause(sink)
+            sink.status.write(state="running")
+        if self.newest.order == "run" and self.newest.number != self._told:
+            self._told = self.newest.number
+            sink.status.write(control_number=self._told)
+        return self._is_paused
+
+    def end_pause(self, sink: PausedSink) -> None:
+        """Let commits go on where they are paused."""
+        if self._is_paused:
+            self._is_paused = False
+            sink.resume()
+
+    def _look(self) -> None:
+        if self._control is None:
+            return
+        found = self._control.read()
+        # Once it ends it never runs again; only a drain may become shorter, or a cancel.
+        if found.number == self.newest.number or (self._stopping.is_set() and found.order not in _ENDS):
+            return
+        # Nor does a stream that runs become a standby again.
+        if self.is_cancelled or (found.order == "stand_by" and self.newest.number):
+            return
+        self.newest, self._came_at = found, time.monotonic()
+        if found.order in _ENDS:
+            self._stopping.set()
+
+
+_ENDS: Final = ("drain", "cancel")

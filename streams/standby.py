@@ -1,0 +1,73 @@
+"""A standby: a start of a stream that is ready to run and owns nothing until it is ordered to."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final, TypeVar
+
+import structlog
+
+from model.errors import LeaseHeldError, RefeedError
+from model.failure import safe_message
+from streams.folder import STANDBY
+from streams.orders import Orders
+from streams.queries import StreamQueries
+from streams.status import StatusFile
+
+_log = structlog.get_logger(__name__)
+
+# How long a standby waits for another process to let go of the stream when its order says nothing of it.
+TAKE_OVER_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.02
+# The lease of another home's stream is read from the warehouse.
+_LEASE_POLL_SECONDS: Final = 0.25
+_TELL_SECONDS: Final = 1.0
+
+Owned = TypeVar("Owned")
+
+
+def wait_as_standby(orders: Orders, status: StatusFile, queries: StreamQueries) -> bool:
+    """Keep a query ready that pulls nothing until the orders say ``run``; False when they say to end.
+
+    The status says ``standby`` once the stream could begin at once.
+    """
+    orders.follow_signals()
+    told_at = 0.0
+    while orders.is_standing_by and not orders.is_ending:
+        if time.monotonic() - told_at >= _TELL_SECONDS:
+            queries.hold(orders.newest.pace)
+            status.write(**({"state": STANDBY} if queries.is_warm.is_set() else {}))
+            told_at = time.monotonic() if queries.is_warm.is_set() else 0.0
+        time.sleep(_POLL_SECONDS)
+    return not orders.is_ending
+
+
+def take_over(
+    own: Callable[[ExitStack], Owned], owned: ExitStack, orders: Orders, status: StatusFile
+) -> Owned | None:
+    """Own the stream by ``own`` as soon as no other process does; None when the orders say to end before.
+
+    What ``own`` enters is put on ``owned`` when all of it is there.
+
+    Raises:
+        LeaseHeldError: another process had it for as long as the order waits for it.
+        RefeedError: it can't be owned for another reason.
+    """
+    bound = orders.newest.timeout_seconds
+    ends_at = time.monotonic() + (TAKE_OVER_SECONDS if bound is None else bound)
+    try:
+        while not orders.is_ending:
+            try:
+                with ExitStack() as attempt:
+                    found = own(attempt)
+                    owned.push(attempt.pop_all())
+                    return found
+            except LeaseHeldError as exc:
+                if time.monotonic() >= ends_at:
+                    raise
+                is_lease = "lease" in exc.details
+            time.sleep(_LEASE_POLL_SECONDS if is_lease else _POLL_SECONDS)
+    except RefeedError as exc:
+        status.write(state="failed", error={"code": exc.code, "message": safe_message(exc.code, exc.message)})
+        raise
+    return None

@@ -1,0 +1,175 @@
+"""Streams that are handed over from process to process under load, with kills of the old and of the new one."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from model import failpoint
+from rollout import handover
+from rollout.handover import HandOver, HandOverState, wait_for_standby
+from rollout.process import StreamProcess
+from streams.control import BatchPace, Order
+from streams.folder import StreamFolder, read_newest_status
+from tests.acceptance.conftest import Backyard
+from tests.acceptance.test_pipeline import Plant, attach, plant
+
+__all__ = ["plant"]
+
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
+
+
+class Starts:
+    """The starts of one stream, each an instance with a folder of failpoints of its own."""
+
+    def __init__(self, yard: Backyard, name: str, arguments: Sequence[str], folder: Path) -> None:
+        self.yard = yard
+        self.name = name
+        self._arguments = arguments
+        self._folder = folder
+        self.made: list[StreamProcess] = []
+
+    def start(self, order: Order = "stand_by") -> StreamProcess:
+        instance = f"in_{len(self.made)}"
+        failpoints = self._folder / instance
+        failpoints.mkdir(parents=True)
+        found = StreamProcess.start(
+            StreamFolder.of(self.yard.home, self.name, instance),
+            [sys.executable, "-m", "cli.main", *self._arguments, "--instance", instance],
+            BatchPace(0.3, 1_000_000),
+            environment={**self.yard.environment, "REFEED_FAILPOINTS": str(failpoints)},
+            log=self.yard.home / "logs" / f"{self.name}-{instance}.log",
+            order=order,
+        )
+        self.made.append(found)
+        return found
+
+    def stand_by(self) -> StreamProcess:
+        found = self.start()
+        wait_for_standby(found, seconds=120)
+        return found
+
+    def arm(self, process: StreamProcess, name: str) -> None:
+        assert process.instance_id is not None
+        failpoint.arm(self._folder / process.instance_id, name)
+
+    def tail(self) -> str:
+        return str([(one.instance_id, one.status(), one.ended_error().message) for one in self.made[-2:]])
+
+    def wait_until(self, is_true: Callable[[], bool], why: str) -> None:
+        deadline = time.monotonic() + 120
+        while not is_true():
+            assert time.monotonic() < deadline, f"{why}: {self.tail()}"
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        for process in self.made:
+            process.kill()
+
+
+@contextmanager
+def load(publish: Callable[[int], None]) -> Iterator[None]:
+    """Publish a little all the time while the block runs."""
+    over = threading.Event()
+
+    def run() -> None:
+        number = 0
+        while not over.wait(0.05):
+            number += 1
+            publish(number)
+
+    thread = threading.Thread(target=run, name="load", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+def hand_over_in_every_way(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> StreamProcess:
+    """Hand a stream over again and again; return the process that runs it in the end."""
+    monkeypatch.setattr(handover, "KILL_GRACE_SECONDS", 0.5)
+    old = starts.start("run")
+    new = starts.stand_by()
+    starts.wait_until(lambda: "last_commit_at" in old.status(), "the first one commits")
+    status = new.status()
+    assert (status["state"], status.get("epoch"), status.get("totals")) == ("standby", None, None)
+    shown = read_newest_status(starts.yard.home, starts.name)
+    assert shown is not None
+    assert shown["instance"] == old.instance_id, "a standby hides nothing"
+
+    # As it should be.
+    passing = HandOver(old, new, timeout_seconds=60)
+    assert passing.wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+    starts.wait_until(lambda: passing.pause.seconds is not None, "the second one commits")
+    assert new.status()["epoch"] > old.status()["epoch"]
+    starts.wait_until(lambda: not old.is_running, "the first one ends")
+    status = old.status()
+    assert (status["state"], status["not_committed"], passing.was_killed) == ("stopped", 0, False)
+    assert status["last_commit_at"] <= new.status()["first_commit_at"]
+
+    # The new one dies between its first commit and the acknowledgements; another standby is there.
+    old, new, spare = new, starts.stand_by(), starts.stand_by()
+    starts.arm(new, "commit.after")
+    passing = HandOver(old, new, timeout_seconds=60)
+    passing.wait(seconds=60)
+    starts.wait_until(lambda: not new.is_running, "it was killed")
+    assert passing.look() in {HandOverState.NEW_ENDED, HandOverState.HANDED_OVER}
+    assert HandOver(old, spare, timeout_seconds=60).wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+
+    # The old one dies while it drains, between its commit and the acknowledgements.
+    old, new = spare, starts.stand_by()
+    starts.arm(old, "ack.after")
+    assert HandOver(old, new, timeout_seconds=60).wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+
+    # The old one hangs, and is killed when its time is over.
+    old, new = new, starts.stand_by()
+    os.kill(old.pid, signal.SIGSTOP)
+    passing = HandOver(old, new, timeout_seconds=0.5)
+    assert passing.wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+    assert passing.was_killed
+    starts.wait_until(lambda: "first_commit_at" in new.status(), "the last one commits")
+    assert [one.instance_id for one in starts.made if one.is_running] == [new.instance_id]
+    return new
+
+
+def test_a_backup_that_is_handed_over_in_every_way_loses_nothing_and_archives_nothing_twice(
+    backyard, tmp_path, monkeypatch
+):
+    backyard.attach("orders")
+    starts = Starts(backyard, "backup", ["backup"], tmp_path / "failpoints")
+    try:
+        with load(lambda number: backyard.publish("orders", 20, number)):
+            last = hand_over_in_every_way(starts, monkeypatch)
+        starts.wait_until(lambda: backyard.unacked() == 0, "all is acknowledged")
+        backyard.check_archive()
+        # A standby that is told to end has done nothing and ends well.
+        spare = starts.stand_by()
+        spare.order("drain", timeout_seconds=60)
+        last.order("drain", timeout_seconds=60)
+        starts.wait_until(lambda: not (spare.is_running or last.is_running), "both end")
+        assert "code 0" in spare.ended_error().message
+    finally:
+        starts.end()
+
+
+def test_a_pipeline_that_is_handed_over_in_every_way_loses_nothing_and_stages_nothing_twice(
+    plant: Plant, tmp_path, monkeypatch
+):
+    plant.publish_schema()
+    attach(plant, "orders", "members")
+    starts = Starts(plant, "pipeline-default", ["pipeline", "run"], tmp_path / "failpoints")
+    try:
+        with load(lambda number: plant.send_some(10, number)):
+            hand_over_in_every_way(starts, monkeypatch)
+        starts.wait_until(lambda: plant.unacked() == 0, "all is acknowledged")
+        plant.check()
+    finally:
+        starts.end()
