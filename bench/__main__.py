@@ -21,6 +21,7 @@ BENCHMARKS = (
     "sql_gate",
     "collector",
     "latency",
+    "update",
 )
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
