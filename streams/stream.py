@@ -85,8 +85,8 @@ def run_stream(
     """Own the stream of ``folder`` and run its ``query`` until a signal or an order ends it.
 
     It has the home's lock first; ``open_work`` then opens what the lock guards, takes the lease and recovers.
-    After the last commit and its acknowledgements it lets go of both, and only then stops Spark: another process
-    goes on meanwhile. Nothing is committed or acknowledged without them.
+    After the last commit and its acknowledgements an instance lets go of both, and only then stops Spark: another
+    process goes on meanwhile. Nothing is committed or acknowledged without them.
 
     A standby starts Spark and a query that pulls nothing first, calls ``reach`` to open its connections, and owns
     nothing until its control file orders ``run``. Another start calls ``check_free`` with the stream's id before
@@ -127,7 +127,9 @@ def run_stream(
             status.write_last(**end.status)
             # What does not end in time ends with the process, and Spark with it.
             if end.is_over:
-                owned.close()
+                if folder.instance_id is not None:
+                    # Spark's files are in a folder of its own: another process may go on while it stops.
+                    owned.close()
                 queries.stop_spark()
     if end.failure is not None:
         raise end.failure
