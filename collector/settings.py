@@ -17,7 +17,7 @@ from connectors.gcp_kms.decrypt import decrypt
 from connectors.sns.names import sns_host
 from model.errors import InvalidNameError, SettingsError
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, parse_resource_id
-from model.plain_yaml import YAML_ERRORS, load_yaml
+from model.plain_yaml import YamlDocument, YamlFaultsError, read_yaml
 from model.secret import read_secret
 from model.variables import is_loopback_name
 
@@ -264,12 +264,13 @@ def read_collector_settings(
     faults = _topic_faults(topics)
     found = _File()
     if path is not None:
-        content = _read_file(path)
+        document = _read_file(path)
+        content = {} if document.value is None else document.value
         try:
             found = _File.model_validate(content)
         except ValidationError as exc:
-            faults += [_render(error) for error in exc.errors(include_input=False)]
-        faults += _unlisted(content, topics)
+            faults += [_render(error, document) for error in exc.errors(include_input=False)]
+        faults += _unlisted(content, topics, document)
         faults += [
             f"sns.topics: {name} is not in REFEED_COLLECTOR_TOPICS or --topics"
             for name in sorted(found.sns.pubsub_topics)
@@ -307,25 +308,30 @@ def _topic_faults(topics: Sequence[str]) -> list[str]:
     return faults
 
 
-def _unlisted(content: Any, topics: Sequence[str]) -> list[str]:
+def _unlisted(content: Any, topics: Sequence[str], document: YamlDocument) -> list[str]:
     """Return a fault for each topic of the file that nobody may send events to."""
     sections = content.get("topics") if isinstance(content, dict) else None
     names = [name for name in sections if isinstance(name, str)] if isinstance(sections, dict) else []
     return [
-        f"topics.{name}: is not in REFEED_COLLECTOR_TOPICS or --topics"
+        f"topics.{name}: is not in REFEED_COLLECTOR_TOPICS or --topics{_placed(document, ['topics', name])}"
         for name in names
         if name not in topics and ("*" in name or not matches(topics, name))
     ]
 
 
-def _read_file(path: Path) -> Any:
+def _read_file(path: Path) -> YamlDocument:
     try:
-        content = load_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, *YAML_ERRORS) as exc:
+        return read_yaml(path.read_bytes())
+    except (OSError, YamlFaultsError) as exc:
         raise SettingsError(f"Wrong collector settings: {path}: {exc}") from exc
-    return {} if content is None else content
 
 
-def _render(error: Any) -> str:
-    where = ".".join(str(part) for part in error["loc"] if part != "[key]")
-    return f"{where or 'the file'}: {error['msg'].removeprefix('Value error, ')}"
+def _render(error: Any, document: YamlDocument) -> str:
+    where = [part for part in error["loc"] if part != "[key]"]
+    named = ".".join(map(str, where)) or "the file"
+    return f"{named}: {error['msg'].removeprefix('Value error, ')}{_placed(document, where)}"
+
+
+def _placed(document: YamlDocument, path: Sequence[str | int]) -> str:
+    line, column = document.place(path)
+    return f" (line {line}, column {column})"

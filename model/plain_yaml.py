@@ -1,43 +1,168 @@
-"""YAML that people write for Refeed: plain values, and each name once in a mapping."""
+"""YAML that people write for Refeed: plain values, each name once in a mapping, every fault with its place."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
-# Whatever PyYAML raises for a text that it can't read; a date such as 2024-13-01 is a ValueError.
-YAML_ERRORS: Final = (yaml.YAMLError, ValueError, RecursionError)
+_FIRST: Final = (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFault:
+    """Something that is wrong with a text; ``line`` and ``column`` count from 1."""
+
+    message: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}: {self.message}"
+
+
+class YamlFaultsError(ValueError):
+    """A text is no YAML of plain values; ``faults`` has all that could be found."""
+
+    def __init__(self, faults: Sequence[YamlFault]) -> None:
+        super().__init__("; ".join(map(str, faults)))
+        self.faults = tuple(faults)
 
 
 class PlainLoader(yaml.SafeLoader):
     """Makes plain values only, and refuses a name that comes twice in one mapping.
 
-    YAML's own readers take the last of two and say nothing.
+    YAML's own readers take the last of two and say nothing. ``faults`` gets what is wrong, and reading goes on.
     """
 
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        """Return the node of a mapping.
+    # Whether a node may be used again by its anchor.
+    has_aliases = True
 
-        Raises:
-            ComposerError: a key comes twice.
-        """
+    def __init__(self, content: str) -> None:
+        super().__init__(content)
+        self.faults: list[YamlFault] = []
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node."""
+        if not self.has_aliases and self.check_event(yaml.AliasEvent):
+            event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+            self.add("an alias stands here: write the value out", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Return the node of a mapping."""
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
-                raise yaml.composer.ComposerError(None, None, f"{key.value!r} comes twice", key.start_mark)
+                self.add(f"{key.value!r} comes twice", key.start_mark)
             seen.add(key.value)
         return node
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Return the value of a node; of one that has none, None."""
+        try:
+            return super().construct_object(node, deep)
+        except yaml.MarkedYAMLError:
+            raise
+        except ValueError as exc:
+            # A date such as 2024-13-01.
+            self.add(str(exc), node.start_mark)
+            return None
 
-def load_yaml(content: str | bytes, loader: type[PlainLoader] = PlainLoader) -> Any:
-    """Return the value of a YAML document, None of an empty one.
+    def add(self, message: str, mark: Any) -> None:
+        """Note a fault at a mark."""
+        self.faults.append(YamlFault(message, mark.line + 1, mark.column + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """The value of a text, None of an empty one, and where its parts stand."""
+
+    value: Any
+    _root: yaml.Node | None
+
+    def place(self, path: Sequence[str | int]) -> tuple[int, int]:
+        """Return line and column of the name, or of the item of a list, that a path leads to.
+
+        A path that leads beyond what is there gives the last part of it that is.
+
+        Example:
+            >>> document = read_yaml("topics: {orders: [1, 2]}")
+            >>> document.place(["topics", "orders", 1]), document.place(["topics", "gone"])
+            ((1, 22), (1, 1))
+        """
+        found, node = _FIRST, self._root
+        if node is not None:
+            found = (node.start_mark.line + 1, node.start_mark.column + 1)
+        for part in path:
+            mark, node = _child(node, part)
+            if mark is None:
+                break
+            found = (mark.line + 1, mark.column + 1)
+        return found
+
+    def place_of(self, pointer: str) -> tuple[int, int]:
+        """Return the place of a JSON pointer, as :meth:`place` does of a path."""
+        return self.place([part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])
+
+
+def read_yaml(content: str | bytes, loader: type[PlainLoader] = PlainLoader) -> YamlDocument:
+    r"""Return the document of a text in UTF-8.
 
     Raises:
-        YAMLError, ValueError, RecursionError: it can't be read, see :data:`YAML_ERRORS`.
+        YamlFaultsError: it is none; the error has all that could be found.
 
     Example:
-        >>> load_yaml("topics: {orders: [1, 2]}")
+        >>> read_yaml("topics: {orders: [1, 2]}").value
         {'topics': {'orders': [1, 2]}}
+        >>> read_yaml("a: 1\nb: 2\na: 3\nb: 4")
+        Traceback (most recent call last):
+        ...
+        model.plain_yaml.YamlFaultsError: line 3, column 1: 'a' comes twice; line 4, column 1: 'b' comes twice
     """
-    # The loader makes plain values only, as its parent does.
-    return yaml.load(content, Loader=loader)  # noqa: S506  # nosec B506
+    text = _decode(content) if isinstance(content, bytes) else content
+    reader = None
+    try:
+        reader = loader(text)
+        root = reader.get_single_node()
+        value = None if root is None else reader.construct_document(root)
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        place = _FIRST if mark is None else (mark.line + 1, mark.column + 1)
+        last = YamlFault(" ".join(filter(None, (exc.context, exc.problem))) or str(exc), *place)
+    except yaml.reader.ReaderError as exc:
+        before = text[: exc.position]
+        last = YamlFault(
+            f"the character U+{ord(text[exc.position]):04X} can't stand in YAML",
+            before.count("\n") + 1,
+            len(before) - before.rfind("\n"),
+        )
+    except RecursionError as exc:
+        last = YamlFault(str(exc), *_FIRST)
+    else:
+        if reader.faults:
+            raise YamlFaultsError(reader.faults)
+        return YamlDocument(value, root)
+    raise YamlFaultsError([*(() if reader is None else reader.faults), last])
+
+
+def _decode(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as exc:
+        before = content[: exc.start]
+        column = len(before[before.rfind(b"\n") + 1 :].decode()) + 1
+        raise YamlFaultsError([YamlFault("this is no UTF-8", before.count(b"\n") + 1, column)]) from exc
+
+
+def _child(node: yaml.Node | None, part: str | int) -> tuple[Any, yaml.Node | None]:
+    """Return where a part of a node begins, and its node; None where there is none."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == str(part):
+                return key.start_mark, value
+    elif isinstance(node, yaml.SequenceNode) and str(part).isdecimal() and int(part) < len(node.value):
+        item: yaml.Node = node.value[int(part)]
+        return item.start_mark, item
+    return None, None

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.errors import RegistryError
-from model.plain_yaml import YAML_ERRORS, PlainLoader, load_yaml
+from model.plain_yaml import PlainLoader, YamlFaultsError, read_yaml
 from pipeline.schema import Variant
 
 SOURCES_FILE: Final = "sources.yaml"
@@ -132,11 +132,10 @@ def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
         faults.of_files.add(SOURCES_FILE, "is missing: it lists the sources")
         return None
     try:
-        found = load_yaml(content, _SourcesLoader)
-    except YAML_ERRORS as exc:
-        mark = getattr(exc, "problem_mark", None)
-        where = SOURCES_FILE if mark is None else f"{SOURCES_FILE}, line {mark.line + 1}"
-        faults.of_files.add(where, f"is no YAML: {getattr(exc, 'problem', None) or exc}")
+        found = read_yaml(content, _SourcesLoader).value
+    except YamlFaultsError as exc:
+        for fault in exc.faults:
+            faults.of_files.add(f"{SOURCES_FILE}, line {fault.line}", f"is no YAML: {fault.message}")
         return None
     whole = _validated(_SourcesFile, found, SOURCES_FILE, faults.of_files)
     entries = {}

@@ -14,7 +14,7 @@ from jobs.files import Files
 from model.declaration import declared_fields
 from model.errors import FolderUnavailableError, RequestInvalidError, TemplateInvalidError, TemplateNotFoundError
 from model.naming import did_you_mean
-from model.plain_yaml import YAML_ERRORS, load_yaml
+from model.plain_yaml import YamlDocument, YamlFaultsError, read_yaml
 from model.stream_options import StreamKind
 from reporting.request import MergeCreate
 from rollout.request import StreamLaunch
@@ -36,8 +36,8 @@ KINDS: Final[Mapping[str, type]] = {
 _FIELDS: Final = ("name", "kind", "release", "description", "parameters", "request")
 _PARAMETER_FIELDS: Final = ("type", "default", "help", "required")
 
-# What is wrong, each with its code, its pointer and a sentence.
-_Faults = list[dict[str, str]]
+# What is wrong, each with its code, its pointer and a sentence, and of a file with line and column.
+_Faults = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +210,11 @@ class _Reading:
     """What has been read of a template's file, and all that is wrong with it."""
 
     document: Mapping[str, Any]
+    source: YamlDocument
     faults: _Faults = field(default_factory=list)
 
     def add(self, pointer: str, message: str) -> None:
-        self.faults.append(_fault(TemplateInvalidError.code, pointer, message))
+        self.faults.append(_placed(pointer, message, *self.source.place_of(pointer)))
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self.document.get(name, default)
@@ -243,15 +244,20 @@ def parse_template(name: str, content: bytes) -> Template:
         TemplateInvalidError: it has faults; ``details["errors"]`` has all of them.
     """
     try:
+        source = read_yaml(content)
         # What a request is made of is JSON; YAML makes a date of a text that looks like one.
-        document = json.loads(json.dumps(load_yaml(content), default=_iso_text, allow_nan=False))
-    except (*YAML_ERRORS, TypeError) as exc:
-        raise _invalid(
-            name, [_fault(TemplateInvalidError.code, "", f"It is no YAML of plain values: {exc}")]
-        ) from exc
+        document = json.loads(json.dumps(source.value, default=_iso_text, allow_nan=False))
+    except YamlFaultsError as exc:
+        faults = [
+            _placed("", f"It is no YAML of plain values: {fault.message}", fault.line, fault.column)
+            for fault in exc.faults
+        ]
+        raise _invalid(name, faults) from exc
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise _invalid(name, [_placed("", f"It is no YAML of plain values: {exc}", 1, 1)]) from exc
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise _invalid(name, [_fault(TemplateInvalidError.code, "", "It takes names and values.")])
-    reading = _Reading(document)
+        raise _invalid(name, [_placed("", "It takes names and values.", 1, 1)])
+    reading = _Reading(document, source)
     reading.check_names(document, _FIELDS, "")
     if reading.text("name") not in {name, ""}:
         reading.add("/name", f"name is {document['name']!r}, and the file is called {name}{_SUFFIX}.")
@@ -368,8 +374,12 @@ def _iso_text(value: Any) -> str:
     raise TypeError(f"{value!r} is no plain value")
 
 
-def _fault(code: str, pointer: str, message: str) -> dict[str, str]:
+def _fault(code: str, pointer: str, message: str) -> dict[str, Any]:
     return {"code": code, "pointer": pointer, "message": message}
+
+
+def _placed(pointer: str, message: str, line: int, column: int) -> dict[str, Any]:
+    return {**_fault(TemplateInvalidError.code, pointer, message), "line": line, "column": column}
 
 
 def _invalid(name: str, faults: _Faults) -> TemplateInvalidError:

@@ -54,8 +54,9 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("topics: {orders: {}, orders: {}}", "'orders' comes twice"),
+        ("topics: {orders: {}, orders: {}}", "line 1, column 22: 'orders' comes twice"),
         ("topics: {members: {}}", "topics.members: is not in REFEED_COLLECTOR_TOPICS"),
+        ("keys: []\ntopics:\n  orders: {colour: red}", "Extra inputs are not permitted (line 3, column 12)"),
         ("topics: {'sho*': {}}", "topics.sho*: is not in REFEED_COLLECTOR_TOPICS"),
         ("topics: {orders: {cors: ['shop.example']}}", "takes an origin"),
         ("topics: {orders: {signature: {kind: generic, secret: 'env:SHOP_KEY'}}}", "names its header"),
@@ -64,7 +65,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
         ("- 1", "the file: Input should be"),
         ("{", "collector.yaml"),
         ("topics: 2024-13-01", "month must be in 1..12"),
-        pytest.param("[" * 2000, "collector.yaml: maximum recursion depth", id="deep"),
+        pytest.param("[" * 2000, "collector.yaml: line 1, column 1: maximum recursion depth", id="deep"),
         ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: a, secret: 'env:SHOP_KEY'}]", "two have the same name"),
         ("keys: [{name: a, secret: 'env:SHOP_KEY'}, {name: b, secret: 'env:SHOP_KEY'}]", "the same secret"),
     ],

@@ -170,7 +170,7 @@ def test_what_a_source_may_not_say_is_named(registry):
     ("files", "place"),
     [
         ({"sources.yaml": b"sources: ["}, "sources.yaml, line 1"),
-        ({"sources.yaml": b"\xff\xfe\xff"}, "sources.yaml"),
+        ({"sources.yaml": b"\xff\xfe\xff"}, "sources.yaml, line 1"),
         ({"shop/v1.desc": b"\xff\xff"}, "shop/v1.desc"),
     ],
 )

@@ -175,6 +175,13 @@ request:
     }
 
 
+def test_a_fault_has_the_line_and_the_column_where_it_stands() -> None:
+    with pytest.raises(TemplateInvalidError) as raised:
+        parse_template("replay", b"name: replay\nkind: merge\nrequest:\n  sauce: orders\n  date: ${day}\n")
+    places = [(error["pointer"], error["line"], error["column"]) for error in raised.value.details["errors"]]
+    assert places == [("/request/sauce", 4, 3), ("/request/date", 5, 3)]
+
+
 def test_a_field_that_the_kind_does_not_have_is_a_fault_before_it_is_launched() -> None:
     found = faults("name: replay\nkind: merge\nrequest: {sauce: orders}\n")
     assert found == {"/request/sauce": "There is no field sauce. Did you mean source or since?"}
