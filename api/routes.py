@@ -12,6 +12,7 @@ from api.routes_actions import router as actions
 from api.routes_backfills import router as backfills
 from api.routes_catalog import router as catalog
 from api.routes_history import router as history
+from api.routes_manifests import router as manifests
 from api.routes_merges import router as merges
 from api.routes_releases import router as releases
 from api.routes_snapshots import router as snapshots
@@ -78,5 +79,17 @@ def get_problem_page(code: str) -> PlainTextResponse:
 
 
 # In this order: a path with a verb behind the id is looked for before the one without.
-for part in (actions, history, backfills, merges, catalog, streams, snapshots, status, releases, templates):
+for part in (
+    actions,
+    history,
+    backfills,
+    merges,
+    catalog,
+    streams,
+    snapshots,
+    status,
+    releases,
+    templates,
+    manifests,
+):
     router.include_router(part)

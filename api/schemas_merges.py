@@ -93,7 +93,7 @@ class MergeOut(BaseModel):
     source: str | None = Field(description="Null is every source that had a key when the merge was made.")
     since: datetime | None
     dry_run: bool
-    created_by: str = Field(description="schedule made it when it is the nightly one.")
+    created_by: str = Field(description="schedule:nightly-merge made the nightly one.")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

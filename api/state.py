@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reporting.service import MergeService
     from rollout.checking import CheckService
     from rollout.launching import TemplateService
+    from rollout.manifests.service import ManifestService
     from rollout.releases import Releases
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
@@ -44,6 +45,7 @@ class Services:
     releases: "Releases"
     checks: "CheckService"
     templates: "TemplateService"
+    manifests: "ManifestService"
     store: "JobStore"
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"

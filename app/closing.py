@@ -13,6 +13,8 @@ class ClosingStep(Enum):
     WEBHOOKS = auto()
     # What was counted is written while the store is open.
     AUDIT = auto()
+    # It creates jobs by the services below.
+    SCHEDULES = auto()
     # Nothing is launched or followed after these two.
     MERGES = auto()
     BACKFILLS = auto()

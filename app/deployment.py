@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rollout.checking import CheckService, UpdateChecker
     from rollout.fence import StreamFence
     from rollout.launching import TemplateService
+    from rollout.manifests.scheduler import Scheduler
+    from rollout.manifests.service import ManifestService
     from rollout.releases import Releases
     from rollout.service import StreamService
     from rollout.snapshot_work import SnapshotWork
@@ -292,6 +294,30 @@ class Deployment:
 
         return SnapshotService(self.store)
 
+    @cached_property
+    def manifests(self) -> "ManifestService":
+        """What people applied: schedules."""
+        from rollout.manifests.service import ManifestService
+
+        return ManifestService(self.store)
+
+    @cached_property
+    def scheduler(self) -> "Scheduler":
+        """What starts the jobs of schedules; :meth:`start` begins to."""
+        from rollout.manifests.scheduled_jobs import ScheduledJobs
+        from rollout.manifests.scheduler import Scheduler
+
+        jobs = ScheduledJobs(
+            self.store,
+            backfills=self.backfills,
+            merges=self.merges,
+            snapshots=self.snapshots,
+            templates=self.templates,
+        )
+        scheduler = Scheduler(self.store, jobs)
+        self.closers.add(ClosingStep.SCHEDULES, scheduler.stop)
+        return scheduler
+
     def open(self) -> None:
         """Open everything that runs jobs, without running any yet.
 
@@ -303,7 +329,7 @@ class Deployment:
         _ = self.job_services
 
     def start(self) -> None:
-        """Launch and follow jobs of every kind in the background, and tell the webhook of their news.
+        """Launch and follow jobs of every kind in the background, those of schedules too, and tell of their news.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -313,6 +339,8 @@ class Deployment:
         self._start_webhooks()
         for service in self.job_services:
             service.start()
+        self.manifests.keep_nightly_merge(self.settings.merge_at)
+        self.scheduler.start()
 
     def close(self) -> None:
         """Close what was opened. Running jobs go on and are found again by the next service, or are interrupted.

@@ -61,6 +61,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             releases=deployment.releases,
             checks=deployment.checks,
             templates=deployment.templates,
+            manifests=deployment.manifests,
             store=deployment.store,
             gatekeeper=gatekeeper,
             audit=audit,

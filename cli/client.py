@@ -25,6 +25,8 @@ _POLL_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 60.0
 
 
+_YAML: Final = {"Content-Type": "application/yaml"}
+
 # A parameter of a list: one value, several, or none.
 Filter = str | Sequence[str] | None
 
@@ -164,6 +166,33 @@ class RefeedApi:
         """Ask for a snapshot to be deleted, and return it."""
         return self._call("DELETE", f"/snapshots/{quote(snapshot, safe='')}")
 
+    def plan_manifest(self, name: str, content: bytes | None) -> dict[str, Any]:
+        """Return what applying a manifest would change; without content, what removing it would."""
+        params = {"action": "remove" if content is None else "apply"}
+        return self._call("POST", f"{_manifest_path(name)}:plan", content=content, params=params, headers=_YAML)
+
+    def apply_manifest(self, name: str, content: bytes, *, plan: str | None = None) -> dict[str, Any]:
+        """Apply a manifest, and return it with what has changed; ``plan`` is the hash that it must have."""
+        params = {} if plan is None else {"plan": plan}
+        return self._call("PUT", _manifest_path(name), content=content, params=params, headers=_YAML)
+
+    def remove_manifest(self, name: str, *, plan: str | None = None) -> dict[str, Any]:
+        """Remove a manifest, and return it as it was."""
+        return self._call("DELETE", _manifest_path(name), params={} if plan is None else {"plan": plan})
+
+    def list_schedules(self) -> list[dict[str, Any]]:
+        """Return all schedules, with their next slots and their last runs."""
+        found: list[dict[str, Any]] = self._call("GET", "/schedules")["schedules"]
+        return found
+
+    def read_schedule(self, name: str) -> dict[str, Any]:
+        """Return a schedule, with its next slots and its last runs."""
+        return self._call("GET", f"/schedules/{quote(name, safe='')}")
+
+    def act_on_schedule(self, name: str, verb: str) -> dict[str, Any]:
+        """Pause or resume a schedule, and return it."""
+        return self._call("POST", f"/schedules/{quote(name, safe='')}:{verb}")
+
     def list_rollbacks(self, name: str) -> dict[str, Any]:
         """Return every time that a stream was put back to a snapshot."""
         return self._call("GET", f"{_stream_path(name)}/rollbacks")
@@ -231,6 +260,10 @@ class RefeedApi:
             "or set REFEED_API_URL.",
             url=self.url,
         )
+
+
+def _manifest_path(name: str) -> str:
+    return f"/manifests/{quote(name, safe='')}"
 
 
 def _stream_path(name: str) -> str:

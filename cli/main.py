@@ -21,6 +21,7 @@ from cli import (
     inventory,
     keys,
     lake,
+    manifest,
     merge,
     messages,
     pipeline,
@@ -28,6 +29,7 @@ from cli import (
     query,
     registry,
     release,
+    schedule,
     services,
     snapshot,
     spark,
@@ -101,6 +103,11 @@ app.command("api")(services.api)
 app.command("agent")(agent.agent)
 app.command("collector")(collector.collector)
 app.add_typer(keys.app, name="keys")
+app.add_typer(manifest.app, name="manifest")
+app.command("plan", epilog=manifest.EXIT_CODES)(manifest.plan)
+app.command("apply", epilog=manifest.EXIT_CODES)(manifest.apply)
+app.command("delete", epilog=manifest.EXIT_CODES)(manifest.delete)
+app.add_typer(schedule.app, name="schedule")
 app.add_typer(merge.app, name="merge")
 app.add_typer(lake.app, name="lake")
 app.add_typer(pipeline.app, name="pipeline")

@@ -340,6 +340,30 @@ class TemplateInvalidError(RefeedError):
     code = "template_invalid"
 
 
+class ManifestInvalidError(RefeedError):
+    """The manifest has faults."""
+
+    code = "manifest_invalid"
+
+
+class ManifestNotFoundError(RefeedError):
+    """There is no manifest of this name."""
+
+    code = "manifest_not_found"
+
+
+class ManifestChangedError(RefeedError):
+    """The manifest has changed since it was planned."""
+
+    code = "manifest_changed"
+
+
+class ManifestOwnedError(RefeedError):
+    """The manifest's name belongs to another source."""
+
+    code = "manifest_owned"
+
+
 class JobChangedError(RefeedError):
     """The job has changed since it was read."""
 

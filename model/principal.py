@@ -13,6 +13,7 @@ ADMIN: Final = "backfills.admin"
 MESSAGES: Final = "messages.read"
 STREAMS_READ: Final = "streams.read"
 STREAMS_OPERATE: Final = "streams.operate"
+SCHEDULES_APPLY: Final = "schedules.apply"
 
 # scope -> what it lets its holder do
 SCOPES: Final[dict[str, str]] = {
@@ -23,6 +24,7 @@ SCOPES: Final[dict[str, str]] = {
     MESSAGES: "read archived messages, of the topics that it may publish to",
     STREAMS_READ: "see streams, their options and their histories",
     STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams",
+    SCHEDULES_APPLY: "apply, remove, pause and resume schedules, of jobs that it may start itself",
     ADMIN: "everything above, and the audit log",
 }
 

@@ -1,4 +1,4 @@
-"""What can be done with merges: one service for the API, and the clock that makes one every night."""
+"""What can be done with merges: one service for the API."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -6,7 +6,6 @@ from typing import Final
 
 from jobs.inbox_items import InboxItem
 from jobs.launcher import Launcher
-from jobs.periodic import PeriodicTask
 from jobs.service import JobService
 from jobs.store import Idempotency, Job, JobStore
 from jobs.supervisor import JobSupervisor
@@ -15,18 +14,14 @@ from model.principal import PLAN, RUN, Principal
 from model.settings import Settings
 from reporting.inbox_items import list_inbox
 from reporting.kind import MERGE
-from reporting.nightly import Nightly
 from reporting.request import MergeRequest
-from reporting.sources import DataSource, choose_sources, mergeable
+from reporting.sources import DataSource, choose_sources
 from reporting.specification import render_specification
 from reporting.view import Merge
 from warehouse.port import Warehouse
 
 # Two merges of one source would only undo each other's work, and one job merges as many sources as are wanted.
 _MAX_RUNNING: Final = 1
-_NIGHTLY_SECONDS: Final = 1.0
-# Who creates the nightly merge: an idempotency key is its caller's own, so every replica has to be the same one.
-SCHEDULE: Final = Principal("schedule", frozenset({RUN}))
 
 # The sources of the registry as it is now.
 ReadSources = Callable[[], Sequence[DataSource]]
@@ -51,9 +46,7 @@ class MergeService(JobService[Merge]):
         store: JobStore,
         launcher: Launcher,
         sources: ReadSources,
-        nightly: Nightly | None = None,
     ) -> None:
-        clock = Nightly(self.create_nightly, settings.merge_at) if nightly is None else nightly
         supervisor = JobSupervisor(
             MERGE,
             store,
@@ -61,7 +54,6 @@ class MergeService(JobService[Merge]):
             MERGE.open_folders(settings.home, settings.jobs_folder),
             max_running=_MAX_RUNNING,
             keep=timedelta(days=settings.keep_job_days),
-            tasks=[PeriodicTask(clock.tick, _NIGHTLY_SECONDS)],
         )
         super().__init__(MERGE, store, supervisor)
         self._warehouse = warehouse
@@ -90,16 +82,6 @@ class MergeService(JobService[Merge]):
             principal=principal,
             idempotency=None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint()),
         )
-
-    def create_nightly(self, key: str) -> None:
-        """Create the merge of a night unless another replica has, or nothing in the registry is merged.
-
-        Raises:
-            RegistryError: the registry can't be read.
-            StoreUnavailableError: the store does not answer.
-        """
-        if mergeable(self._sources()):
-            self.create(MergeRequest(), principal=SCHEDULE, idempotency_key=key)
 
     def _show(self, job: Job) -> Merge:
         return Merge.from_job(job)

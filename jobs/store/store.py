@@ -10,6 +10,7 @@ from jobs.store.jobs import Jobs
 from jobs.store.keys import Keys
 from jobs.store.leases import Leases
 from jobs.store.managed_streams import ManagedStreams
+from jobs.store.manifests import Manifests
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
 from jobs.store.stream_snapshots import StreamSnapshots
@@ -28,8 +29,9 @@ class JobStore(
     ManagedStreams,
     StreamSnapshots,
     StreamUpdates,
+    Manifests,
 ):
-    """Jobs with their history and leases, plans, API keys, the audit log, streams and what is still to be told.
+    """Jobs with their history and leases, plans, API keys, the audit log, streams, manifests and news to be told.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only
     on PostgreSQL. Opening it brings its schema up to date, however many open it at once.

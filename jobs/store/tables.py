@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0009"
+SCHEMA_REVISION: Final = "0010"
 
 METADATA: Final = sa.MetaData()
 
@@ -287,4 +287,41 @@ STREAM_UPDATES: Final = sa.Table(
     sa.Column("finished_at", Moment),
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
+)
+
+# Manifests that were applied, by their names; a removed one stays for the history of its runs.
+MANIFESTS: Final = sa.Table(
+    "manifests",
+    METADATA,
+    sa.Column("name", TEXT, primary_key=True),
+    sa.Column("kind", TEXT, nullable=False),
+    sa.Column("document", DOCUMENT, nullable=False),
+    sa.Column("digest", TEXT, nullable=False),
+    sa.Column("source", TEXT, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("applied_by", TEXT, nullable=False),
+    sa.Column("scopes", DOCUMENT, nullable=False),
+    sa.Column("topics", DOCUMENT),
+    sa.Column("settled_until", Moment, nullable=False),
+    sa.Column("paused", TEXT),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
+    sa.Column("removed_at", Moment),
+)
+
+# The slots of schedules, each once.
+SCHEDULE_RUNS: Final = sa.Table(
+    "schedule_runs",
+    METADATA,
+    sa.Column("schedule", TEXT, sa.ForeignKey("manifests.name"), primary_key=True),
+    sa.Column("slot", Moment, primary_key=True),
+    sa.Column("slot_start", Moment, nullable=False),
+    sa.Column("state", TEXT, nullable=False, index=True),
+    sa.Column("request", DOCUMENT, nullable=False),
+    sa.Column("job_kind", TEXT),
+    sa.Column("job_id", TEXT),
+    sa.Column("is_unwanted", sa.Boolean, nullable=False),
+    sa.Column("why", TEXT),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("finished_at", Moment),
 )

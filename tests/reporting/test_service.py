@@ -24,7 +24,6 @@ from model.errors import (
 from model.job import JobState, new_job_id
 from model.principal import PLAN, READ, RUN, SCOPES, Principal
 from model.settings import Settings, read_settings
-from reporting.nightly import Nightly
 from reporting.request import MergeRequest
 from reporting.service import MergeService
 from reporting.view import Merge, describe_failure, describe_report
@@ -98,7 +97,7 @@ class Yard:
 @pytest.fixture
 def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0, 0.0, 0.0))
-    yard = Yard(read_settings({"REFEED_HOME": str(tmp_path), "REFEED_MERGE_AT": ""}))
+    yard = Yard(read_settings({"REFEED_HOME": str(tmp_path)}))
     yield yard
     yard.close()
 
@@ -332,32 +331,10 @@ def test_merges_are_listed_newest_first_by_page_and_filter(yard: Yard) -> None:
     assert [merge.id for merge in found] == [made[0]]
 
 
-def test_however_many_replicas_there_are_a_night_has_one_merge(yard: Yard) -> None:
-    other = yard.open()
-    now = [NOW]
-    clocks = [
-        Nightly(service.create_nightly, datetime(2026, 1, 1, 0, 15, tzinfo=UTC).time(), now=lambda: now[0])
-        for service in (yard.service, other)
-    ]
-    for day in (2, 3):
-        now[0] = NOW.replace(day=day)
-        for _ in range(3):
-            for clock in clocks:
-                clock.tick()
-    # A third one starts late, and finds that night's merge made.
-    late = yard.open()
-    Nightly(late.create_nightly, datetime(2026, 1, 1, 0, 15, tzinfo=UTC).time(), now=lambda: now[0]).tick()
-
-    merges = yard.service.list_jobs(principal=ANN).jobs
-    assert [merge.created_by for merge in merges] == ["schedule", "schedule"]
-    for service in (other, late):
-        service.stop()
-        service.join()
-
-
-def test_a_registry_with_nothing_to_merge_makes_no_nightly_merge(yard: Yard) -> None:
+def test_a_registry_with_nothing_to_merge_makes_no_merge(yard: Yard) -> None:
     yard.sources = [Source("logs", key=())]
-    yard.service.create_nightly("merge-2026-03-02")
+    with pytest.raises(RequestInvalidError, match="nothing to merge"):
+        yard.create()
     assert yard.service.list_jobs(principal=ANN).jobs == []
 
 

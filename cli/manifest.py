@@ -1,0 +1,172 @@
+"""``refeed plan``, ``apply``, ``delete`` and ``manifest``: manifests in files, applied through the HTTP API."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.client import RefeedApi
+from cli.invocation import HomeGroup
+from cli.jobs import JsonOption
+from cli.terminal import ExitCode, err, out, print_json
+from model.errors import InputError, ManifestInvalidError
+from rollout.manifests.manifest import manifest_schema, parse_manifest
+
+CHECK_CODES: Final = "Exit codes: 0 done; 1 'check' found faults; 2 wrong usage; 130 interrupted."
+EXIT_CODES: Final = (
+    "Exit codes: 0 done; 1 a file has faults, or a plan is another one; 2 wrong usage; 3 the API does not answer; "
+    "4 the API refused; 130 interrupted."
+)
+_SUFFIXES: Final = (".yaml", ".yml")
+
+app = typer.Typer(
+    cls=HomeGroup,
+    help="Check manifests, and print the schema that editors check them by.",
+    epilog=CHECK_CODES,
+    no_args_is_help=True,
+)
+
+FilesOption = Annotated[
+    list[Path],
+    typer.Option(
+        "--file", "-f", help="A file, or a folder of .yaml and .yml; may be repeated.", show_default=False
+    ),
+]
+PlanOption = Annotated[
+    str | None, typer.Option("--plan", metavar="HASH", help="Do what this plan stands for, or nothing.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _ManifestFile:
+    """A manifest's file, which has no fault."""
+
+    path: Path
+    name: str
+    content: bytes
+
+
+@app.command("schema", epilog=CHECK_CODES)
+def schema() -> None:
+    """Print the JSON Schema of manifests."""
+    print_json(manifest_schema())
+
+
+@app.command("check", epilog=CHECK_CODES)
+def check(
+    paths: Annotated[list[Path], typer.Argument(help="Files, or folders of .yaml and .yml.", show_default=False)],
+) -> None:
+    """Name every fault of manifests with its line and column; nothing is applied."""
+    for file in _read_files(paths):
+        out.print(f"{file.path}: good", markup=False, soft_wrap=True)
+
+
+def plan(files: FilesOption, as_json: JsonOption = False) -> None:
+    """Show what applying manifests would change; nothing is changed.
+
+    The hash at the end stands for exactly this: 'refeed apply -f FILE --plan HASH'.
+    """
+    read = _read_files(files)
+    with RefeedApi.from_environment() as api:
+        plans = [api.plan_manifest(file.name, file.content) for file in read]
+    _print_plans(plans, as_json=as_json)
+
+
+def apply(files: FilesOption, plan: PlanOption = None, as_json: JsonOption = False) -> None:
+    """Apply manifests: create what they describe, or change it; the same content again changes nothing."""
+    read = _read_files(files)
+    with RefeedApi.from_environment() as api:
+        plans = [api.plan_manifest(file.name, file.content) for file in read]
+        _check_hash(plans, plan)
+        for file, planned in zip(read, plans, strict=True):
+            api.apply_manifest(file.name, file.content, plan=planned["hash"])
+    _print_plans(plans, as_json=as_json)
+
+
+def delete(
+    files: FilesOption,
+    plan: PlanOption = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what manifests describe; of a schedule, what runs ends by itself."""
+    read = _read_files(files)
+    with RefeedApi.from_environment() as api:
+        plans = [api.plan_manifest(file.name, None) for file in read]
+        _check_hash(plans, plan)
+        if not yes:
+            typer.confirm(f"Remove {', '.join(file.name for file in read)}?", abort=True, err=True)
+        for planned in plans:
+            api.remove_manifest(planned["name"], plan=planned["hash"])
+    _print_plans(plans, as_json=as_json)
+
+
+def _read_files(paths: Sequence[Path]) -> list[_ManifestFile]:
+    """Return the manifests that are named, and those of folders; where any has a fault, print all and end.
+
+    Raises:
+        InputError: there is none, a file can't be read, or two have the same name.
+    """
+    found: list[_ManifestFile] = []
+    faults = 0
+    for path in _list_paths(paths):
+        try:
+            content = path.read_bytes()
+            found.append(_ManifestFile(path, parse_manifest(content).name, content))
+        except OSError as exc:
+            raise InputError(f"{path} can't be read: {exc.strerror}") from exc
+        except ManifestInvalidError as exc:
+            for error in exc.details["errors"]:
+                faults += 1
+                place = f"{path}:{error['line']}:{error['column']}"
+                err.print(f"{place}: {error['message']}", markup=False, soft_wrap=True)
+    if faults:
+        raise typer.Exit(ExitCode.FAILED)
+    names = [file.name for file in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"{', '.join(twice)} stands in several files.")
+    return found
+
+
+def _list_paths(paths: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
+        else:
+            found.append(path)
+    if not found:
+        raise InputError(f"There is no manifest in {', '.join(map(str, paths))}.")
+    return found
+
+
+def _hash_of(plans: Sequence[dict[str, Any]]) -> str:
+    """Return one hash for all plans, in whatever order their files come."""
+    return hashlib.sha256("\n".join(sorted(each["hash"] for each in plans)).encode()).hexdigest()
+
+
+def _check_hash(plans: Sequence[dict[str, Any]], given: str | None) -> None:
+    if given is not None and given != _hash_of(plans):
+        err.print("The plan is another one by now: 'refeed plan' shows it. Nothing was changed.", markup=False)
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _print_plans(plans: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"plans": list(plans), "hash": _hash_of(plans)})
+        return
+    for each in plans:
+        out.print(f"{each['action']}: {each['kind']} {each['name']}", markup=False)
+        for change in each["differences"]:
+            before, after = (_shown(change[key]) for key in ("before", "after"))
+            out.print(f"  {change['pointer']}: {before} -> {after}", markup=False, soft_wrap=True)
+    out.print(f"plan {_hash_of(plans)}", markup=False, soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,312 @@
+"""Manifests that were applied, and the runs of schedules: each slot once, however many replicas there are."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from jobs.store.database import Database
+from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
+from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
+from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, ScheduleRun, Settlement
+from model.principal import Principal
+
+_LIVING: Final = [state.value for state in LIVING_RUNS]
+_REMOVED: Final = "The schedule was removed."
+_REPLACED: Final = "A later slot replaced it."
+
+# Decides about a schedule's slots: by its record, the store's time and its living runs, oldest first.
+Choose = Callable[[ManifestRecord, datetime, Sequence[ScheduleRun]], Settlement | None]
+
+
+class Manifests:
+    """Keeps one record a name; a name belongs to the source that applied it until it is removed.
+
+    A removed record stays, with its runs, and may be applied again by any source.
+    """
+
+    _database: Database
+
+    def put_manifest(
+        self,
+        name: str,
+        kind: str,
+        document: Mapping[str, Any],
+        digest: str,
+        *,
+        source: str,
+        principal: Principal,
+        settle: Callable[[datetime], datetime] = lambda now: now,
+        keeps_slots: Callable[[ManifestRecord], bool] = lambda _: False,
+        expected_version: int | None = None,
+    ) -> ManifestRecord:
+        """Keep a manifest; one of the same content is left alone.
+
+        Slots of a new one count from ``settle(now)`` on. ``keeps_slots`` says of the record before whether slots
+        go on from where they are; else none before now is due. ``expected_version`` 0 is a name that is free.
+
+        Raises:
+            ManifestOwnedError: the name belongs to another source.
+            ManifestChangedError: it is at another version.
+        """
+        with self._database.write("manifests") as connection:
+            now = self._database.now(connection)
+            row = _find(connection, name, for_update=True)
+            before = None if row is None or row.removed_at is not None else _record_of(row)
+            if before is not None and before.source != source:
+                raise ManifestOwnedError(f"{name} belongs to {before.source}.", name=name, source=before.source)
+            _check_version(name, before, expected_version)
+            if before is not None and (before.kind, before.digest) == (kind, digest):
+                return before
+            is_kept = before is not None and keeps_slots(before)
+            values: dict[str, Any] = {
+                "kind": kind,
+                "document": document,
+                "digest": digest,
+                "source": source,
+                "applied_by": principal.name,
+                "scopes": sorted(principal.scopes),
+                "topics": None if principal.topics is None else list(principal.topics),
+                "changed_at": now,
+                "removed_at": None,
+                "paused": before.paused if before is not None else None,
+            }
+            if before is not None and not is_kept:
+                values["settled_until"] = now
+            if row is None:
+                first = {"name": name, "version": 1, "created_at": now, "settled_until": settle(now)}
+                connection.execute(MANIFESTS.insert().values(**first, **values))
+            else:
+                if before is None:
+                    values |= {"created_at": now, "settled_until": max(settle(now), row.settled_until)}
+                _update(connection, name, version=row.version + 1, **values)
+            return _record_of(_get(connection, name))
+
+    def get_manifest(self, name: str) -> ManifestRecord:
+        """Return the manifest.
+
+        Raises:
+            ManifestNotFoundError: there is none, or it was removed.
+        """
+        with self._database.read() as connection:
+            return _record_of(_get_living(connection, name))
+
+    def list_manifests(self, *, kind: str | None = None) -> list[ManifestRecord]:
+        """Return every manifest that was not removed, by name."""
+        query = sa.select(MANIFESTS).where(MANIFESTS.c.removed_at.is_(None)).order_by(MANIFESTS.c.name)
+        if kind is not None:
+            query = query.where(MANIFESTS.c.kind == kind)
+        with self._database.read() as connection:
+            return [_record_of(row) for row in connection.execute(query)]
+
+    def remove_manifest(self, name: str, *, source: str, expected_version: int | None = None) -> ManifestRecord:
+        """Remove a manifest: what runs ends by itself, and what has not begun never does.
+
+        Raises:
+            ManifestNotFoundError: there is none.
+            ManifestOwnedError: the name belongs to another source.
+            ManifestChangedError: it is at another version.
+        """
+        with self._database.write("manifests") as connection:
+            now = self._database.now(connection)
+            record = _record_of(_get_living(connection, name, for_update=True))
+            if record.source != source:
+                raise ManifestOwnedError(f"{name} belongs to {record.source}.", name=name, source=record.source)
+            _check_version(name, record, expected_version)
+            _skip_waiting(connection, name, now, _REMOVED)
+            _update(connection, name, removed_at=now, changed_at=now, version=record.version + 1)
+            return record
+
+    def pause_schedule(self, name: str, why: str | None) -> ManifestRecord:
+        """Pause a schedule for a reason, or resume it with None; resuming makes no slot due that is past.
+
+        Raises:
+            ManifestNotFoundError: there is none.
+        """
+        with self._database.write("manifests") as connection:
+            now = self._database.now(connection)
+            record = _record_of(_get_living(connection, name, for_update=True))
+            if (record.paused is None) == (why is None):
+                return record
+            # A clock that was set back must not bring slots again.
+            since = {"settled_until": max(now, record.settled_until)} if why is None else {}
+            _update(connection, name, paused=why, changed_at=now, version=record.version + 1, **since)
+            return _record_of(_get(connection, name))
+
+    def now(self) -> datetime:
+        """Return the time of the clock that slots go by."""
+        with self._database.read() as connection:
+            return self._database.now(connection)
+
+    def settle_slots(self, name: str, choose: Choose) -> list[ScheduleRun]:
+        """Keep the runs that ``choose`` makes of slots that are due, together with how far slots are decided.
+
+        Of several replicas that call at once each one sees what the other has decided, so a slot has one run.
+        """
+        with self._database.write("manifests") as connection:
+            now = self._database.now(connection)
+            row = _find(connection, name, for_update=True)
+            if row is None or row.removed_at is not None or row.paused is not None:
+                return []
+            settled = choose(_record_of(row), now, _runs(connection, name, living=True))
+            if settled is None:
+                return []
+            if settled.ends_others:
+                _update_runs(connection, name, LIVING_RUNS, is_unwanted=True, why=_REPLACED)
+                _skip_waiting(connection, name, now, _REPLACED)
+            for run in settled.runs:
+                # After a manifest came back under its name the slot may have had its run.
+                if _find_run(connection, name, run.slot) is None:
+                    connection.execute(
+                        SCHEDULE_RUNS.insert().values(
+                            schedule=name,
+                            slot=run.slot,
+                            slot_start=run.slot_start,
+                            state=run.state.value,
+                            request=settled.request,
+                            is_unwanted=False,
+                            why=run.why,
+                            created_at=now,
+                            finished_at=now if run.state.is_final else None,
+                        )
+                    )
+            _update(connection, name, settled_until=settled.until)
+            slots = {run.slot for run in settled.runs}
+            return [run for run in _runs(connection, name) if run.slot in slots]
+
+    def list_living_runs(self) -> list[ScheduleRun]:
+        """Return every run that has not ended, of removed schedules too, by schedule and oldest first."""
+        with self._database.read() as connection:
+            return _runs(connection, living=True)
+
+    def list_runs(self, schedule: str, *, limit: int) -> list[ScheduleRun]:
+        """Return the last runs of a schedule, newest first."""
+        with self._database.read() as connection:
+            return _runs(connection, schedule, newest=limit)
+
+    def change_run(
+        self,
+        run: ScheduleRun,
+        state: RunState,
+        *,
+        job_kind: str | None = None,
+        job_id: str | None = None,
+        why: str | None = None,
+    ) -> bool:
+        """Bring a run to another state, unless another replica has changed it since; return whether it did.
+
+        A run that has just got its job is RUNNING whatever became of it meanwhile: the job is there.
+        """
+        columns = SCHEDULE_RUNS.c
+        with self._database.write() as connection:
+            where = [columns.schedule == run.schedule, columns.slot == run.slot]
+            if job_id is None:
+                where.append(columns.state == run.state.value)
+            else:
+                where.append(columns.job_id.is_(None))
+            values: dict[str, Any] = {"state": state.value, "finished_at": None}
+            if state.is_final:
+                values["finished_at"] = self._database.now(connection)
+            if job_id is not None:
+                values |= {"job_kind": job_kind, "job_id": job_id}
+            if why is not None or not run.is_unwanted:
+                values["why"] = why
+            return bool(connection.execute(SCHEDULE_RUNS.update().where(*where).values(**values)).rowcount)
+
+
+def _check_version(name: str, record: ManifestRecord | None, expected: int | None) -> None:
+    version = 0 if record is None else record.version
+    if expected is not None and version != expected:
+        raise ManifestChangedError(f"{name} has changed since it was planned: plan again.", name=name)
+
+
+def _skip_waiting(connection: Connection, name: str, now: datetime, why: str) -> None:
+    """End the runs that have no job yet; the one that a replica is about to give one gets it back."""
+    waiting = [RunState.QUEUED, RunState.STARTING]
+    _update_runs(connection, name, waiting, state=RunState.SKIPPED.value, finished_at=now, why=why)
+
+
+def _update_runs(connection: Connection, name: str, states: Sequence[RunState], **values: Any) -> None:
+    columns = SCHEDULE_RUNS.c
+    among = columns.state.in_([state.value for state in states])
+    connection.execute(SCHEDULE_RUNS.update().where(columns.schedule == name, among).values(**values))
+
+
+def _find(connection: Connection, name: str, *, for_update: bool = False) -> Row[Any] | None:
+    query: sa.Select[Any] = sa.select(MANIFESTS).where(MANIFESTS.c.name == name)
+    return connection.execute(query.with_for_update() if for_update else query).first()
+
+
+def _get(connection: Connection, name: str) -> Row[Any]:
+    return connection.execute(sa.select(MANIFESTS).where(MANIFESTS.c.name == name)).one()
+
+
+def _get_living(connection: Connection, name: str, *, for_update: bool = False) -> Row[Any]:
+    row = _find(connection, name, for_update=for_update)
+    if row is None or row.removed_at is not None:
+        raise ManifestNotFoundError(f"There is no manifest {name[:80]}.", name=name[:80])
+    return row
+
+
+def _update(connection: Connection, name: str, **values: Any) -> None:
+    connection.execute(MANIFESTS.update().where(MANIFESTS.c.name == name).values(**values))
+
+
+def _find_run(connection: Connection, schedule: str, slot: datetime) -> Row[Any] | None:
+    columns = SCHEDULE_RUNS.c
+    return connection.execute(
+        sa.select(columns.state).where(columns.schedule == schedule, columns.slot == slot)
+    ).first()
+
+
+def _runs(
+    connection: Connection, schedule: str | None = None, *, living: bool = False, newest: int | None = None
+) -> list[ScheduleRun]:
+    columns = SCHEDULE_RUNS.c
+    query = sa.select(SCHEDULE_RUNS)
+    if schedule is not None:
+        query = query.where(columns.schedule == schedule)
+    if living:
+        query = query.where(columns.state.in_(_LIVING))
+    if newest is not None:
+        query = query.order_by(columns.slot.desc()).limit(newest)
+    else:
+        query = query.order_by(columns.schedule, columns.slot)
+    return [_run_of(row) for row in connection.execute(query)]
+
+
+def _record_of(row: Row[Any]) -> ManifestRecord:
+    return ManifestRecord(
+        name=row.name,
+        kind=row.kind,
+        document=row.document,
+        digest=row.digest,
+        source=row.source,
+        version=row.version,
+        applied_by=row.applied_by,
+        scopes=frozenset(row.scopes),
+        topics=None if row.topics is None else tuple(row.topics),
+        settled_until=row.settled_until,
+        created_at=row.created_at,
+        changed_at=row.changed_at,
+        paused=row.paused,
+        removed_at=row.removed_at,
+    )
+
+
+def _run_of(row: Row[Any]) -> ScheduleRun:
+    return ScheduleRun(
+        schedule=row.schedule,
+        slot=row.slot,
+        slot_start=row.slot_start,
+        state=RunState(row.state),
+        request=row.request,
+        created_at=row.created_at,
+        job_kind=row.job_kind,
+        job_id=row.job_id,
+        is_unwanted=row.is_unwanted,
+        why=row.why,
+        finished_at=row.finished_at,
+    )

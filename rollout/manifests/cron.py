@@ -1,0 +1,220 @@
+"""When a schedule is due: a cron expression, the local time of a zone, and the UTC instants that these make."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
+from typing import Final, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+_NAMES: Final = ("minute", "hour", "day of month", "month", "day of week")
+# 7 is Sunday too.
+_BOUNDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1
+    )
+}
+_DAYS: Final = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
+_WORDS: Final[tuple[Mapping[str, int], ...]] = ({}, {}, {}, _MONTHS, _DAYS)
+_PART: Final = re.compile(r"(?:(?P<all>\*)|(?P<first>[a-z0-9]+)(?:-(?P<last>[a-z0-9]+))?)(?:/(?P<step>[0-9]+))?")
+# A 29 February is at most eight years after another one.
+_MOST_DAYS: Final = 8 * 366 + 2
+# How far back an earlier instant is looked for: a minute's is found among a hundred.
+_SPANS_DAYS: Final = (0.1, 2, 40, 400, _MOST_DAYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Five fields of cron: minute, hour, day of month, month, day of week, each a set of numbers.
+
+    As in POSIX, a day is due by either of its two fields where neither is ``*``:
+    https://pubs.opengroup.org/onlinepubs/9799919799/utilities/crontab.html
+    """
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    week_days: frozenset[int]
+    has_days: bool
+    has_week_days: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the rule of an expression.
+
+        Raises:
+            ValueError: it is none; every wrong field is named.
+
+        Example:
+            >>> Cron.parse("*/20 2 * * mon-fri").minutes
+            (0, 20, 40)
+        """
+        fields = text.lower().split()
+        if len(fields) != len(_NAMES):
+            raise ValueError(f"takes five fields, {', '.join(_NAMES)}, and has {len(fields)}")
+        found: list[frozenset[int]] = []
+        faults = []
+        for number, field in enumerate(fields):
+            try:
+                found.append(_parse_field(field, number))
+            except ValueError as exc:
+                faults.append(f"{_NAMES[number]}: {exc}")
+        if faults:
+            raise ValueError("; ".join(faults))
+        minutes, hours, days, months, week_days = found
+        return cls(
+            tuple(sorted(minutes)),
+            tuple(sorted(hours)),
+            days,
+            months,
+            frozenset(day % 7 for day in week_days),
+            fields[2] != "*",
+            fields[4] != "*",
+        )
+
+    def local_times(self, since: datetime) -> Iterator[datetime]:
+        """Yield every time from ``since`` on, without a zone as ``since`` is; none for eight years ends it."""
+        day, last_due = since.date(), since.date()
+        while day - last_due < timedelta(days=_MOST_DAYS) and day < date.max:
+            if self._is_due(day):
+                last_due = day
+                for hour in self.hours:
+                    for minute in self.minutes:
+                        found = datetime(day.year, day.month, day.day, hour, minute)  # noqa: DTZ001 - a wall's clock
+                        if found >= since:
+                            yield found
+            day += timedelta(days=1)
+
+    def _is_due(self, day: date) -> bool:
+        if day.month not in self.months:
+            return False
+        by_day, by_week_day = day.day in self.days, day.isoweekday() % 7 in self.week_days
+        if self.has_days and self.has_week_days:
+            return by_day or by_week_day
+        return by_day and by_week_day
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A cron expression in a time zone, from ``start`` to before ``end``.
+
+    A local time that a zone leaves out is due once, at the end of the gap; one that it has twice is due at its
+    first. So the same instant is due once, however many local times lead to it.
+    """
+
+    cron: Cron
+    zone: ZoneInfo
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def after(self, moment: datetime) -> Iterator[datetime]:
+        """Yield the instants after ``moment`` in UTC, each once, without an end where there is none.
+
+        Example:
+            >>> timing = Timing(Cron.parse("30 2 * * *"), ZoneInfo("Europe/Berlin"))
+            >>> [f"{due:%d %H:%M}" for due, _ in zip(timing.after(datetime(2026, 3, 28, tzinfo=UTC)), range(3))]
+            ['28 01:30', '29 01:00', '30 00:30']
+        """
+        if self.start is not None and moment < self.start:
+            moment = self.start - timedelta(microseconds=1)
+        last = moment
+        # Local times of later instants are never earlier: none before this one leads beyond the moment.
+        for local in self.cron.local_times(
+            moment.astimezone(self.zone).replace(tzinfo=None, second=0, microsecond=0)
+        ):
+            due = instant_of(local, self.zone)
+            if self.end is not None and due >= self.end:
+                return
+            if due > last:
+                yield due
+                last = due
+
+    def before(self, moment: datetime) -> datetime:
+        """Return the last instant of the cron expression before ``moment``, also one before ``start``.
+
+        Example:
+            >>> timing = Timing(Cron.parse("15 0 1 * *"), ZoneInfo("UTC"))
+            >>> f"{timing.before(datetime(2026, 3, 1, 0, 15, tzinfo=UTC)):%m-%d}"
+            '02-01'
+        """
+        always = Timing(self.cron, self.zone)
+        for days in _SPANS_DAYS:
+            found = list(takewhile(lambda due: due < moment, always.after(moment - timedelta(days=days))))
+            if found:
+                return found[-1]
+        return moment - timedelta(days=_SPANS_DAYS[-1])
+
+
+def parse_zone(name: str) -> ZoneInfo:
+    """Return a time zone of the tz database.
+
+    Raises:
+        ValueError: it has none of this name.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
+        raise ValueError(f"there is no time zone {name[:80]}; one is Europe/Berlin") from exc
+
+
+def instant_of(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return the UTC instant of a local time: the first of two, and the end of the gap that it falls into.
+
+    Example:
+        >>> berlin = ZoneInfo("Europe/Berlin")
+        >>> f"{instant_of(datetime(2026, 10, 25, 2, 30), berlin):%H:%M}"
+        '00:30'
+        >>> f"{instant_of(datetime(2026, 3, 29, 2, 30), berlin):%H:%M}"
+        '01:00'
+    """
+    late = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if late.astimezone(zone).replace(tzinfo=None, fold=0) == local:
+        return late
+    # In a gap, fold 1 is by the offset after it and so before the change, and fold 0 is after it:
+    # https://peps.python.org/pep-0495/
+    early = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    before = early.astimezone(zone).utcoffset()
+    while late - early > timedelta(seconds=1):
+        middle = early + (late - early) // 2
+        if middle.astimezone(zone).utcoffset() == before:
+            early = middle
+        else:
+            late = middle
+    return late.replace(microsecond=0)
+
+
+def _parse_field(text: str, number: int) -> frozenset[int]:
+    least, most = _BOUNDS[number]
+    found: set[int] = set()
+    for part in text.split(","):
+        parsed = _PART.fullmatch(part)
+        if parsed is None:
+            raise ValueError(f"{part[:40]!r} is no number, range or step")
+        step = 1 if parsed["step"] is None else int(parsed["step"])
+        if step == 0:
+            raise ValueError(f"{part[:40]!r} has a step of 0")
+        if parsed["all"]:
+            # A Sunday is once in a week.
+            first, last = least, most - (number == len(_NAMES) - 1)
+        else:
+            first = _number(parsed["first"], number)
+            end = parsed["last"]
+            last = _number(end, number) if end else most if parsed["step"] else first
+        if last < first:
+            raise ValueError(f"{part[:40]!r} ends before it begins")
+        found.update(range(first, last + 1, step))
+    return frozenset(found)
+
+
+def _number(text: str, field: int) -> int:
+    least, most = _BOUNDS[field]
+    value = _WORDS[field].get(text)
+    if value is None and text.isdecimal():
+        value = int(text)
+    if value is None or not least <= value <= most:
+        raise ValueError(f"{text[:40]!r} is not from {least} to {most}")
+    return value

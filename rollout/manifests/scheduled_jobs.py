@@ -1,0 +1,149 @@
+"""The jobs that schedules start: made once a slot, looked at, and cancelled, whatever their kind."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from backfill.plan.request import BackfillRequest
+from backfill.steer.service import BackfillService
+from jobs.store import JobStore
+from model.errors import JobNotFoundError, JobStateError, StreamSnapshotNotFoundError
+from model.job import JobState
+from model.manifest_record import RunState, ScheduleRun
+from model.moment import render_moment
+from model.principal import PLAN, RUN, STREAMS_OPERATE, Principal
+from model.stream_options import StreamKind
+from model.stream_snapshot import SnapshotState
+from reporting.request import MergeCreate
+from reporting.service import MergeService
+from rollout.launching import TemplateService
+from rollout.manifests.cron import parse_zone
+from rollout.manifests.slots import Slot, fill_request
+from rollout.snapshots import SnapshotService
+
+_SNAPSHOT: Final = "snapshot"
+_ENDS: Final[Mapping[JobState, RunState]] = {
+    JobState.SUCCEEDED: RunState.SUCCEEDED,
+    JobState.FAILED: RunState.FAILED,
+    JobState.CANCELLED: RunState.CANCELLED,
+}
+_BACKFILL: Final = TypeAdapter(BackfillRequest)
+_MERGE: Final = TypeAdapter(MergeCreate)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedJob:
+    """A job that a run has: its kind and its id, of a stream its name."""
+
+    kind: str
+    id: str
+
+
+def require_scope(kind: str, request: Mapping[str, Any], principal: Principal) -> None:
+    """Raise unless the principal may itself do what a schedule of this job would do for it.
+
+    Raises:
+        ForbiddenError: it may not.
+    """
+    if kind == "template":
+        principal.require_any(PLAN, STREAMS_OPERATE, RUN)
+    elif kind == _SNAPSHOT:
+        principal.require(STREAMS_OPERATE)
+    else:
+        principal.require(RUN)
+        if kind == "backfill":
+            principal.require_topic(str(request["topic"]))
+
+
+class ScheduledJobs:
+    """Starts what a run is of, by the service of its kind.
+
+    The idempotency key is the slot's: a run that is started again after a crash gets the job that it had.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        backfills: BackfillService,
+        merges: MergeService,
+        snapshots: SnapshotService,
+        templates: TemplateService,
+    ) -> None:
+        self._store = store
+        self._backfills = backfills
+        self._merges = merges
+        self._snapshots = snapshots
+        self._templates = templates
+
+    def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
+        """Make the run's job, unless it is made.
+
+        Raises:
+            RefeedError: as the service of its kind.
+        """
+        job = run.request["job"]
+        kind, request = str(job["kind"]), job["request"]
+        slot = Slot(run.slot_start, run.slot, parse_zone(run.request["time_zone"]))
+        key = f"{run.schedule}-{render_moment(run.slot)}"
+        if kind == "template":
+            name = request["template"]
+            declared = self._templates.get_template(name, principal=principal).parameters
+            filled = fill_request(kind, request, slot, {each.name: each.type for each in declared})
+            made = self._templates.launch(name, filled["parameters"], principal=principal, idempotency_key=key)
+            return StartedJob(made.kind, made.id)
+        document = json.dumps(fill_request(kind, request, slot))
+        if kind == "backfill":
+            backfill = _BACKFILL.validate_json(document)
+            created = self._backfills.create(backfill, principal=principal, idempotency_key=key)
+            return StartedJob(kind, created.id)
+        if kind == "merge":
+            merge = _MERGE.validate_json(document).parse()
+            return StartedJob(kind, self._merges.create(merge, principal=principal, idempotency_key=key).id)
+        snapshot = self._snapshots.create(
+            request["stream"], with_source=request["with_source"], principal=principal, idempotency_key=key
+        )
+        return StartedJob(_SNAPSHOT, snapshot.id)
+
+    def look(self, run: ScheduleRun) -> tuple[RunState, str | None]:
+        """Return how the run's job stands, with the reason where it failed.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        assert run.job_id is not None, "it has a job"
+        if run.job_kind == _SNAPSHOT:
+            return self._look_at_snapshot(run.job_id)
+        if run.job_kind in set(StreamKind):
+            # A stream goes on for ever: its launch is all that there is to do.
+            return RunState.SUCCEEDED, None
+        try:
+            job = self._store.get(run.job_id)
+        except JobNotFoundError:
+            return RunState.CANCELLED, "Its job is gone."
+        return _ENDS.get(job.state, RunState.RUNNING), None if job.error is None else job.error.message
+
+    def cancel(self, run: ScheduleRun, principal: Principal) -> None:
+        """Have the run's job cancelled, if that can be."""
+        assert run.job_id is not None, "it has a job"
+        services: dict[str | None, BackfillService | MergeService] = {
+            "backfill": self._backfills,
+            "merge": self._merges,
+        }
+        service = services.get(run.job_kind)
+        if service is not None:
+            with suppress(JobStateError, JobNotFoundError):
+                service.cancel(run.job_id, principal=principal)
+
+    def _look_at_snapshot(self, snapshot_id: str) -> tuple[RunState, str | None]:
+        try:
+            found = self._store.get_snapshot(snapshot_id)
+        except StreamSnapshotNotFoundError:
+            return RunState.SUCCEEDED, "The snapshot is deleted."
+        if found.state is SnapshotState.FAILED:
+            return RunState.FAILED, None if found.error is None else found.error.message
+        return RunState.RUNNING if found.state is SnapshotState.PENDING else RunState.SUCCEEDED, None

@@ -1,0 +1,201 @@
+"""The engine of schedules: gives every slot that is due its run, once, and follows runs to their end."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, Protocol
+
+import structlog
+
+from jobs.store import JobStore
+from model.errors import (
+    CredentialsMissingError,
+    FolderUnavailableError,
+    IdempotencyInProgressError,
+    ManifestNotFoundError,
+    PubSubUnavailableError,
+    RefeedError,
+    RegistryError,
+    RequestInvalidError,
+    ServiceBusyError,
+    StorageFullError,
+    StoreUnavailableError,
+    WarehouseUnavailableError,
+)
+from model.manifest_record import ManifestRecord, RunState, ScheduleRun, Settlement
+from model.principal import Principal
+from rollout.manifests.manifest import ScheduleManifest, read_spec
+from rollout.manifests.scheduled_jobs import StartedJob
+from rollout.manifests.settling import settle_slots
+
+KIND: Final = "Schedule"
+_TICK_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 60.0
+# What ends by itself: the same start may work a minute later.
+_PASSING: Final = (
+    CredentialsMissingError,
+    FolderUnavailableError,
+    IdempotencyInProgressError,
+    PubSubUnavailableError,
+    RegistryError,
+    ServiceBusyError,
+    StorageFullError,
+    StoreUnavailableError,
+    WarehouseUnavailableError,
+)
+_NOTHING_TO_DO: Final = "nothing_to_merge"
+_LOG: Final = structlog.get_logger()
+
+
+class JobStarter(Protocol):
+    """What starts, looks at and cancels the jobs of runs."""
+
+    def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
+        """Make the run's job, once for its slot."""
+        ...
+
+    def look(self, run: ScheduleRun) -> tuple[RunState, str | None]:
+        """Return how the run's job stands, with the reason where it failed."""
+        ...
+
+    def cancel(self, run: ScheduleRun, principal: Principal) -> None:
+        """Have the run's job cancelled, if that can be."""
+        ...
+
+
+def principal_of(record: ManifestRecord) -> Principal:
+    """Return who a schedule's jobs are created by: the schedule, with what its applier may do."""
+    return Principal(f"schedule:{record.name}", record.scopes, record.topics)
+
+
+class Scheduler:
+    """Looks at all schedules once a second; every replica of the service has one, and they need no leader.
+
+    A slot's run is one row, which only one replica can add; its job is made by a key of the slot, so that a
+    replica that goes on after another one's death gets the same job. A start that fails for a passing reason is
+    tried again every minute until the next slot is due. A look that fails is done again by the next one.
+    """
+
+    def __init__(self, store: JobStore, jobs: JobStarter, *, steady: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._steady = steady
+        self._tried_at: dict[tuple[str, datetime], float] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look in the background until :meth:`stop`."""
+        self._thread = threading.Thread(target=self._run, name="schedules", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; after this nothing is started."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def tick(self) -> None:
+        """Settle the slots that are due, and bring every run one step further.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        records = {record.name: record for record in self._store.list_manifests(kind=KIND)}
+        now = self._store.now() if records else None
+        for record in records.values():
+            if now is not None and record.paused is None:
+                self._settle(record, now)
+        living = self._store.list_living_runs()
+        for run in living:
+            self._advance(run, records.get(run.schedule), living)
+        known = {(run.schedule, run.slot) for run in living}
+        self._tried_at = {key: at for key, at in self._tried_at.items() if key in known}
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_TICK_SECONDS):
+            try:
+                self.tick()
+            except RefeedError as exc:
+                _LOG.warning("schedules can't be looked at; trying again", problem=exc.message)
+            except Exception:  # noqa: BLE001 - the next look must be made all the same
+                _LOG.exception("schedules can't be looked at; trying again")
+
+    def _settle(self, record: ManifestRecord, now: datetime) -> None:
+        # Before the lock of a write: mostly nothing is due.
+        spec = read_spec(record.document)
+        following = next(spec.timing().after(record.settled_until), None)
+        if following is None or following > now:
+            return
+
+        def choose(current: ManifestRecord, at: datetime, living: Sequence[ScheduleRun]) -> Settlement | None:
+            return settle_slots(read_spec(current.document), current.settled_until, at, living)
+
+        for run in self._store.settle_slots(record.name, choose):
+            _LOG.info("slot is due", schedule=run.schedule, slot=run.slot.isoformat(), state=run.state.value)
+
+    def _advance(self, run: ScheduleRun, record: ManifestRecord | None, living: Sequence[ScheduleRun]) -> None:
+        if run.state is RunState.RUNNING:
+            self._follow(run, record)
+            return
+        if record is None:
+            # Removed since the look began.
+            return
+        if run.state is RunState.QUEUED:
+            if any(other.schedule == run.schedule and other.slot < run.slot for other in living):
+                return
+            if not self._store.change_run(run, RunState.STARTING):
+                return
+            run = replace(run, state=RunState.STARTING)
+        self._start(run, record)
+
+    def _start(self, run: ScheduleRun, record: ManifestRecord) -> None:
+        key = (run.schedule, run.slot)
+        tried_at = self._tried_at.get(key)
+        if tried_at is not None and self._steady() - tried_at < _RETRY_SECONDS:
+            return
+        self._tried_at[key] = self._steady()
+        try:
+            job = self._jobs.start(run, principal_of(record))
+        except RefeedError as exc:
+            self._note_failure(run, record, exc)
+        else:
+            self._store.change_run(run, RunState.RUNNING, job_kind=job.kind, job_id=job.id)
+            del self._tried_at[key]
+            _LOG.info("slot has its job", schedule=run.schedule, slot=run.slot.isoformat(), job_id=job.id)
+
+    def _note_failure(self, run: ScheduleRun, record: ManifestRecord, error: RefeedError) -> None:
+        if isinstance(error, RequestInvalidError) and _NOTHING_TO_DO in {
+            fault.get("code") for fault in error.details.get("errors", ())
+        }:
+            self._store.change_run(run, RunState.SKIPPED, why=error.message)
+            return
+        following = next(read_spec(record.document).timing().after(run.slot), None)
+        is_passing = isinstance(error, _PASSING) and (following is None or self._store.now() < following)
+        state = RunState.STARTING if is_passing else RunState.FAILED
+        _LOG.warning(
+            "slot's job can't be started", schedule=run.schedule, problem=error.message, state=state.value
+        )
+        if self._store.change_run(run, state, why=error.message) and not is_passing:
+            self._after_failure(run, record, error.message)
+
+    def _follow(self, run: ScheduleRun, record: ManifestRecord | None) -> None:
+        state, why = self._jobs.look(run)
+        if not state.is_final:
+            if run.is_unwanted and record is not None:
+                self._jobs.cancel(run, principal_of(record))
+            return
+        if self._store.change_run(run, state, why=why):
+            _LOG.info("slot is done", schedule=run.schedule, slot=run.slot.isoformat(), state=state.value)
+            if state is RunState.FAILED and record is not None:
+                self._after_failure(run, record, why)
+
+    def _after_failure(self, run: ScheduleRun, record: ManifestRecord, why: str | None) -> None:
+        spec: ScheduleManifest = read_spec(record.document)
+        if spec.on_failure == "pause":
+            reason = f"The run of {run.slot:%Y-%m-%dT%H:%MZ} failed: {why or 'its job says why'}"
+            with suppress(ManifestNotFoundError):
+                self._store.pause_schedule(record.name, reason)

@@ -1,0 +1,77 @@
+"""A slot of a schedule, and the values in a job's request that are one of its two times."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from model.moment import render_moment
+
+_SLOT: Final = re.compile(r"\{\{ *slot\.(start|end) *\}\}")
+_OPEN: Final = "{{"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The time [start, end) between two instants of a schedule; it is due at ``end``, its identity."""
+
+    start: datetime
+    end: datetime
+    zone: ZoneInfo
+
+    def value(self, text: str, type_: str) -> str:
+        """Return the time that a placeholder names: a TIMESTAMP, or a DATE of the schedule's zone."""
+        found = _SLOT.fullmatch(text)
+        moment = self.end if found is not None and found[1] == "end" else self.start
+        return moment.astimezone(self.zone).date().isoformat() if type_ == "DATE" else str(render_moment(moment))
+
+
+def is_slot(value: Any) -> bool:
+    """Whether a value is the placeholder of one of a slot's times.
+
+    Example:
+        >>> is_slot("{{ slot.start }}"), is_slot("since {{ slot.start }}"), is_slot("{{ slot.middle }}")
+        (True, False, False)
+    """
+    return isinstance(value, str) and _SLOT.fullmatch(value) is not None
+
+
+def find_placeholders(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each text that has ``{{`` in it, with its path."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from find_placeholders(inner, (*path, str(name)))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from find_placeholders(inner, (*path, number))
+    elif isinstance(value, str) and _OPEN in value:
+        yield path, value
+
+
+def fill_request(
+    kind: str, request: Mapping[str, Any], slot: Slot, types: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the request of a job with a slot's times in their places.
+
+    ``types`` are those of a template's parameters; a query's parameters have their own.
+    """
+    filled = dict(request)
+    parameters = request.get("parameters") or {}
+    if kind == "backfill":
+        filled["parameters"] = {
+            name: {**each, "value": slot.value(each["value"], each["type"])} if is_slot(each["value"]) else each
+            for name, each in parameters.items()
+        }
+    elif kind == "template":
+        known = types or {}
+        filled["parameters"] = {
+            name: slot.value(each, known.get(name, "TIMESTAMP")) if is_slot(each) else each
+            for name, each in parameters.items()
+        }
+    else:
+        for name, each in request.items():
+            if is_slot(each):
+                filled[name] = slot.value(each, "TIMESTAMP")
+    return filled

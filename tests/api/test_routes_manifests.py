@@ -1,0 +1,252 @@
+"""Manifests over HTTP and in the terminal, and schedules whose jobs the service really makes."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
+from model.principal import READ, RUN, SCHEDULES_APPLY
+from model.stream_options import StreamKind
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
+MERGE = "kind: Schedule\nname: merges\ncron: 15 0 * * *\njob: {kind: merge}\n"
+BACKFILL = """\
+kind: Schedule
+name: replays
+cron: "* * * * *"
+job:
+  kind: backfill
+  request:
+    query: |
+      SELECT data, attributes, message_id FROM backup.messages
+      WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'
+    topic: orders
+    start_paused: true
+    parameters:
+      from: {type: TIMESTAMP, value: "{{ slot.start }}"}
+      to: {type: TIMESTAMP, value: "{{ slot.end }}"}
+"""
+TEMPLATE = """\
+name: replay
+kind: backfill
+parameters: {day: {type: DATE, required: true}}
+request:
+  query: |
+    SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day AND topic = 'other'
+  topic: other
+  start_paused: true
+  parameters: {day: {type: DATE, value: "${day}"}}
+"""
+TEMPLATED = """\
+kind: Schedule
+name: templated
+cron: "* * * * *"
+time_zone: Pacific/Kiritimati
+job: {kind: template, request: {template: replay, parameters: {day: "{{ slot.end }}"}}}
+"""
+SNAPSHOT = """\
+kind: Schedule
+name: snapshots
+cron: "* * * * *"
+job: {kind: snapshot, request: {stream: backup}}
+"""
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Callable[..., Any]) -> Any:
+    api = start_api()
+    (api.home / "templates").mkdir()
+    (api.home / "templates" / "replay.yaml").write_text(TEMPLATE)
+    api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    return api
+
+
+@pytest.fixture
+def api(served: Any) -> Iterator[Any]:
+    yield served
+    with served.store._database.write() as connection:
+        connection.execute(SCHEDULE_RUNS.delete())
+        connection.execute(MANIFESTS.delete().where(MANIFESTS.c.source == "api"))
+
+
+def put(api: Any, text: str, token: str | None = None, **params: str) -> Any:
+    name = next(line.split()[1] for line in text.splitlines() if line.startswith("name:"))
+    with api.client(token) as client:
+        return client.put(f"/manifests/{name}", content=text.encode(), params=params)
+
+
+def run_of(api: Any, text: str) -> dict[str, Any]:
+    """Apply a schedule of every minute, let its last slot be due, and return its run once it has a job."""
+    applied = put(api, text)
+    assert applied.status_code == 200, applied.text
+    name = applied.json()["manifest"]["name"]
+    deadline = time.monotonic() + 20
+    before = datetime.now(UTC) - timedelta(seconds=61)
+    with api.store._database.write() as connection:
+        connection.execute(MANIFESTS.update().where(MANIFESTS.c.name == name).values(settled_until=before))
+    with api.client() as client:
+        while True:
+            time.sleep(0.1)
+            runs = client.get(f"/schedules/{name}").json()["runs"]
+            if runs and runs[-1]["job_id"] is not None:
+                found: dict[str, Any] = runs[-1]
+                return found
+            assert time.monotonic() < deadline, f"no job within 20 s: {runs}"
+
+
+def test_a_manifest_is_planned_applied_changed_and_removed(api: Any) -> None:
+    with api.client() as client:
+        planned = client.post("/manifests/merges:plan", content=MERGE).json()
+        assert (planned["action"], planned["kind"]) == ("create", "Schedule")
+        assert {"pointer": "/cron", "before": None, "after": "15 0 * * *"} in planned["differences"]
+        assert client.get("/manifests/merges").status_code == 404, "a plan changes nothing"
+
+        applied = put(api, MERGE, plan=planned["hash"])
+        assert applied.status_code == 200, applied.text
+        assert (applied.json()["manifest"]["version"], applied.json()["manifest"]["source"]) == (1, "api")
+        again = put(api, "# the same\n" + MERGE).json()
+        assert (again["plan"]["action"], again["plan"]["differences"], again["manifest"]["version"]) == (
+            "none",
+            [],
+            1,
+        )
+        changed = put(api, MERGE.replace("15 0", "20 0")).json()
+        assert changed["plan"]["differences"] == [
+            {"pointer": "/cron", "before": "15 0 * * *", "after": "20 0 * * *"}
+        ]
+        stale = put(api, MERGE, plan=planned["hash"])
+        assert (stale.status_code, stale.json()["code"]) == (409, "manifest_changed")
+
+        shown = client.get("/schedules/merges").json()
+        assert [slot[11:] for slot in shown["next_slots"]] == ["00:20:00Z"] * 5
+        assert (shown["paused"], shown["runs"]) == (None, [])
+        removal = client.post("/manifests/merges:plan", params={"action": "remove"}).json()
+        assert removal["action"] == "remove"
+        assert client.delete("/manifests/merges", params={"plan": removal["hash"]}).status_code == 200
+        for method, path in (("GET", "/schedules/merges"), ("DELETE", "/manifests/merges")):
+            gone = client.request(method, path)
+            assert (gone.status_code, gone.json()["code"]) == (404, "manifest_not_found")
+
+
+def test_every_fault_is_answered_with_its_line_and_column(api: Any) -> None:
+    answer = put(api, MERGE.replace("cron:", "corn:") + "overlap: maybe\n")
+    assert (answer.status_code, answer.json()["code"]) == (422, "manifest_invalid")
+    places = [(error["line"], error["column"], error["pointer"]) for error in answer.json()["errors"]]
+    assert places == [(1, 1, "/cron"), (3, 1, "/corn"), (5, 1, "/overlap")]
+    with api.client() as client:
+        other = client.put("/manifests/another", content=MERGE)
+        empty = client.put("/manifests/another")
+    assert "the manifest is another" in other.json()["detail"]
+    assert empty.status_code == 422
+
+
+def test_the_nightly_merge_is_a_schedule_that_belongs_to_its_setting(api: Any) -> None:
+    with api.client() as client:
+        shown = client.get("/schedules/nightly-merge").json()
+        assert (shown["cron"], shown["job"], shown["source"]) == ("15 0 * * *", "merge", "REFEED_MERGE_AT")
+        removed = client.delete("/manifests/nightly-merge")
+        assert (removed.status_code, removed.json()["code"]) == (409, "manifest_owned")
+    taken = put(api, MERGE.replace("merges", "nightly-merge"))
+    assert (taken.status_code, taken.json()["code"]) == (409, "manifest_owned")
+
+
+def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_api: Callable[..., Any]) -> None:
+    # One of its own: an API with a key is open to nobody without one.
+    api = start_api()
+    refused = {
+        "no scope": api.make_key(READ, RUN, name="reader"),
+        "not the job's": api.make_key(READ, SCHEDULES_APPLY, name="planner"),
+        "not the topic": api.make_key(RUN, SCHEDULES_APPLY, name="other", topics=("other",)),
+    }
+    for why, key in refused.items():
+        assert put(api, BACKFILL, key).status_code == 403, why
+    key = api.make_key(RUN, SCHEDULES_APPLY, name="orders", topics=("orders",))
+    assert put(api, BACKFILL, key).json()["manifest"]["applied_by"] == "key:orders"
+    with api.client(refused["no scope"]) as client:
+        assert client.get("/schedules").status_code == 200
+        for call in ("/schedules/replays:pause", "/schedules/replays:resume"):
+            assert client.post(call).status_code == 403
+        assert client.delete("/manifests/replays").status_code == 403
+    assert "applyManifest" in {line.action for line in api.audit()}
+
+
+def test_a_schedule_s_backfill_has_the_slot_s_times_and_the_schedule_s_name(api: Any) -> None:
+    run = run_of(api, BACKFILL)
+    with api.client() as client:
+        made = client.get(f"/backfills/{run['job_id']}").json()
+    assert made["created_by"] == "schedule:replays"
+    assert made["parameters"] == {
+        "from": {"type": "TIMESTAMP", "value": run["slot_start"]},
+        "to": {"type": "TIMESTAMP", "value": run["slot"]},
+    }
+    assert datetime.fromisoformat(run["slot"]) - datetime.fromisoformat(run["slot_start"]) == timedelta(minutes=1)
+
+
+def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api: Any) -> None:
+    run = run_of(api, TEMPLATED)
+    with api.client() as client:
+        made = client.get(f"/backfills/{run['job_id']}").json()
+    local = datetime.fromisoformat(run["slot"]) + timedelta(hours=14)
+    assert made["parameters"] == {"day": {"type": "DATE", "value": local.date().isoformat()}}
+
+
+def test_a_snapshot_and_a_merge_are_made_once_for_a_slot(api: Any) -> None:
+    run = run_of(api, SNAPSHOT)
+    # As another replica would that knows nothing of it.
+    with api.store._database.write() as connection:
+        mine = SCHEDULE_RUNS.c.schedule == "snapshots"
+        connection.execute(SCHEDULE_RUNS.update().where(mine).values(state="STARTING", job_id=None))
+    assert run_of(api, SNAPSHOT)["job_id"] == run["job_id"]
+    assert run["job_kind"] == "snapshot"
+    merged = run_of_nothing(api)
+    assert (merged["state"], merged["why"]) == (
+        "SKIPPED",
+        "No source of the registry has a key, so there is nothing to merge.",
+    )
+
+
+def run_of_nothing(api: Any) -> dict[str, Any]:
+    """The run of a merge for which the registry has nothing."""
+    put(api, MERGE.replace("15 0 * * *", '"* * * * *"'))
+    before = datetime.now(UTC) - timedelta(seconds=61)
+    with api.store._database.write() as connection:
+        connection.execute(MANIFESTS.update().where(MANIFESTS.c.name == "merges").values(settled_until=before))
+    deadline = time.monotonic() + 20
+    with api.client() as client:
+        while not (runs := client.get("/schedules/merges").json()["runs"]) or runs[-1]["state"] == "STARTING":
+            assert time.monotonic() < deadline, f"no end within 20 s: {runs}"
+            time.sleep(0.05)
+    found: dict[str, Any] = runs[-1]
+    return found
+
+
+def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, tmp_path: Path) -> None:
+    (tmp_path / "merges.yaml").write_text(MERGE)
+    (tmp_path / "replays.yml").write_text(BACKFILL)
+    code, printed, _ = refeed("plan", "-f", str(tmp_path))
+    assert code == 0
+    assert "create: Schedule merges" in printed
+    assert '  /cron: nothing -> "15 0 * * *"' in printed
+    plan = printed.split("\nplan ")[1].strip()
+    code, _, said = refeed("apply", "-f", str(tmp_path), "--plan", "0" * 64)
+    assert (code, "The plan is another one" in said) == (1, True)
+    assert refeed("apply", "-f", str(tmp_path), "--plan", plan)[0] == 0
+    assert "none: Schedule merges" in refeed("plan", "-f", str(tmp_path / "merges.yaml"))[1]
+
+    _, printed, _ = refeed("schedule", "list")
+    assert {"merges", "nightly-merge", "replays"} <= set(printed.split())
+    assert "paused: local paused it." in refeed("schedule", "pause", "merges")[1]
+    assert "paused" not in refeed("schedule", "resume", "merges")[1]
+    assert json.loads(refeed("schedule", "show", "merges", "--json")[1])["cron"] == "15 0 * * *"
+    assert refeed("delete", "-f", str(tmp_path), "--yes")[0] == 0
+    assert refeed("schedule", "show", "merges")[0] == 4
+
+    (tmp_path / "merges.yaml").write_text(MERGE + "colour: red\n")
+    code, _, said = refeed("apply", "-f", str(tmp_path))
+    assert (code, "merges.yaml:5:1: There is no field colour." in said) == (1, True)

@@ -1,0 +1,33 @@
+"""``refeed manifest``: checks files and prints the schema, without a service."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from cli.main import app
+from tests.rollout.manifests.test_manifest import MERGE
+
+RUNNER = CliRunner()
+
+
+def test_the_schema_is_json() -> None:
+    printed = RUNNER.invoke(app, ["manifest", "schema"])
+    assert json.loads(printed.stdout)["title"] == "ScheduleManifest"
+
+
+def test_faults_are_named_with_file_line_and_column_and_good_files_too(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(MERGE)
+    (tmp_path / "b.yml").write_text(MERGE.replace("cron", "corn"))
+    (tmp_path / "notes.txt").write_text("no manifest")
+    checked = RUNNER.invoke(app, ["manifest", "check", str(tmp_path)])
+    assert checked.exit_code == 1
+    assert checked.stdout == ""
+    assert f"{tmp_path}/b.yml:3:1: There is no field corn." in checked.stderr
+    good = RUNNER.invoke(app, ["manifest", "check", str(tmp_path / "a.yaml")])
+    assert (good.exit_code, good.stdout) == (0, f"{tmp_path}/a.yaml: good\n")
+
+
+def test_a_folder_without_manifests_and_a_file_that_is_gone_are_wrong_usage(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "gone.yaml"):
+        assert RUNNER.invoke(app, ["manifest", "check", str(path)]).exit_code != 0

@@ -1,0 +1,149 @@
+"""Manifests and the runs of schedules as records in every job store."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import pytest
+
+from jobs.store import JobStore, open_store
+from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
+from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
+from model.principal import READ, RUN, Principal
+
+ANN = Principal("ann", frozenset({RUN, READ}), ("orders",))
+REQUEST = {"job": {"kind": "merge", "request": {}}, "time_zone": "UTC"}
+
+
+def put(store: JobStore, digest: str = "1", source: str = "api", **given: object) -> ManifestRecord:
+    return store.put_manifest(
+        "nightly",
+        "Schedule",
+        {"cron": digest},
+        digest,
+        source=source,
+        principal=ANN,
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def settlement(record: ManifestRecord, *states: RunState, ends_others: bool = False) -> Settlement:
+    slots = [record.settled_until + timedelta(hours=number) for number in range(1, len(states) + 1)]
+    runs = tuple(NewRun(slot, slot - timedelta(hours=1), state) for slot, state in zip(slots, states, strict=True))
+    return Settlement(slots[-1], runs, REQUEST, ends_others=ends_others)
+
+
+def test_a_manifest_is_kept_with_who_applied_it_and_the_same_again_changes_nothing(store: JobStore) -> None:
+    first = put(store)
+    assert (first.version, first.applied_by, first.scopes, first.topics) == (1, "ann", ANN.scopes, ANN.topics)
+    assert first.settled_until == first.created_at
+    assert put(store) == first
+    second = put(store, "2", keeps_slots=lambda before: before.digest == "1")
+    assert (second.version, second.document, second.settled_until) == (2, {"cron": "2"}, first.settled_until)
+    assert put(store, "3").settled_until > first.settled_until
+    assert [record.name for record in store.list_manifests(kind="Schedule")] == ["nightly"]
+    assert store.list_manifests(kind="Rollout") == []
+
+
+def test_a_name_belongs_to_its_source_until_it_is_removed(store: JobStore) -> None:
+    put(store)
+    with pytest.raises(ManifestOwnedError, match="belongs to api"):
+        put(store, "2", source="folder")
+    with pytest.raises(ManifestOwnedError):
+        store.remove_manifest("nightly", source="folder")
+    store.remove_manifest("nightly", source="api")
+    for call in (store.get_manifest, lambda name: store.pause_schedule(name, "x")):
+        with pytest.raises(ManifestNotFoundError):
+            call("nightly")
+    assert (put(store, source="folder").version, store.list_manifests()[0].source) == (3, "folder")
+
+
+def test_a_change_is_of_the_version_that_was_seen(store: JobStore) -> None:
+    put(store, expected_version=0)
+    with pytest.raises(ManifestChangedError):
+        put(store, "2", expected_version=0)
+    put(store, "2", expected_version=1)
+    with pytest.raises(ManifestChangedError):
+        store.remove_manifest("nightly", source="api", expected_version=1)
+    store.remove_manifest("nightly", source="api", expected_version=2)
+
+
+def test_of_replicas_that_settle_at_once_one_adds_the_run(store: JobStore, url: str) -> None:
+    since = put(store).settled_until
+    asked: list[datetime] = []
+
+    def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement | None:
+        asked.append(record.settled_until)
+        return settlement(record, RunState.STARTING) if record.settled_until == since else None
+
+    other = open_store(url)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda number: (store, other)[number % 2].settle_slots("nightly", choose), range(16)))
+    other.close()
+    assert sorted(map(len, made)) == [0] * 15 + [1]
+    assert (asked.count(since), len(asked)) == (1, 16)
+    (run,) = store.list_living_runs()
+    assert (run.slot, run.slot_start, run.request) == (since + timedelta(hours=1), since, REQUEST)
+
+
+def test_a_paused_or_removed_schedule_settles_nothing(store: JobStore) -> None:
+    first = put(store)
+    store.pause_schedule("nightly", "by ann")
+    assert store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING)) == []
+    resumed = store.pause_schedule("nightly", None)
+    assert (resumed.paused, resumed.settled_until > first.settled_until) == (None, True)
+    store.remove_manifest("nightly", source="api")
+    assert store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING)) == []
+
+
+def test_a_run_is_changed_only_from_the_state_in_which_it_was_seen(store: JobStore) -> None:
+    put(store)
+    (run,) = store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
+    assert store.change_run(run, RunState.RUNNING, job_kind="merge", job_id="mg_1")
+    assert not store.change_run(run, RunState.FAILED, why="late"), "another replica has given it its job"
+    assert not store.change_run(run, RunState.RUNNING, job_kind="merge", job_id="mg_2")
+    (running,) = store.list_living_runs()
+    assert (running.job_id, running.state, running.finished_at) == ("mg_1", RunState.RUNNING, None)
+    assert store.change_run(running, RunState.SUCCEEDED)
+    assert store.list_living_runs() == []
+    (done,) = store.list_runs("nightly", limit=5)
+    assert (done.state, done.finished_at is not None) == (RunState.SUCCEEDED, True)
+
+
+def test_a_run_that_got_its_job_while_its_schedule_was_removed_is_followed(store: JobStore) -> None:
+    put(store)
+    first, second = store.settle_slots(
+        "nightly", lambda record, *_: settlement(record, RunState.STARTING, RunState.QUEUED)
+    )
+    store.remove_manifest("nightly", source="api")
+    assert [run.state for run in store.list_runs("nightly", limit=5)] == [RunState.SKIPPED] * 2
+    assert not store.change_run(second, RunState.STARTING)
+    assert store.change_run(first, RunState.RUNNING, job_kind="merge", job_id="mg_1")
+    (run,) = store.list_living_runs()
+    assert (run.slot, run.finished_at) == (first.slot, None)
+
+
+def test_later_slots_end_the_runs_before_them(store: JobStore) -> None:
+    put(store)
+    first, _ = store.settle_slots(
+        "nightly", lambda record, *_: settlement(record, RunState.STARTING, RunState.QUEUED)
+    )
+    store.change_run(first, RunState.RUNNING, job_kind="merge", job_id="mg_1")
+    store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.QUEUED, ends_others=True))
+    found = store.list_runs("nightly", limit=5)[::-1]
+    assert [(run.state, run.is_unwanted) for run in found] == [
+        (RunState.RUNNING, True),
+        (RunState.SKIPPED, True),
+        (RunState.QUEUED, False),
+    ]
+
+
+def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(store: JobStore) -> None:
+    since = put(store).settled_until
+    store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
+    store.remove_manifest("nightly", source="api")
+    back = put(store, settle=lambda _: since)
+    assert back.settled_until == since + timedelta(hours=1)
+    one = NewRun(since + timedelta(hours=1), since, RunState.STARTING)
+    store.settle_slots("nightly", lambda record, *_: Settlement(record.settled_until, (one,), REQUEST))
+    assert [run.state for run in store.list_runs("nightly", limit=5)] == [RunState.SKIPPED]

@@ -1,0 +1,329 @@
+"""Schedules by a clock that the test moves: each slot once, whatever dies, overlaps, fails or is removed."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.store import JobStore
+from model.errors import RefeedError, RegistryError, RequestInvalidError, TopicNotFoundError
+from model.manifest_record import RunState, ScheduleRun
+from model.principal import SCOPES, Principal
+from rollout.manifests.scheduled_jobs import StartedJob
+from rollout.manifests.scheduler import Scheduler
+from rollout.manifests.service import ManifestService
+from tests.chaos.processes import find_faketime, skewed
+
+ANN = Principal("ann", frozenset(SCOPES), ("orders",))
+HOURLY = "kind: Schedule\nname: hourly\ncron: 0 * * * *\njob: {kind: merge}\n"
+NIGHTLY = "kind: Schedule\nname: hourly\ncron: 30 2 * * *\ntime_zone: Europe/Berlin\njob: {kind: merge}\n"
+
+
+class Jobs:
+    """What the schedules start: one job a key, whose state the test sets."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.principals: set[Principal] = set()
+        self.states: dict[str, tuple[RunState, str | None]] = {}
+        self.cancelled: list[str] = []
+        self.calls = 0
+        self.error: RefeedError | None = None
+
+    def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        job_id = f"{run.slot:%d %H:%M}"
+        if job_id not in self.made:
+            self.made.append(job_id)
+        self.principals.add(principal)
+        return StartedJob("merge", job_id)
+
+    def look(self, run: ScheduleRun) -> tuple[RunState, str | None]:
+        assert run.job_id is not None
+        return self.states.get(run.job_id, (RunState.RUNNING, None))
+
+    def cancel(self, run: ScheduleRun, principal: Principal) -> None:
+        assert run.job_id is not None
+        self.cancelled.append(run.job_id)
+        self.states[run.job_id] = (RunState.CANCELLED, None)
+
+    def end(self, job_id: str, state: RunState = RunState.SUCCEEDED, why: str | None = None) -> None:
+        self.states[job_id] = (state, why)
+
+
+class Yard:
+    """A store whose clock the test moves, and the schedulers of two replicas on it."""
+
+    def __init__(self, path: Path, now: str) -> None:
+        self.now = datetime.fromisoformat(now)
+        self.seconds = 0.0
+        self.store = JobStore(path)
+        self.store._database.now = lambda _: self.now  # type: ignore[method-assign]
+        self.jobs = Jobs()
+        self.service = ManifestService(self.store)
+        self.schedulers = [Scheduler(self.store, self.jobs, steady=lambda: self.seconds) for _ in range(2)]
+
+    def apply(self, text: str) -> None:
+        name = text.split("name: ")[1].split("\n", maxsplit=1)[0]
+        self.service.apply(name, text.encode(), principal=ANN)
+
+    def go(self, duration: timedelta = timedelta(), step: timedelta = timedelta(minutes=1)) -> list[str]:
+        """Let time pass with both replicas looking, and return the jobs that were made in it."""
+        before = len(self.jobs.made)
+        until = self.now + duration
+        while True:
+            for scheduler in self.schedulers:
+                scheduler.tick()
+            if self.now >= until:
+                return self.jobs.made[before:]
+            self.now += step
+            self.seconds += step.total_seconds()
+
+    def be_away(self, duration: timedelta) -> None:
+        """Let time pass without anybody who looks."""
+        self.now += duration
+        self.seconds += duration.total_seconds()
+
+    def runs(self, name: str = "hourly") -> list[tuple[str, str]]:
+        """The runs, oldest first."""
+        return [(f"{run.slot:%d %H:%M}", run.state.value) for run in self.store.list_runs(name, limit=100)[::-1]]
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    made = Yard(tmp_path / "jobs.db", "2026-03-02T00:30:00Z")
+    yield made
+    made.store.close()
+
+
+def hours(number: float) -> timedelta:
+    return timedelta(hours=number)
+
+
+def test_each_slot_has_one_job_however_many_replicas_look_and_it_is_the_schedule_s(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    assert yard.go(hours(0.4)) == [], "no slot is past when a schedule is new"
+    for job in ("02 01:00", "02 02:00"):
+        assert yard.go(hours(1)) == [job]
+        yard.jobs.end(job)
+    yard.go()
+    assert yard.runs() == [("02 01:00", "SUCCEEDED"), ("02 02:00", "SUCCEEDED")]
+    (run, *_) = yard.store.list_runs("hourly", limit=1)
+    assert (run.slot_start.hour, run.slot.hour) == (1, 2)
+    assert yard.jobs.principals == {Principal("schedule:hourly", frozenset(SCOPES), ("orders",))}
+
+
+def test_a_replica_that_dies_between_the_slot_and_its_job_is_followed_by_the_other(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.be_away(hours(0.5))
+    yard.jobs.error = KeyboardInterrupt()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        yard.schedulers[0].tick()
+    assert yard.runs() == [("02 01:00", "STARTING")]
+    yard.jobs.error = None
+    yard.schedulers[1].tick()
+    assert (yard.jobs.made, yard.runs()) == (["02 01:00"], [("02 01:00", "RUNNING")])
+
+
+def test_missed_slots_are_not_made_up_for_without_a_catch_up(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.be_away(hours(5.25))
+    assert yard.go(hours(0.2)) == []
+    assert yard.go(hours(0.25)) == ["02 06:00"]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        ("{window_seconds: 86400, max: 1}", ["02 05:00"]),
+        ("{window_seconds: 86400, max: 3}", ["02 03:00", "02 04:00", "02 05:00"]),
+        ("{window_seconds: 8000, max: 10}", ["02 04:00", "02 05:00"]),
+    ],
+)
+def test_a_catch_up_makes_the_newest_missed_slots_within_its_window_one_after_another(
+    yard: Yard, catch_up: str, expected: list[str]
+) -> None:
+    yard.apply(f"{HOURLY}catch_up: {catch_up}\n")
+    yard.be_away(hours(5.25))
+    for number, job in enumerate(expected, 1):
+        yard.go()
+        assert yard.jobs.made == expected[:number], "the next one waits for the one before"
+        yard.jobs.end(job)
+    assert yard.go(hours(0.1)) == [], "what is older is settled too"
+    assert [state for _, state in yard.runs()] == ["SUCCEEDED"] * len(expected)
+
+
+def test_a_slot_beside_a_run_that_goes_on_is_left_out_by_default(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    assert yard.go(hours(3)) == ["02 01:00"]
+    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "SKIPPED"), ("02 03:00", "SKIPPED")]
+    assert yard.store.list_runs("hourly", limit=1)[0].why == "The run of 2026-03-02T01:00Z goes on."
+
+
+def test_a_queue_holds_one_slot_and_it_starts_when_the_run_ends(yard: Yard) -> None:
+    yard.apply(f"{HOURLY}overlap: queue\n")
+    assert yard.go(hours(3)) == ["02 01:00"]
+    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED"), ("02 03:00", "SKIPPED")]
+    yard.jobs.end("02 01:00")
+    assert yard.go(timedelta(minutes=1)) == ["02 02:00"]
+
+
+def test_a_replacement_cancels_the_run_and_starts_when_it_has_ended(yard: Yard) -> None:
+    yard.apply(f"{HOURLY}overlap: replace\n")
+    assert yard.go(hours(1)) == ["02 01:00"]
+    assert yard.go(hours(1)) == ["02 02:00"]
+    assert yard.jobs.cancelled == ["02 01:00"]
+    assert yard.runs() == [("02 01:00", "CANCELLED"), ("02 02:00", "RUNNING")]
+
+
+def test_a_failed_run_pauses_the_schedule_and_resuming_makes_no_past_slot(yard: Yard) -> None:
+    yard.apply(f"{HOURLY}on_failure: pause\ncatch_up: {{window_seconds: 86400, max: 5}}\n")
+    yard.go(hours(0.5))
+    yard.jobs.end("02 01:00", RunState.FAILED, "the driver died")
+    assert yard.go(hours(3)) == []
+    shown = yard.service.get_schedule("hourly", principal=ANN)
+    assert shown.record.paused == "The run of 2026-03-02T01:00Z failed: the driver died"
+    assert shown.next_slots == ()
+    resumed = yard.service.resume("hourly", principal=ANN)
+    assert (resumed.record.paused, resumed.next_slots[0]) == (None, datetime(2026, 3, 2, 5, tzinfo=UTC))
+    assert yard.go(hours(0.25)) == []
+    assert yard.go(hours(1)) == ["02 05:00"]
+
+
+def test_without_pause_a_failed_run_is_followed_by_the_next_slot(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.go(hours(0.5))
+    yard.jobs.end("02 01:00", RunState.FAILED)
+    assert yard.go(hours(1)) == ["02 02:00"]
+
+
+def test_another_cron_makes_no_past_slot_and_another_job_forgets_none(yard: Yard) -> None:
+    caught_up = HOURLY + "catch_up: {window_seconds: 86400, max: 5}\n"
+    yard.apply(caught_up)
+    yard.be_away(hours(2))
+    yard.apply(caught_up.replace("cron: 0 *", "cron: 10 *"))
+    assert yard.go(hours(0.1)) == [], "01:10 and 02:10 were past"
+    yard.be_away(hours(1))
+    yard.apply(
+        caught_up.replace("cron: 0 *", "cron: 10 *").replace(
+            "{kind: merge}", "{kind: merge, request: {source: a}}"
+        )
+    )
+    assert yard.go() == ["02 03:10"], "it was missed, and only the job is another one"
+    assert yard.store.list_runs("hourly", limit=1)[0].request["job"]["request"]["source"] == "a"
+
+
+def test_a_schedule_that_is_removed_lets_its_run_end_and_what_has_not_begun_never_does(yard: Yard) -> None:
+    yard.apply(f"{HOURLY}overlap: queue\n")
+    yard.go(hours(2))
+    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED")]
+    yard.service.remove("hourly", principal=ANN)
+    assert yard.go(hours(2)) == []
+    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "SKIPPED")]
+    yard.jobs.end("02 01:00")
+    yard.go()
+    assert yard.runs()[0] == ("02 01:00", "SUCCEEDED")
+    yard.apply(HOURLY)
+    assert yard.go(hours(1)) == ["02 05:00"], "it counts from when it came back"
+
+
+def test_a_start_that_fails_for_a_passing_reason_is_tried_every_minute_until_the_next_slot(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.jobs.error = RegistryError("The registry does not answer.")
+    yard.go(hours(0.6), step=timedelta(seconds=10))
+    assert yard.runs() == [("02 01:00", "STARTING")]
+    assert 5 <= yard.jobs.calls <= 14, "a minute, and each of two replicas"
+    assert yard.store.list_runs("hourly", limit=1)[0].why == "The registry does not answer."
+    yard.jobs.error = None
+    assert yard.go(timedelta(minutes=1)) == ["02 01:00"]
+    yard.jobs.end("02 01:00")
+    yard.jobs.error = RegistryError("The registry does not answer.")
+    yard.go(hours(2.5))
+    assert yard.runs()[1] == ("02 02:00", "FAILED")
+
+
+def test_a_start_that_is_refused_has_failed_and_one_with_nothing_to_do_is_left_out(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.jobs.error = TopicNotFoundError("There is no topic orders.")
+    yard.go(hours(1))
+    nothing = {"code": "nothing_to_merge", "message": "Nothing.", "pointer": "/source"}
+    yard.jobs.error = RequestInvalidError("Nothing to merge.", errors=[nothing])
+    yard.go(hours(1))
+    assert yard.runs() == [("02 01:00", "FAILED"), ("02 02:00", "SKIPPED")]
+
+
+def test_a_clock_that_is_set_back_makes_no_slot_again(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.go(hours(0.6))
+    yard.jobs.end("02 01:00")
+    yard.now -= hours(0.5)
+    assert yard.go(hours(0.8)) == []
+    assert yard.go(hours(1)) == ["02 02:00"]
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ("2026-03-29T00:20:00Z", ["29 01:00"]),
+        ("2026-10-25T00:20:00Z", ["25 00:30"]),
+    ],
+)
+def test_through_a_change_of_the_clocks_the_night_has_one_run(
+    tmp_path: Path, now: str, expected: list[str]
+) -> None:
+    yard = Yard(tmp_path / "jobs.db", now)
+    yard.apply(NIGHTLY.replace("{kind: merge}", "{kind: merge}\noverlap: replace"))
+    assert yard.go(hours(1.5)) == expected
+    yard.store.close()
+
+
+# The library reads the variable at each look at the clock:
+# https://github.com/wolfcw/libfaketime#4g-using-the-faketime_no_cache-environment-variable
+PROGRAM = """
+import os, sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from tests.rollout.manifests.test_scheduler import ANN, NIGHTLY, Jobs
+from jobs.store import JobStore
+from rollout.manifests.scheduler import Scheduler
+from rollout.manifests.service import ManifestService
+
+jobs = Jobs()
+# UTC; the clocks of Berlin change at 01:00 of both days.
+for day in ("2026-03-29", "2026-10-25"):
+    moment = datetime.fromisoformat(f"{day} 00:20:00")
+    os.environ["FAKETIME"] = str(moment)
+    store = JobStore(Path(sys.argv[1]) / f"{day}.db")
+    ManifestService(store).apply("hourly", NIGHTLY.encode(), principal=ANN)
+    schedulers = [Scheduler(store, jobs) for _ in range(2)]
+    while moment.hour < 2:
+        moment += timedelta(minutes=5)
+        os.environ["FAKETIME"] = str(moment)
+        for scheduler in schedulers:
+            scheduler.tick()
+    store.close()
+print(*jobs.made, sep=",")
+"""
+
+
+def test_by_the_machine_s_clock_a_gap_and_an_overlap_have_one_run(tmp_path: Path) -> None:
+    library = find_faketime()
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    root = str(Path(__file__).parents[3])
+    environment = {**skewed(library, "2026-03-29 00:20:00"), "TZ": "UTC", "FAKETIME_NO_CACHE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        env={**environment, "PYTHONPATH": f"{environment['PYTHONPATH']}:{root}"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=root,
+    )
+    assert (done.stdout.splitlines()[-1:], done.returncode) == (["29 01:00,25 00:30"], 0), done.stderr
