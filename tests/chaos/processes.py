@@ -42,6 +42,7 @@ class Part:
         over: threading.Event,
     ) -> None:
         self.name = name
+        self.home = home
         self.orders = home / "failpoints" / name
         self.log = home / "logs" / f"{name}.log"
         self.starts = 0

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from model.failpoint import FAILPOINTS
+from tests.chaos.agents import AgentLane, ManagedStream
 from tests.chaos.backfills import BackfillLane
 from tests.chaos.lanes import Lane, ServerLane, StreamLane, WarehouseLane
 from tests.chaos.messages import EVENTS, ORDERS
@@ -36,15 +37,17 @@ from tests.chaos.oracle import (
     compare_staging,
 )
 from tests.chaos.processes import Part, StuckError, find_faketime
-from tests.chaos.schedule import Schedule, draw, parts_of, places_of
+from tests.chaos.schedule import Schedule, draw, draw_under_agents, parts_of, places_of
 from tests.chaos.tables import TablesLane
 from tests.chaos.yard import ChaosYard
 from tests.standin.fixture import run_standin
 
 WAREHOUSES: Final = ("lake", "bigquery")
+AGENTS: Final = ("after", "only", "never")
 _LANES: Final[dict[str, type[Lane]]] = {
     "backup": StreamLane,
     "pipeline": StreamLane,
+    "agents": AgentLane,
     "backfill": BackfillLane,
     "tables": TablesLane,
     "server": ServerLane,
@@ -147,7 +150,8 @@ class Run:
         if self.failures:
             raise StuckError("\n".join(self.failures))
         self._say(f"draining {publisher.confirmed} messages")
-        drain(self._yard)
+        agents = self._lanes.get("agents")
+        drain(self._yard, agents.streams if isinstance(agents, AgentLane) else None)
 
     def compare(self) -> tuple[int, int, list[Difference]]:
         """Return how many messages were taken, how many were replayed, and where something is wrong."""
@@ -178,13 +182,17 @@ class Run:
         return lambda text: self._say(f"{part}: {text}")
 
 
-def drain(yard: ChaosYard) -> None:
+def drain(yard: ChaosYard, managed: Sequence[ManagedStream] | None = None) -> None:
     """Let the streams take all that is left, then end them as an operator does, and merge.
+
+    The streams are processes of the yard, or those that agents keep (``managed``).
 
     Raises:
         StuckError: something is left, or did not end as it should.
     """
-    streams = [yard.backup, yard.pipeline] if yard.has_pipeline else [yard.backup]
+    streams: Sequence[Part | ManagedStream] = managed or (
+        [yard.backup, yard.pipeline] if yard.has_pipeline else [yard.backup]
+    )
     if yard.standin is not None:
         yard.standin.clear_faults()
     yard.server.ensure()
@@ -220,7 +228,7 @@ def compare_tables(yard: ChaosYard, replays: Sequence[Replay]) -> tuple[int, int
     return len(taken) - replayed, replayed, [difference for difference in found if difference]
 
 
-def _expect(part: Part, code: int | None) -> None:
+def _expect(part: Part | ManagedStream, code: int | None) -> None:
     if code != 0:
         raise StuckError(f"{part.name} ended with {code}; {part.last_words()}")
 
@@ -233,19 +241,29 @@ def run_chaos(
     warehouses: tuple[str, ...] = WAREHOUSES,
     folder: Path | None = None,
     plan: Schedule | None = None,
+    agents: str = "after",
 ) -> Tally:
     """Run every seed on every warehouse and return what they came to; the home of a run that is not clean is kept.
 
-    ``plan`` is run instead of what a seed draws.
+    ``plan`` is run instead of what a seed draws. ``agents`` is one of :data:`AGENTS`: each seed ends with a run
+    under agents, is nothing but that, or has none.
     """
     tally = Tally(warehouses)
     can_skew = find_faketime() is not None
     begun = time.monotonic()
     for seed in seeds:
-        for warehouse in warehouses:
-            schedule = plan or draw(seed, kills, warehouse, tally.hit_by(warehouse), can_skew=can_skew)
+        runs = [(each, False) for each in warehouses] if plan or agents != "only" else []
+        if not plan and agents != "never":
+            runs.append((warehouses[seed % len(warehouses)], True))
+        for warehouse, is_under_agents in runs:
+            hit = tally.hit_by(warehouse)
+            if is_under_agents:
+                schedule = draw_under_agents(seed, kills, warehouse, hit)
+            else:
+                schedule = plan or draw(seed, kills, warehouse, hit, can_skew=can_skew)
+            name = f"seed {seed}, {warehouse}" + (", agents" if schedule.has_agents else "")
 
-            def say_so(text: str, where: str = f"seed {seed}, {warehouse}") -> None:
+            def say_so(text: str, where: str = name) -> None:
                 say(f"{time.monotonic() - begun:5.0f} s, {where}: {text}")
 
             if not _run_one(schedule, warehouse, tally, say_so, folder):
@@ -263,7 +281,7 @@ def _run_one(
     over = threading.Event()
     differences: list[Difference] = []
     problem = ""
-    with _open_yard(home, over, warehouse) as yard:
+    with _open_yard(home, over, warehouse, has_agents=schedule.has_agents) as yard:
         run = Run(schedule, yard, over, say)
         try:
             run.run()
@@ -294,10 +312,10 @@ def _run_one(
 
 
 @contextmanager
-def _open_yard(home: Path, over: threading.Event, warehouse: str) -> Iterator[ChaosYard]:
+def _open_yard(home: Path, over: threading.Event, warehouse: str, *, has_agents: bool) -> Iterator[ChaosYard]:
     with ExitStack() as stack:
         standin = stack.enter_context(run_standin(home / "standin")) if warehouse == "bigquery" else None
-        yard = ChaosYard(home, over, standin)
+        yard = ChaosYard(home, over, standin, has_agents=has_agents)
         stack.callback(yard.close)
         yard.open()
         yield yard
@@ -310,6 +328,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--kills", type=int, default=_KILLS, help="kills a run and warehouse")
     parser.add_argument("--warehouse", choices=[*WAREHOUSES, "both"], default="both")
+    parser.add_argument("--agents", choices=AGENTS, default="after", help="the runs under agents")
     asked = parser.parse_args()
     # A run that is ended leaves no process behind, and no disk.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -318,6 +337,7 @@ def main() -> int:
         asked.kills,
         lambda text: sys.stderr.write(f"{text}\n"),
         warehouses=WAREHOUSES if asked.warehouse == "both" else (asked.warehouse,),
+        agents=asked.agents,
     )
     for warehouse in tally.warehouses:
         for part in _LANES:

@@ -1,7 +1,7 @@
 """What is broken when: drawn from a seed, for each part of the system a list of its own."""
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,11 +12,33 @@ from model.failpoint import FAILPOINTS
 _STREAM: Final = ("kill:driver", "kill:jvm", "kill:worker", "suspend:driver", "suspend:all")
 _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "backup": (7, (*_STREAM, "disk:journal", "move:home")),
-    "pipeline": (5, _STREAM),
+    "pipeline": (5, (*_STREAM, "move:home")),
     "backfill": (3, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
     "tables": (6, ("kill:merge", "kill:compact")),
     "server": (2, ("kill:server", "suspend:server", "outage:server")),
     "warehouse": (2, ("fault:lost", "fault:refused", "fault:error", "fault:busy", "kill:warehouse")),
+}
+# The same where the streams are records of agents, in a run with a third of the harms; these two come in each.
+_FIRST: Final = {"agents": ("move:home", "rollback:source")}
+_AGENTS: Final = (
+    "kill:agent",
+    "kill:machine",
+    "kill:stream",
+    "kill:snapshot",
+    "kill:rollback",
+    "suspend:agent",
+    "move:home",
+    "snapshot:source",
+    "rollback:source",
+    "end:drain",
+    "end:cancel",
+    "change:pace",
+)
+_UNDER_AGENTS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "agents": (10, _AGENTS),
+    **{part: harms for part, harms in _HARMS.items() if part not in {"backup", "pipeline"}},
+    # No outage: it takes as long as four harms.
+    "server": (2, ("kill:server", "suspend:server")),
 }
 _SKEWED: Final[dict[str, tuple[str, ...]]] = {
     "backup": ("clock:+5h", "clock:-5h"),
@@ -39,13 +61,18 @@ class Schedule:
     seed: int
     harms: dict[str, list[str]]
 
+    @property
+    def has_agents(self) -> bool:
+        """Whether the streams are records that agents keep."""
+        return "agents" in self.harms
+
     def __str__(self) -> str:
         return f"schedule of seed {self.seed}: {self.harms}"
 
 
 def places_of(part: str, warehouse: str) -> tuple[str, ...]:
     """Return the failpoints that a part passes with this warehouse."""
-    if part in {"server", "warehouse"}:
+    if part in {"agents", "server", "warehouse"}:
         return ()
     if part == "backup":
         # Its rows are in PENDING streams.
@@ -71,18 +98,34 @@ def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]
     Two of three are failpoints, those first that no run of this warehouse has hit yet, as ``hit`` (part, name)
     says; every other harm is of another kind.
     """
+    skewed = _SKEWED if can_skew else {}
+    possible = {part: (share, (*kinds, *skewed.get(part, ()))) for part, (share, kinds) in _HARMS.items()}
+    return _draw(seed, kills, warehouse, hit, possible)
+
+
+def draw_under_agents(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]) -> Schedule:
+    """Return about a third of ``kills`` harms for a run whose streams are records that agents keep."""
+    return _draw(seed, kills // 3, warehouse, hit, _UNDER_AGENTS)
+
+
+def _draw(
+    seed: int,
+    kills: int,
+    warehouse: str,
+    hit: Collection[tuple[str, str]],
+    possible: Mapping[str, tuple[int, tuple[str, ...]]],
+) -> Schedule:
     dice = random.Random(f"{seed} {warehouse}")
-    parts = parts_of(warehouse)
-    shares = sum(_HARMS[part][0] for part in parts)
+    parts = [part for part in possible if part not in _ABSENT[warehouse]]
+    shares = sum(possible[part][0] for part in parts)
     harms = {}
     for part in parts:
-        share, kinds = _HARMS[part]
-        if can_skew:
-            kinds += _SKEWED.get(part, ())
+        share, kinds = possible[part]
         places = places_of(part, warehouse)
         missing = [name for name in places if (part, name) not in hit]
         failpoints = _deal(dice, places, first=missing)
-        others = _deal(dice, [kind for kind in kinds if warehouse == "lake" or kind != "kill:compact"])
+        kinds = tuple(kind for kind in kinds if warehouse == "lake" or kind != "kill:compact")
+        others = _deal(dice, kinds, first=_FIRST.get(part, ()))
         harms[part] = [
             f"failpoint:{next(failpoints)}" if places and number % 3 != 2 else next(others)
             for number in range(max(1, round(kills * share / shares)))

@@ -23,7 +23,7 @@ class Service:
     def __init__(self, yard: ChaosYard, over: threading.Event, say: Callable[[str], object]) -> None:
         self._yard = yard
         self._over = over
-        self._say = say
+        self.say = say
 
     def create(self, collection: str, request: dict[str, Any], key: str, **environment: str) -> str:
         """Post a job until its id is known; ``key`` keeps it one job. ``environment`` is a starting API's."""
@@ -70,7 +70,7 @@ class Service:
                 return shown
             if time.monotonic() > deadline:
                 raise StuckError(f"{job_id}: {shown}")
-            self._say(f"{job_id} is {shown['state']}: {shown['error']}; retrying")
+            self.say(f"{job_id} is {shown['state']}: {shown['error']}; retrying")
             self.keep_trying(lambda: self._retry(collection, job_id), httpx.HTTPError, "retries")
 
     def keep_trying(self, act: Callable[[], Any], errors: type[Exception], what: str, **environment: str) -> Any:

@@ -132,6 +132,11 @@ def test_a_replay_is_a_row_of_its_own():
     replayed = (((FIRST, "bf_1", 0), everything[ORDERS, "100"].entity),)
     assert not compare_staging(ORDERS, everything, [*rows, *replayed], [])
     assert compare_staging(ORDERS, everything, rows, []).lost == ((FIRST, "bf_1", 0),)
+    again = {**everything, (ORDERS, "200"): replace(everything[ORDERS, "100"], key=(ORDERS, "200"))}
+    assert not compare_staging(ORDERS, again, [*rows, *replayed], []), "one replay, by its backfill and row"
+    assert not compare_staging(ORDERS, again, [*rows, *replayed, *replayed], [])
+    assert compare_staging(ORDERS, again, rows, []).lost == ((FIRST, "bf_1", 0),)
+    assert compare_staging(ORDERS, again, [*rows, *replayed * 3], []).duplicated == ((FIRST, "bf_1", 0),)
     refused = everything | {(ORDERS, "100"): replace(everything[ORDERS, "100"], entity=None)}
     assert not compare_staging(ORDERS, refused, rows, [(FIRST, "bf_1", 0)])
 

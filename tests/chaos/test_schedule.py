@@ -2,7 +2,7 @@ import pytest
 
 from model.failpoint import FAILPOINTS
 from tests.chaos.run import WAREHOUSES, Tally
-from tests.chaos.schedule import AGENT_PLACES, draw, parts_of, places_of
+from tests.chaos.schedule import AGENT_PLACES, draw, draw_under_agents, parts_of, places_of
 
 
 def test_a_seed_gives_the_same_schedule_again_and_another_one_another():
@@ -72,6 +72,18 @@ def test_a_failpoint_that_was_missed_counts_in_a_call_of_two_hundred_kills_or_mo
 def test_a_run_of_forty_kills_has_an_outage_longer_than_ids_are_known(warehouse):
     for seed in range(20):
         assert "outage:server" in draw(seed, 40, warehouse, set(), can_skew=True).harms["server"]
+
+
+@pytest.mark.parametrize("warehouse", WAREHOUSES)
+def test_each_run_under_agents_moves_a_stream_and_puts_one_back_and_comes_to_other_harms_in_turn(warehouse):
+    for seed in range(5):
+        short = draw_under_agents(seed, 40, warehouse, set())
+        assert short.has_agents
+        assert not {"backup", "pipeline"} & short.harms.keys()
+        assert len(short.harms["agents"]) == 6
+        assert set(short.harms["agents"][:2]) == {"move:home", "rollback:source"}
+        long = draw_under_agents(seed, 200, warehouse, set()).harms["agents"]
+        assert len(set(long[2:14])) == 12
 
 
 def test_no_clock_is_skewed_where_it_can_t_be():

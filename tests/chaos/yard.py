@@ -22,8 +22,11 @@ from connectors.spark.connect import ConnectServer
 from jobs.store import JobStore
 from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE, replay_token
 from model.settings import read_settings
+from model.stream import PIPELINE_PREFIX
 from pipeline.registry import Registry
 from rollout.child import Children
+from rollout.process import StreamProcess
+from streams.folder import StreamFolder
 from tests.chaos.disk import SmallDisk
 from tests.chaos.messages import APPEND_BYTES, EVENTS, ORDERS, TOPICS, Ear, Entity, Key, SteadyPublisher, digest
 from tests.chaos.oracle import Identity
@@ -46,13 +49,15 @@ sources:
 """
 
 
+# Pub/Sub may take a minute; acknowledged messages come meanwhile.
+_SEEK_SECONDS: Final = 5
 _ENTITY: Final = ("id", "version", "customer")
 
 
 def _move_state(source: Path, target: Path) -> None:
-    """Move a stream's id and journal from one folder to another that has none."""
+    """Move a stream's id, plan and journal from one folder to another that has none."""
     (target / "journal").mkdir(parents=True, exist_ok=True)
-    for path in (source / "stream-id", *(source / "journal").glob("*")):
+    for path in (source / "stream-id", source / "plan.json", *(source / "journal").glob("*")):
         if path.exists():
             shutil.move(path, target / path.relative_to(source))
 
@@ -62,10 +67,16 @@ def _entity(row: Mapping[str, Any]) -> Entity:
 
 
 class ChaosYard:
-    """A home, its processes, and what is in its tables; with a stand-in its tables are in BigQuery."""
+    """A home, its processes, and what is in its tables; with a stand-in its tables are in BigQuery.
 
-    def __init__(self, home: Path, over: threading.Event, standin: StandIn | None = None) -> None:
+    ``has_agents`` makes its streams records, for two agents with a home each, and lets a seek take effect late.
+    """
+
+    def __init__(
+        self, home: Path, over: threading.Event, standin: StandIn | None = None, *, has_agents: bool = False
+    ) -> None:
         self.home = home
+        self.over = over
         self.standin = standin
         self.has_pipeline = "pipeline" in parts_of("lake" if standin is None else "bigquery")
         self.pubsub_port, self.api_port = free_port(), free_port()
@@ -89,8 +100,9 @@ class ChaosYard:
         }
         self.settings = read_settings(self.environment)
         self._children = Children()
-        self._over = over
         data = ["--port", str(self.pubsub_port), "--data-dir", str(home / "pubsub")]
+        if has_agents:
+            data += ["--seek-seconds", str(_SEEK_SECONDS)]
         self.server = self._part("pubsub", ["-m", "local.server", *data], lambda _: self._is_served())
         self.backup = self._part("backup", ["-m", "cli.main", "backup"], lambda said: "backup_started" in said)
         self.pipeline = self._part(
@@ -99,10 +111,16 @@ class ChaosYard:
         self.api = self._part(
             "api", ["-m", "cli.main", "api", "--open", "--port", str(self.api_port)], lambda _: self._is_answered()
         )
+        self.agents = tuple(self._agent(place) for place in (home, home / "other")) if has_agents else ()
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.api_port}", timeout=30)
         self.journal_disk = SmallDisk(home / "streams" / "backup" / "journal")
         self.pubsub = PubSub(self.settings.project, self.settings.pubsub_emulator_host)
         self.ear = Ear(self.pubsub, self.token)
+
+    @property
+    def stream_names(self) -> list[str]:
+        """The streams that there are with this warehouse."""
+        return ["backup", "pipeline"] if self.has_pipeline else ["backup"]
 
     def open(self) -> None:
         """Start the Pub/Sub server and make all topics; whoever breaks a part starts it."""
@@ -115,6 +133,11 @@ class ChaosYard:
         for child in self._children:
             child.kill()
         store = JobStore(self.home / "jobs.db")
+        for record in store.list_streams():
+            if record.home is not None and record.instance_id is not None:
+                process = StreamProcess.find(StreamFolder(Path(record.home.path), record.instance_id))
+                if process is not None:
+                    process.kill()
         for job in store.list_active("backfill"):
             if job.driver is not None:
                 job.driver.signal_group(signal.SIGKILL)
@@ -124,7 +147,8 @@ class ChaosYard:
 
     def swap_homes(self, stream: str) -> None:
         """Put the state of a stream that does not run aside, and what was put aside before in its place."""
-        here, other = self.home / "streams" / stream, self.home / "moved" / stream
+        folder = f"{PIPELINE_PREFIX}default" if stream == "pipeline" else stream
+        here, other = self.home / "streams" / folder, self.home / "moved" / folder
         with tempfile.TemporaryDirectory(dir=self.home) as between:
             # File by file: the journal's folder may be a disk of its own.
             _move_state(here, Path(between))
@@ -230,15 +254,31 @@ class ChaosYard:
             descriptors = compile_protos(self.home, "shop.proto")
             Registry(self.settings.registry).publish({"shop.desc": descriptors, "sources.yaml": _SOURCES.encode()})
 
-    def _part(self, name: str, arguments: list[str], is_ready: Any) -> Part:
+    def _agent(self, home: Path) -> Part:
+        """Return an agent whose streams have their state in ``home``; all else is this yard's."""
+        shared = {
+            "REFEED_HOME": str(home),
+            "REFEED_LAKE": self.settings.lake,
+            "REFEED_REGISTRY": self.settings.registry,
+            "REFEED_JOB_STORE": self.settings.job_store,
+            "REFEED_SECRET": self.settings.replay_secret(),
+        }
+        name = "agent" if home == self.home else f"agent-{home.name}"
+        return self._part(
+            name, ["-m", "cli.main", "agent"], lambda said: "agent_started" in said, home=home, **shared
+        )
+
+    def _part(
+        self, name: str, arguments: list[str], is_ready: Any, *, home: Path | None = None, **environment: str
+    ) -> Part:
         return Part(
             name,
             [sys.executable, *arguments],
-            home=self.home,
-            environment=self.environment,
+            home=home or self.home,
+            environment={**self.environment, **environment},
             children=self._children,
             is_ready=is_ready,
-            over=self._over,
+            over=self.over,
         )
 
     def _is_served(self) -> bool:
