@@ -91,7 +91,7 @@ class Starts:
     def hand_over(self) -> float:
         """Hand the stream over to a standby, and return the pause."""
         old, new = self._made[-1], self._start("stand_by")
-        wait_for_standby(new, seconds=120)
+        wait_for_standby(new, seconds=300)
         passing = HandOver(old, new, timeout_seconds=_BOUND_SECONDS)
         state = passing.wait(seconds=_BOUND_SECONDS)
         assert (state, passing.was_killed) == (HandOverState.HANDED_OVER, False)
@@ -148,11 +148,11 @@ class Starts:
         self._wait_until(is_steady, "it commits without a backlog")
 
     def _wait_until(self, is_true: Callable[[], bool], why: str) -> None:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 300
         while not is_true():
             process = self._made[-1]
             assert process.is_running or process.control.order == "drain", process.ended_error().message
-            assert time.monotonic() < deadline, f"not within 180 s: {why}; {process.status()}"
+            assert time.monotonic() < deadline, f"not within 300 s: {why}; {process.status()}"
             time.sleep(0.05)
 
 

@@ -32,12 +32,14 @@ def wait_as_standby(orders: Orders, status: StatusFile, queries: StreamQueries) 
     The status says ``standby`` once the stream could begin at once.
     """
     orders.follow_signals()
-    told_at = 0.0
+    looked_at = 0.0
+    is_told = False
     while orders.is_standing_by and not orders.is_ending:
-        if time.monotonic() - told_at >= _TELL_SECONDS:
+        is_warm = queries.is_warm.is_set()
+        if is_warm != is_told or time.monotonic() - looked_at >= _TELL_SECONDS:
             queries.hold(orders.newest.pace)
-            status.write(**({"state": STANDBY} if queries.is_warm.is_set() else {}))
-            told_at = time.monotonic() if queries.is_warm.is_set() else 0.0
+            status.write(**({"state": STANDBY} if is_warm else {}))
+            looked_at, is_told = time.monotonic(), is_warm
         time.sleep(_POLL_SECONDS)
     return not orders.is_ending
 

@@ -1,6 +1,7 @@
 import json
 import pickle
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -87,7 +88,7 @@ def test_a_held_reader_plans_batches_that_pull_nothing_and_then_a_short_first_on
     hold = tmp_path / "hold"
     hold.touch()
     # A batch so long that only its being the first can end it in time.
-    options = replace(options, hold_file=str(hold), slots=1, linger_seconds=300, backlog_seconds=300)
+    options = replace(options, hold_file=str(hold), slots=1, linger_seconds=20, backlog_seconds=20)
     reader = PullStreamReader(options, Collector(ZeroDivisionError()))
     assert reader.latestOffset({"batch": 0}, None) == {"batch": 1}
     held = reader.partitions({}, {})
@@ -97,7 +98,9 @@ def test_a_held_reader_plans_batches_that_pull_nothing_and_then_a_short_first_on
     first, second = reader.partitions({}, {}), reader.partitions({}, {})
     assert [(slot.is_first, len(slot.targets)) for slot in (*first, *second)] == [(True, 1), (False, 1)]
     task = PullStreamReader(options, Collector())
+    began = time.monotonic()
     assert json.loads(next(task.read(first[0]))[1]) == ["a"]
+    assert time.monotonic() - began < 10
     reader.stop()
 
 
