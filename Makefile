@@ -88,7 +88,7 @@ mutants: $(STAMPS)/dev  ## Break each mended fault again, one at a time; a test 
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
-	@$(LOCK) --extra dataproc --extra gcs --extra monitoring --output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra dataproc --extra gcs --extra kinesis --extra monitoring --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 
 clean:  ## Remove what make has made: the environment and the caches

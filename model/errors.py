@@ -116,6 +116,42 @@ class MonitoringMissingError(PubSubError):
     code = "monitoring_missing"
 
 
+class KinesisError(RefeedError):
+    """Kinesis answered with an error."""
+
+    code = "kinesis_error"
+
+
+class KinesisUnavailableError(KinesisError):
+    """Kinesis does not answer."""
+
+    code = "kinesis_unavailable"
+
+
+class KinesisThrottledError(KinesisUnavailableError):
+    """Kinesis takes no further call of this kind at the moment."""
+
+    code = "kinesis_throttled"
+
+
+class KinesisStreamNotFoundError(KinesisError):
+    """The Kinesis stream does not exist."""
+
+    code = "kinesis_stream_not_found"
+
+
+class AwsCredentialsError(KinesisError):
+    """No AWS credentials were found: give the stream a key, or the process a role."""
+
+    code = "aws_credentials"
+
+
+class KinesisClientMissingError(KinesisError):
+    """Reading Kinesis needs boto3: pip install 'refeed[kinesis]'."""
+
+    code = "kinesis_missing"
+
+
 class WarehouseError(RefeedError):
     """The warehouse answered with an error."""
 

@@ -1,0 +1,222 @@
+"""Kinesis as tests have it: kinesalite, from npm, behind a proxy that fails as a test orders."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import boto3
+import pytest
+
+from cli.processes import free_port, is_listening
+
+_FOLDER = Path(__file__).with_name("kinesalite")
+# kinesalite answers AT_TIMESTAMP only where a record fits: without one it says nothing, for ever.
+_SILENT_SECONDS = 0.4
+
+
+def install_kinesalite() -> Path:
+    """Return the folder of kinesalite's packages, installed once for each state of the lock file."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("node or npm is not installed")
+    state = hashlib.sha256((_FOLDER / "package-lock.json").read_bytes()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refeed" / f"kinesalite-{state}"
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    if not (cache / "node_modules").exists():
+        # Installed beside its place, so that a run that was cut short leaves no half of it.
+        with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(_FOLDER / name, folder)
+            command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
+            if done.returncode:
+                if any(word in done.stderr for word in ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT")):
+                    pytest.skip("npm reaches no registry")
+                pytest.fail(f"npm ci failed: {done.stderr[-2000:]}")
+            # Another process may have been first.
+            with suppress(OSError):
+                Path(folder, "node_modules").rename(cache.parent / f"{cache.name}.new")
+                cache.mkdir(exist_ok=True)
+                (cache.parent / f"{cache.name}.new").rename(cache / "node_modules")
+    return cache
+
+
+class Kinesis:
+    """A kinesalite process, and before it a proxy at ``endpoint``.
+
+    ``fail(action, error)`` lets the next calls of an action fail: with an error of the API, ``InternalFailure``
+    (500), ``drop`` (the connection ends without an answer) or ``lost`` (done, and the answer is lost).
+    """
+
+    def __init__(self, *, shard_limit: int = 50) -> None:
+        self._port = free_port()
+        packages = install_kinesalite() / "node_modules"
+        options = ["--createStreamMs", "5", "--updateStreamMs", "20", "--shardLimit", str(shard_limit)]
+        self._process = subprocess.Popen(
+            ["node", str(packages / "kinesalite" / "cli.js"), "--port", str(self._port), *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._faults: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+        self.calls: Counter[str] = Counter()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                action = self.headers["x-amz-target"].rpartition(".")[2]
+                answer = proxy.answer(action, body, dict(self.headers))
+                if answer is None:
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                status, content = answer
+                self.send_response(status)
+                self.send_header("content-type", "application/x-amz-json-1.1")
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        deadline = time.monotonic() + 30
+        while not is_listening(f"127.0.0.1:{self._port}"):
+            assert time.monotonic() < deadline, "kinesalite does not listen"
+            assert self._process.poll() is None, "kinesalite has ended"
+            time.sleep(0.02)
+        self.client = boto3.client(
+            "kinesis",
+            endpoint_url=f"http://127.0.0.1:{self._port}",
+            region_name="us-east-1",
+            aws_access_key_id="AKIATEST",
+            aws_secret_access_key="secret",
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self._process.kill()
+        self._process.wait(10)
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where boto3 finds it, and a key that it takes."""
+        return {
+            "AWS_ENDPOINT_URL_KINESIS": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "AKIATEST",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }
+
+    def create(self, stream: str, shards: int = 1) -> str:
+        self.client.create_stream(StreamName=stream, ShardCount=shards)
+        self.wait_until_active(stream)
+        return stream
+
+    def put(self, stream: str, records: list[tuple[str, bytes]]) -> None:
+        """Put records of (partition key, data)."""
+        for start in range(0, len(records), 500):
+            entries = [{"PartitionKey": key, "Data": data} for key, data in records[start : start + 500]]
+            assert self.client.put_records(StreamName=stream, Records=entries)["FailedRecordCount"] == 0
+
+    def split(self, stream: str, shard: str = "") -> None:
+        """Split a shard in the middle, the first open one unless one is named."""
+        shards = self.client.list_shards(StreamName=stream)["Shards"]
+        found = next(
+            each
+            for each in shards
+            if each["ShardId"] == shard
+            or (not shard and "EndingSequenceNumber" not in each["SequenceNumberRange"])
+        )
+        low, high = (int(found["HashKeyRange"][name]) for name in ("StartingHashKey", "EndingHashKey"))
+        self.client.split_shard(
+            StreamName=stream, ShardToSplit=found["ShardId"], NewStartingHashKey=str((low + high) // 2)
+        )
+        self.wait_until_active(stream)
+
+    def merge(self, stream: str) -> None:
+        """Merge the two open shards of the lowest hash keys."""
+        found = [
+            each
+            for each in self.client.list_shards(StreamName=stream)["Shards"]
+            if "EndingSequenceNumber" not in each["SequenceNumberRange"]
+        ]
+        found.sort(key=lambda each: int(each["HashKeyRange"]["StartingHashKey"]))
+        shards = [each["ShardId"] for each in found]
+        self.client.merge_shards(StreamName=stream, ShardToMerge=shards[0], AdjacentShardToMerge=shards[1])
+        self.wait_until_active(stream)
+
+    def wait_until_active(self, stream: str) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            found = self.client.describe_stream(StreamName=stream)["StreamDescription"]
+            if found["StreamStatus"] == "ACTIVE":
+                return
+            assert time.monotonic() < deadline, "the stream is not active"
+            time.sleep(0.01)
+
+    def fail(self, action: str, *errors: str) -> None:
+        with self._lock:
+            self._faults += [(action, error) for error in errors]
+
+    def answer(self, action: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes] | None:
+        with self._lock:
+            self.calls[action] += 1
+            fault = next((each for each in self._faults if each[0] == action), None)
+            if fault is not None:
+                self._faults.remove(fault)
+        error = "" if fault is None else fault[1]
+        if error == "drop":
+            return None
+        if error and error != "lost":
+            status = 500 if error == "InternalFailure" else 400
+            return status, json.dumps({"__type": error, "message": "ordered by the test"}).encode()
+        latest = None
+        if action == "GetShardIterator" and json.loads(body)["ShardIteratorType"] == "AT_TIMESTAMP":
+            # Asked for before, so that nothing that comes meanwhile is passed over.
+            wanted = json.loads(body)
+            del wanted["Timestamp"]
+            latest = self._forward(json.dumps({**wanted, "ShardIteratorType": "LATEST"}).encode(), headers)
+        try:
+            found = self._forward(body, headers, _SILENT_SECONDS if latest else 30)
+        except TimeoutError:
+            if latest is None:
+                return None
+            found = latest
+        except (OSError, HTTPException):
+            return None
+        return None if error == "lost" else found
+
+    def _forward(self, body: bytes, headers: dict[str, str], seconds: float = 30) -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=seconds)
+        try:
+            kept = {k: v for k, v in headers.items() if k.lower() not in ("content-length", "connection", "host")}
+            connection.request("POST", "/", body, kept)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
