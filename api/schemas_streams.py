@@ -57,7 +57,7 @@ class StreamOut(BaseModel):
     """A stream as it last reported, and as it was launched; null is unknown, or was started by hand."""
 
     name: str
-    kind: Literal["backup", "pipeline"] | None
+    kind: Literal["backup", "pipeline", "kinesis"] | None
     state: State = Field(
         description="NOT_REPORTING 15 seconds after the last report of a stream that had not ended; DRAINING "
         "also while a cancelled stream's process has not ended."

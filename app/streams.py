@@ -30,6 +30,29 @@ def run_backup(settings: Settings, *, name: str | None = None, instance_id: str 
         )
 
 
+def run_kinesis(settings: Settings, *, name: str | None = None, instance_id: str | None = None) -> int:
+    """Run the stream of one Kinesis stream until a signal or an order ends it; return the exit code.
+
+    ``name`` is the stream's where it is not the usual one, and ``instance_id`` names this start for an agent.
+
+    It reports to the job store where that is not the home's own file.
+
+    Raises:
+        LeaseHeldError, LeaseLostError, CheckpointCorruptError: as :func:`collector.kinesis.run_kinesis`.
+    """
+    from collector.kinesis import run_kinesis as run
+
+    with Deployment(settings) as deployment:
+        return run(
+            settings,
+            deployment.warehouse,
+            open_pubsub=lambda: deployment.pubsub,
+            reporter=deployment.reporter,
+            name=name,
+            instance_id=instance_id,
+        )
+
+
 def run_pipeline(
     settings: Settings,
     group: str,

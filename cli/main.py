@@ -20,6 +20,7 @@ from cli import (
     init,
     inventory,
     keys,
+    kinesis,
     lake,
     manifest,
     merge,
@@ -103,6 +104,7 @@ app.command("api")(services.api)
 app.command("agent")(agent.agent)
 app.command("collector")(collector.collector)
 app.add_typer(keys.app, name="keys")
+app.add_typer(kinesis.app, name="kinesis")
 app.add_typer(manifest.app, name="manifest")
 app.command("plan", epilog=manifest.EXIT_CODES)(manifest.plan)
 app.command("apply", epilog=manifest.EXIT_CODES)(manifest.apply)

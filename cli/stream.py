@@ -17,7 +17,7 @@ from cli.moments import render_minute, render_seconds
 from cli.terminal import ExitCode, err, out, print_json, print_table
 from model.declaration import declared_fields
 from model.errors import InputError
-from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, StreamOptions
+from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
 from rollout.request import KIND, RELEASE, SNAPSHOT
 
@@ -40,7 +40,7 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True, slots=True)
-class _Options(StreamOptions):
+class _Options(KinesisStreamOptions):
     """The options of all kinds; the API says which of them a kind does not have."""
 
     known_ids_seconds: Annotated[int | None, KNOWN_IDS_SECONDS] = None
@@ -53,7 +53,7 @@ class _Options(StreamOptions):
 class _Launch(_Options):
     """The flags of a launch."""
 
-    kind: Annotated[Literal["backup", "pipeline"], KIND]
+    kind: Annotated[Literal["backup", "pipeline", "kinesis"], KIND]
     release: Annotated[str | None, RELEASE] = None
     snapshot: Annotated[str | None, SNAPSHOT] = None
 

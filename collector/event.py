@@ -16,10 +16,11 @@ FACTS: Final = ("path", "query", "user_agent", "referer", "client_address")
 _FACT_PREFIX: Final = "http_"
 CUT_ATTRIBUTE: Final = "http_cut"
 _SNS_PREFIX: Final = "sns_"
+KINESIS_PREFIX: Final = "kinesis_"
 _CALLER_PREFIX: Final = "caller_"
 _OWN_NAMES: Final = frozenset({"topic", "source", "uuid", "timestamp", "content_type"})
 # What Pub/Sub keeps for itself, and what Refeed does: nobody else's word may look like theirs.
-_OWN_PREFIXES: Final = (_FACT_PREFIX, _SNS_PREFIX, _CALLER_PREFIX, "refeed_", "goog")
+_OWN_PREFIXES: Final = (_FACT_PREFIX, _SNS_PREFIX, KINESIS_PREFIX, _CALLER_PREFIX, "refeed_", "goog")
 _NANOSECONDS: Final = 1_000_000_000
 _FRACTION_BITS: Final = 12
 _RANDOM_BITS: Final = 62
@@ -58,6 +59,16 @@ def new_identity(now_ns: int | None = None, random: int | None = None) -> Identi
 @lru_cache(maxsize=8)
 def _render_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def own_attributes(topic: str, source: str, content_type: str = "") -> dict[str, str]:
+    """Return the attributes that every event has, from wherever it came; :class:`Identity` has the other two.
+
+    Example:
+        >>> own_attributes("orders", "shop-web", "application/json")
+        {'topic': 'orders', 'source': 'shop-web', 'content_type': 'application/json'}
+    """
+    return {"topic": topic, "source": source} | ({"content_type": content_type} if content_type else {})
 
 
 def caller_attributes(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -12,7 +12,14 @@ import structlog
 
 from collector.delivery import Delivery, TopicDirectory
 from collector.door import Door, allows, check_signature
-from collector.event import caller_attributes, check_room, fact_attributes, new_identity, parameter_payload
+from collector.event import (
+    caller_attributes,
+    check_room,
+    fact_attributes,
+    new_identity,
+    own_attributes,
+    parameter_payload,
+)
 from collector.figures import Figures
 from collector.payload import BatchItem, check_json, gunzip, is_array, split_array, split_lines
 from collector.problems import Answer, answer_error, head_too_large, problem, render_fault, retry_after, status_of
@@ -220,9 +227,9 @@ class Collector:
             notice = await sns.read(request, body, topic)
             if notice is None:
                 return Answer(200, b'{"status":"ok"}', (_JSON,)), topic
-            attributes = {"topic": topic, "source": sns.source(notice)}
-            if section.format == "json":
-                attributes["content_type"] = "application/json"
+            attributes = own_attributes(
+                topic, sns.source(notice), "application/json" if section.format == "json" else ""
+            )
             attributes |= notice.attributes
             check_room(attributes)
             shared = _encode(tuple(attributes.items()))
@@ -323,7 +330,7 @@ class Collector:
             "referer": request.header(b"referer"),
             "client_address": request.client_address(self._settings.proxies),
         }
-        attributes = {"topic": topic, "source": section.source} | ({"content_type": kind} if kind else {})
+        attributes = own_attributes(topic, section.source, kind)
         attributes |= fact_attributes(facts, self._settings.facts)
         attributes |= own
         check_room(attributes)

@@ -30,12 +30,14 @@ class RefusedFile:
             QueueFullError: the file has no room for it; nothing was written.
             OSError: the disk did not take it; nothing was written.
         """
-        line = {
+        line: dict[str, object] = {
             "topic": topic,
             "reason": reason,
             "attributes": message.attributes,
             "data_base64": base64.b64encode(message.data).decode(),
         }
+        if message.ordering_key:
+            line["ordering_key"] = message.ordering_key
         text = f"{json.dumps(line)}\n".encode()
         with self._lock:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)

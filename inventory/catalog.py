@@ -22,7 +22,7 @@ from model.message import (
     replay_token,
 )
 from model.moment import render_time
-from model.stream import BACKUP_STREAM, PIPELINE_PREFIX, StoredReport
+from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.window import Window
@@ -407,7 +407,8 @@ def _kind_of(name: str) -> str | None:
     """Return the kind of a stream that was started by hand, under the name that it always has."""
     if name == BACKUP_STREAM:
         return StreamKind.BACKUP.value
-    return StreamKind.PIPELINE.value if name.startswith(PIPELINE_PREFIX) else None
+    prefixes = {PIPELINE_PREFIX: StreamKind.PIPELINE.value, KINESIS_PREFIX: StreamKind.KINESIS.value}
+    return next((kind for prefix, kind in prefixes.items() if name.startswith(prefix)), None)
 
 
 def _group_name(record: StreamRecord) -> str:
@@ -429,7 +430,7 @@ def _backlog(
     is_heard: bool,
 ) -> BacklogSample | None:
     """Return what waits for the stream: by Pub/Sub's own figures, else as the stream itself measured it lately."""
-    if stats is not None:
+    if stats is not None and kind != StreamKind.KINESIS:
         own = [stats[name] for name in subscriptions_of(kind, status, stats)]
         if not own:
             return None

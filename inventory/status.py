@@ -73,6 +73,8 @@ def judge_snapshots(
     """
     found = []
     for record in records if every else ():
+        if record.kind is StreamKind.KINESIS:
+            continue
         taken = [
             each.taken_at
             for each in snapshots

@@ -15,6 +15,8 @@ _Document = TypeVar("_Document", bound=type)
 class FieldSpec:
     """What a field means, which values it takes, and how the terminal asks for it.
 
+    ``parse`` takes a text or raises ValueError, whose text says what the field takes.
+
     ``least``, ``above`` and ``most`` bound a number. OpenAPI shows them, and the use case checks them, so that one
     answer names all that is wrong with a request. ``shortest`` and ``longest`` bound a text and are checked where
     JSON is read. The terminal's ``help`` is the description and its ``flag`` the field's name where they are None.
@@ -31,6 +33,7 @@ class FieldSpec:
     help: str | None = None
     flag: str | None = None
     metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
 
     def allows(self, number: float) -> bool:
         """Whether a number is within the bounds; NaN is not.

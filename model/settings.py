@@ -14,7 +14,19 @@ from model.errors import SettingsError
 from model.label import parse_label
 from model.principal import Grant, parse_grants
 from model.secret import Decrypt, is_reference, is_wrapped, read_secret
-from model.stream_options import BATCH_BYTES, BATCH_SECONDS, KNOWN_IDS_SECONDS, MESSAGE_BYTES, SLOTS
+from model.stream_options import (
+    BATCH_BYTES,
+    BATCH_SECONDS,
+    KINESIS_STREAM,
+    KNOWN_IDS_SECONDS,
+    LATEST,
+    MESSAGE_BYTES,
+    REGION,
+    SLOTS,
+    SOURCE,
+    START,
+    TOPIC,
+)
 from model.table import DEFAULT_ARCHIVE_TABLE, DEFAULT_DEAD_LETTER_TABLE, Partitioning, Warehouse
 
 DEFAULT_PROJECT: Final = "refeed-local"
@@ -106,6 +118,28 @@ class DataprocSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KinesisSettings:
+    """Which Kinesis stream a stream of the kind kinesis reads, how, and where its records go.
+
+    ``batch_seconds`` is how long a shard without new records is left alone; ``batch_bytes`` of messages, or 1,000
+    of them, are published before the shard's position is noted.
+    """
+
+    stream: str | None = variable("REFEED_KINESIS_STREAM", "", variables.optional(variables.text(KINESIS_STREAM)))
+    region: str | None = variable("REFEED_KINESIS_REGION", "", variables.optional(variables.text(REGION)))
+    topic: str | None = variable("REFEED_KINESIS_TOPIC", "", variables.optional(variables.text(TOPIC)))
+    start: str = variable("REFEED_KINESIS_START", LATEST, variables.text(START))
+    source: str = variable("REFEED_KINESIS_SOURCE", "kinesis", variables.text(SOURCE))
+    access_key_id: str | None = secret_variable("REFEED_KINESIS_ACCESS_KEY_ID")
+    secret_access_key: str | None = secret_variable("REFEED_KINESIS_SECRET_ACCESS_KEY")
+    slots: int = variable("REFEED_KINESIS_SLOTS", "4", variables.within(SLOTS))
+    batch_seconds: float = variable(
+        "REFEED_KINESIS_BATCH_SECONDS", "1.0", variables.within(BATCH_SECONDS, variables.number)
+    )
+    batch_bytes: int = variable("REFEED_KINESIS_BATCH_BYTES", "8000000", variables.within(BATCH_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One process's settings; ``.env.example`` lists the variables, their units and defaults."""
 
@@ -146,6 +180,7 @@ class Settings:
     pipeline_message_bytes: int = variable(
         "REFEED_PIPELINE_MESSAGE_BYTES", "10000000", variables.within(MESSAGE_BYTES)
     )
+    kinesis: KinesisSettings = part()
     spark_master: str = variable("REFEED_SPARK_MASTER", "local[2,4]")
     spark_driver_memory: str = variable("REFEED_SPARK_DRIVER_MEMORY", "1g", variables.memory)
     spark_conf: Mapping[str, str] = variable("REFEED_SPARK_CONF", "{}", variables.texts)

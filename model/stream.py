@@ -8,6 +8,7 @@ from typing import Any, Final
 # The usual names of streams, which are those of their folders too.
 BACKUP_STREAM: Final = "backup"
 PIPELINE_PREFIX: Final = "pipeline-"
+KINESIS_PREFIX: Final = "kinesis-"
 
 
 @dataclass(frozen=True, slots=True)

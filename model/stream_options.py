@@ -3,15 +3,60 @@
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
 from model.declaration import Declared, DeclaredField, FieldSpec, declared_fields
-from model.errors import RequestInvalidError
+from model.errors import InvalidNameError, RequestInvalidError
+from model.message import parse_resource_id
 from model.naming import did_you_mean
+from model.secret import parse_reference
+from model.variables import matching
 
 _WEEK_SECONDS: Final = 7 * 86400
 _GROUP: Final = re.compile(r"[a-z][a-z0-9\-]{0,40}")
+
+# Where reading a Kinesis stream begins, in the words of its API; the third way is a moment.
+LATEST: Final = "LATEST"
+TRIM_HORIZON: Final = "TRIM_HORIZON"
+
+
+def parse_start(text: str) -> datetime | None:
+    """Return the moment that ``text`` is, None for the oldest record; LATEST is the moment of the first start.
+
+    Example:
+        >>> parse_start("2026-01-03T10:00:00Z"), parse_start("TRIM_HORIZON")
+        (datetime.datetime(2026, 1, 3, 10, 0, tzinfo=datetime.timezone.utc), None)
+    """
+    if text in {LATEST, TRIM_HORIZON}:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise ValueError("takes LATEST, TRIM_HORIZON or a moment such as 2026-01-03T10:00:00Z") from exc
+    if moment.tzinfo is None:
+        raise ValueError("takes a moment with its offset, such as 2026-01-03T10:00:00Z")
+    return moment.astimezone(UTC)
+
+
+def _check_start(text: str) -> str:
+    parse_start(text)
+    return text
+
+
+def _parse_group(text: str) -> str:
+    if not is_group(text):
+        raise ValueError("takes small letters, digits and -")
+    return text
+
+
+def _parse_topic(text: str) -> str:
+    try:
+        return parse_resource_id(text)
+    except InvalidNameError as exc:
+        raise ValueError("takes the name of a topic") from exc
+
 
 SLOTS: Final = FieldSpec(
     description="How many tasks pull at the same time; null is the deployment's setting.",
@@ -49,6 +94,39 @@ GROUP: Final = FieldSpec(
     description="The group of sources, as the registry's sources.yaml names it.",
     example="default",
     help="The group of sources.",
+    parse=_parse_group,
+)
+# https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html
+KINESIS_STREAM: Final = FieldSpec(
+    description="The name of the Kinesis stream.",
+    example="orders",
+    parse=matching(r"[a-zA-Z0-9_.-]{1,128}", "the name of a Kinesis stream"),
+)
+REGION: Final = FieldSpec(
+    description="The AWS region of the Kinesis stream.",
+    example="eu-west-1",
+    parse=matching(r"[a-z]{2}(-[a-z0-9]+)+", "an AWS region such as eu-west-1"),
+)
+TOPIC: Final = FieldSpec(description="The topic that its records are published to.", parse=_parse_topic)
+START: Final = FieldSpec(
+    description="Where its first start begins: LATEST, TRIM_HORIZON, or a moment such as 2026-01-03T10:00:00Z.",
+    parse=_check_start,
+    metavar="LATEST|TRIM_HORIZON|MOMENT",
+)
+SOURCE: Final = FieldSpec(
+    description="The attribute source of its messages.",
+    parse=matching(r"[\x20-\x7e]{1,256}", "1 to 256 printable characters"),
+)
+ACCESS_KEY_ID: Final = FieldSpec(
+    description="A reference to the id of an AWS access key, such as file:/run/secrets/aws-id; without one the "
+    "process's own credentials count.",
+    parse=parse_reference,
+    metavar="REFERENCE",
+)
+SECRET_ACCESS_KEY: Final = FieldSpec(
+    description="A reference to the secret of that key; never the secret itself.",
+    parse=parse_reference,
+    metavar="REFERENCE",
 )
 MAPPING: Final = FieldSpec(
     description="Sources of the group that have another name in the registry than they had: old name to new name. "
@@ -65,6 +143,7 @@ class StreamKind(StrEnum):
 
     BACKUP = "backup"
     PIPELINE = "pipeline"
+    KINESIS = "kinesis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +156,10 @@ class StreamOptions(Declared):
     slots: Annotated[int | None, SLOTS] = None
     batch_seconds: Annotated[float | None, BATCH_SECONDS] = None
     batch_bytes: Annotated[int | None, BATCH_BYTES] = None
+
+    def work(self) -> str:
+        """Return what two living streams of a kind may not both do: a lease would let one of them work."""
+        return ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as the API takes them, without those that are null."""
@@ -91,7 +174,10 @@ class StreamOptions(Declared):
         """
         given = ((name, value) for name, value in self.to_json().items() if name in self.VARIABLES)
         # A setting has nine digits behind the point at most.
-        return {self.VARIABLES[name]: str(round(value, 9)) for name, value in given}
+        return {
+            self.VARIABLES[name]: value if isinstance(value, str) else str(round(value, 9))
+            for name, value in given
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +209,58 @@ class PipelineStreamOptions(StreamOptions):
     message_bytes: Annotated[int | None, MESSAGE_BYTES] = None
     mapping: Annotated[Mapping[str, str] | None, MAPPING] = None
 
+    def work(self) -> str:
+        """Return its group, in words."""
+        return f"the group {self.group}"
+
+
+@dataclass(frozen=True, slots=True)
+class KinesisStreamOptions(StreamOptions):
+    """The options of a stream that publishes the records of one Kinesis stream.
+
+    Its tasks are threads, ``batch_seconds`` is how long a shard without new records is left alone, and a batch is
+    what is published before a position is noted: 1,000 messages, or ``batch_bytes``.
+    """
+
+    VARIABLES: ClassVar[Mapping[str, str]] = {
+        "slots": "REFEED_KINESIS_SLOTS",
+        "batch_seconds": "REFEED_KINESIS_BATCH_SECONDS",
+        "batch_bytes": "REFEED_KINESIS_BATCH_BYTES",
+        "stream": "REFEED_KINESIS_STREAM",
+        "region": "REFEED_KINESIS_REGION",
+        "topic": "REFEED_KINESIS_TOPIC",
+        "start": "REFEED_KINESIS_START",
+        "source": "REFEED_KINESIS_SOURCE",
+        "access_key_id": "REFEED_KINESIS_ACCESS_KEY_ID",
+        "secret_access_key": "REFEED_KINESIS_SECRET_ACCESS_KEY",  # nosec B105 - a variable's name
+    }
+
+    stream: Annotated[str | None, KINESIS_STREAM] = None
+    region: Annotated[str | None, REGION] = None
+    topic: Annotated[str | None, TOPIC] = None
+    start: Annotated[str | None, START] = None
+    source: Annotated[str | None, SOURCE] = None
+    access_key_id: Annotated[str | None, ACCESS_KEY_ID] = None
+    secret_access_key: Annotated[str | None, SECRET_ACCESS_KEY] = None
+
+    def work(self) -> str:
+        """Return the Kinesis stream and the topic, in words; those of the settings have no name here."""
+        names = (self.stream or "the stream", self.region or "its region", self.topic or "its topic")
+        return "{} in {} for {}".format(*names)
+
 
 OPTIONS: Final[Mapping[StreamKind, type[StreamOptions]]] = {
     StreamKind.BACKUP: BackupStreamOptions,
     StreamKind.PIPELINE: PipelineStreamOptions,
+    StreamKind.KINESIS: KinesisStreamOptions,
 }
 
 
 def stream_lease(options: StreamOptions, project: str) -> str:
     """Return the name of the lease that a stream with ``options`` holds while it runs.
 
-    A project has one backup, because its backup subscriptions are the project's, and one pipeline a group.
+    A project has one backup, because its backup subscriptions are the project's, and one pipeline a group. A
+    Kinesis stream is read once for each topic; its options have to name both.
 
     Example:
         >>> stream_lease(BackupStreamOptions(), "shop"), stream_lease(PipelineStreamOptions(group="eu"), "shop")
@@ -141,6 +268,8 @@ def stream_lease(options: StreamOptions, project: str) -> str:
     """
     if isinstance(options, PipelineStreamOptions):
         return f"pipeline-{project}-{options.group}"
+    if isinstance(options, KinesisStreamOptions):
+        return f"kinesis-{project}-{options.region}-{options.stream}-{options.topic}"
     return f"backup-{project}"
 
 
@@ -206,7 +335,12 @@ def _fault(field: DeclaredField, value: Any) -> str | None:
     if value is None:
         return None
     if field.kind is str:
-        return None if isinstance(value, str) and is_group(value) else "takes small letters, digits and -"
+        assert field.spec.parse is not None, "a text is checked"
+        try:
+            field.spec.parse(value if isinstance(value, str) else "")
+        except ValueError as exc:
+            return str(exc)
+        return None
     if field.kind == Mapping[str, str]:
         is_mapping = isinstance(value, Mapping) and all(isinstance(new, str) and new for new in value.values())
         return None if is_mapping else "takes an object of texts"

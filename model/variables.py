@@ -48,6 +48,12 @@ def within(spec: FieldSpec, parse: Callable[[Any, Any], Callable[[str], float]] 
     return parse(spec.least, spec.most)
 
 
+def text(spec: FieldSpec) -> Callable[[str], str]:
+    """Return the parser of a declared text, for a setting that is one's default."""
+    assert spec.parse is not None, "a text is checked"
+    return spec.parse
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return a parser of one of these words."""
 

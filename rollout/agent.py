@@ -342,17 +342,19 @@ class Agent:
 def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:
     """Return what ``refeed`` is given to run one instance of the stream, in whichever release."""
     options = record.parsed_options()
-    kind = [record.kind.value]
+    kind = [record.kind.value] if record.kind is StreamKind.BACKUP else [record.kind.value, "run"]
     if isinstance(options, PipelineStreamOptions):
         mapping = (options.mapping or {}).items()
         # A release that knows of no mapping has a stream without one.
-        kind = ["pipeline", "run", "--group", options.group, *(f"--mapping={old}={new}" for old, new in mapping)]
+        kind += ["--group", options.group, *(f"--mapping={old}={new}" for old, new in mapping)]
     return [*kind, "--name", record.name, INSTANCE_OPTION, instance_id]
 
 
 def _pace_of(kind: StreamKind, settings: Settings) -> BatchPace:
     if kind is StreamKind.PIPELINE:
         return BatchPace(settings.pipeline_batch_seconds, settings.pipeline_batch_bytes)
+    if kind is StreamKind.KINESIS:
+        return BatchPace(settings.kinesis.batch_seconds, settings.kinesis.batch_bytes)
     return BatchPace(settings.backup_batch_seconds, settings.backup_batch_bytes)
 
 

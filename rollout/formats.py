@@ -11,6 +11,7 @@ from pipeline.repository import REPOSITORY_FORMAT
 from streams.control import CONTROL_FORMAT
 from streams.journal import JOURNAL_FORMAT
 from streams.lease import LEASE_FORMAT
+from streams.positions import POSITIONS_FORMAT
 from streams.snapshot import STATE_FORMAT
 from streams.status import STATUS_FORMAT
 from warehouse.open import warehouse_formats
@@ -21,6 +22,7 @@ _STATE: Final[Mapping[str, Format]] = {
     "journal": JOURNAL_FORMAT,
     "lease": LEASE_FORMAT,
     "plan": PLAN_FORMAT,
+    "positions": POSITIONS_FORMAT,
     "schema_repository": REPOSITORY_FORMAT,
     "snapshot": Format(STATE_FORMAT, tuple(range(1, STATE_FORMAT + 1))),
     "status": STATUS_FORMAT,

@@ -238,10 +238,11 @@ def _check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living:
     Raises:
         StreamExistsError: there is one.
     """
+    work = parse_options(kind, options).work()
     for other in living:
-        if other.name != name and other.kind is kind and other.options.get("group") == options.get("group"):
-            work = "the backup" if kind is StreamKind.BACKUP else f"the pipeline of the group {options['group']}"
-            message = f"{other.name} is {work} already; drain or cancel it first."
+        if other.name != name and other.kind is kind and other.parsed_options().work() == work:
+            does = f"the {kind} of {work}" if work else f"the {kind}"
+            message = f"{other.name} is {does} already; drain or cancel it first."
             raise StreamExistsError(message, name=other.name, kind=other.kind, state=other.state)
 
 

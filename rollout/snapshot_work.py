@@ -12,6 +12,7 @@ import structlog
 
 from jobs.store import JobStore
 from model.errors import RefeedError
+from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord, SnapshotState
 from rollout.pausing import hold_still, pause_stream
@@ -66,7 +67,7 @@ class SnapshotWork:
         self._restores = {each.stream: each for each in self._store.list_running_restores()}
         if self._every and self._is_time_to_schedule():
             for record, _, _ in streams.values():
-                self._schedule(record.name)
+                self._schedule(record)
         for snapshot in reversed(self._store.list_snapshots(states=_OPEN)):
             found = streams.get(snapshot.stream)
             if snapshot.state is SnapshotState.DELETING:
@@ -105,7 +106,10 @@ class SnapshotWork:
         self._scheduled_at = now
         return True
 
-    def _schedule(self, stream: str) -> None:
+    def _schedule(self, record: StreamRecord) -> None:
+        if record.kind is StreamKind.KINESIS:
+            return
+        stream = record.name
         made = self._store.list_snapshots(stream=stream)
         if find_overdue(made, every=self._every, now=datetime.now(UTC)):
             self._store.create_snapshot(stream, with_source=True, actor=_ACTOR, reason=SnapshotReason.SCHEDULED)

@@ -36,9 +36,15 @@ class SnapshotService:
         Raises:
             StreamNotFoundError: there never was such a stream.
             StreamStateError: it has ended.
+            SnapshotRefusedError: its kind has none.
             IdempotencyKeyReusedError: the key came before with another request.
         """
         principal.require(STREAMS_OPERATE)
+        if self._store.get_stream(stream).kind is StreamKind.KINESIS:
+            raise SnapshotRefusedError(
+                f"{stream} reads Kinesis, which has no snapshots; launch it under another name with the moment "
+                "that it is to begin at as its start."
+            )
         fingerprint = hashlib.sha256(json.dumps([stream, with_source]).encode()).hexdigest()
         made = self._store.create_snapshot(
             stream,

@@ -53,6 +53,8 @@ class HeldLease:
         self._name = name
         self._stream = stream
         self._journal = journal
+        # Whether another stream was seen to have it: for a stream whose target has no epochs of its own.
+        self.is_lost = False
         # It is renewed by a thread of its own.
         self._lock = threading.Lock()
 
@@ -161,6 +163,7 @@ def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | Non
                 held.write(time.time() + LEASE_SECONDS)
             except LeaseLostError:
                 # The next commit ends the stream.
+                held.is_lost = True
                 _log.error("lease_lost", lease=name)
                 return
             except RefeedError as exc:

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from model.errors import (
+    KinesisUnavailableError,
     PubSubUnavailableError,
     QuotaExceededError,
     RefeedError,
@@ -29,7 +30,13 @@ _ABANDON_SECONDS: Final = 5.0
 # Spark gives a Python worker ten seconds to start, on however busy a machine, and no setting changes that.
 _WORKER_IS_LATE: Final = "Python worker failed to connect back"
 # What passes by itself: the stream waits, with nothing acknowledged, and tries again.
-PASSING: Final = (StorageFullError, PubSubUnavailableError, WarehouseUnavailableError, QuotaExceededError)
+PASSING: Final = (
+    StorageFullError,
+    PubSubUnavailableError,
+    KinesisUnavailableError,
+    WarehouseUnavailableError,
+    QuotaExceededError,
+)
 
 
 class Sink(PausedSink, Protocol):
@@ -58,7 +65,10 @@ class Sink(PausedSink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunningQuery:
-    """A query that Spark runs at this ``pace``; the file ``stop_file`` keeps it from beginning another batch."""
+    """A query that runs at this ``pace``; the file ``stop_file`` keeps it from beginning another batch.
+
+    It is Spark's, or one with the same methods.
+    """
 
     query: Any
     stop_file: Path
@@ -186,7 +196,7 @@ def _watch_query(
         orders.wait(_RETRY_SECONDS)
         sink.finish()
         return True
-    raise RefeedError(f"The Spark query ended by itself: {reason}")
+    raise RefeedError(f"The query ended by itself: {reason}")
 
 
 def _end_query(running: RunningQuery, sink: Sink, orders: Orders) -> bool:

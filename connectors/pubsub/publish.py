@@ -35,6 +35,8 @@ _GIVE_UP_PART_SECONDS: Final = 30.0
 
 # Why a message is refused that must not overtake another one of its key.
 KEY_STOPPED: Final = "ordering_key_stopped: a message of the same ordering key before it could not be published"
+# How the reason begins of a message that was tried for long enough while others were taken.
+GAVE_UP: Final = "gave_up"
 # One bad message refuses the whole request it travels in.
 _REFUSED: Final = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
 
@@ -125,14 +127,7 @@ class Publisher:
             MessageRefusedError: Pub/Sub does not take one of them; ``details["row"]`` says which. Others may
                 have been published.
         """
-        batch = pa.record_batch(
-            [
-                pa.array([m.data for m in messages], pa.binary()),
-                pa.array([list(m.attributes.items()) for m in messages], ATTRIBUTES_TYPE),
-                pa.array([m.ordering_key for m in messages], pa.string()),
-            ],
-            schema=MESSAGE_SCHEMA,
-        )
+        batch = make_batch(messages)
         by_key = any(m.ordering_key for m in messages)
         ids: list[str] = []
         cutter = RequestCutter(batch, self.topic_path, by_key=by_key)
@@ -168,6 +163,18 @@ class Publisher:
         """
         cutter = RequestCutter(batch, self.topic_path, added=added, by_key=by_key)
         return _Sending(self, cutter, room or _no_limit).confirmations()
+
+
+def make_batch(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Return the messages as :meth:`Publisher.publish_arrow` takes them."""
+    return pa.record_batch(
+        [
+            pa.array([message.data for message in messages], pa.binary()),
+            pa.array([list(message.attributes.items()) for message in messages], ATTRIBUTES_TYPE),
+            pa.array([message.ordering_key for message in messages], pa.string()),
+        ],
+        schema=MESSAGE_SCHEMA,
+    )
 
 
 class _StoppedError(Exception):
@@ -285,7 +292,7 @@ class _Sending:
                     return self._bisect(flight, f"refused_by_pubsub: {exc.details()}")
                 flight.repeated += request.rows
                 if self._is_given_up(flight, exc):
-                    return self._bisect(flight, f"gave_up: {exc.code().name}: {exc.details()}")
+                    return self._bisect(flight, f"{GAVE_UP}: {exc.code().name}: {exc.details()}")
                 self._send_again(flight)
                 continue
             self._answered_at = time.monotonic()

@@ -163,6 +163,16 @@ def test_the_same_key_asks_for_one_snapshot(api: Any) -> None:
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
+def test_a_stream_of_kinesis_has_no_snapshots(api: Any) -> None:
+    api.store.launch_stream("kin", StreamKind.KINESIS, actor="ann")
+    with api.client() as client:
+        answer = client.post("/streams/kin:snapshot", json={})
+        page = client.get("/snapshots", params={"stream": "kin"}).json()
+    assert answer.json()["code"] == "snapshot_refused"
+    assert "start" in answer.json()["detail"]
+    assert page["snapshots"] == []
+
+
 def test_snapshots_are_listed_page_by_page_and_by_stream(api: Any) -> None:
     api.store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
     made = sorted((ask(api)["id"] for _ in range(3)), reverse=True)

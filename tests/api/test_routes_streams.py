@@ -114,7 +114,7 @@ def test_the_same_idempotency_key_launches_one_stream(api: Any) -> None:
     ("body", "pointers"),
     [
         ({}, {"/name", "/kind"}),
-        ({"name": "b", "kind": "kinesis"}, {"/kind"}),
+        ({"name": "b", "kind": "kafka"}, {"/kind"}),
         ({"name": "b", "kind": "backup", "option": {}}, {"/option"}),
         (
             {"name": "B", "kind": "backup", "options": {"slots": 0, "group": "x"}},

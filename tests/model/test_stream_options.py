@@ -102,3 +102,46 @@ def test_a_mapping_leads_from_names_to_names(mapping: Any) -> None:
 def test_a_source_that_is_renamed_back_has_no_mapping_left() -> None:
     assert extend_mapping({"orders": "sales"}, {"sales": "orders"}) == {"sales": "orders"}
     assert extend_mapping(None, {"orders": None}) == {}
+
+
+def test_a_kinesis_stream_s_process_reads_every_option_from_its_environment() -> None:
+    options = parse_options(
+        StreamKind.KINESIS,
+        {
+            "stream": "Orders.v2",
+            "region": "eu-west-1",
+            "topic": "orders",
+            "start": "2026-01-03T10:00:00Z",
+            "source": "shop",
+            "slots": 2,
+            "access_key_id": "env:AWS_ID",
+            "secret_access_key": "env:AWS_SECRET",
+        },
+    )
+    environment = {"AWS_ID": "AKIA", "AWS_SECRET": "s3cret"}
+    settings = read_settings({"REFEED_HOME": "/tmp/h", **environment, **options.environment()}).kinesis
+    assert (settings.stream, settings.region, settings.topic) == ("Orders.v2", "eu-west-1", "orders")
+    assert (settings.start, settings.source, settings.slots) == ("2026-01-03T10:00:00Z", "shop", 2)
+    assert (settings.access_key_id, settings.secret_access_key) == ("AKIA", "s3cret")
+    assert "s3cret" not in f"{options}{options.to_json()}{options.environment()}{settings}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("secret_access_key", "wJalrXUtnFEMI/K7MDENG"),
+        ("access_key_id", "AKIAIOSFODNN7EXAMPLE"),
+        ("secret_access_key", "gcp-kms:key:wJalrXUtnFEMI"),
+        ("start", "yesterday"),
+        ("start", "2026-01-03T10:00:00"),
+        ("region", "europe"),
+        ("stream", "orders/1"),
+        ("topic", "goog-orders"),
+        ("stream", 5),
+    ],
+)
+def test_an_option_of_kinesis_that_is_none_is_refused_and_no_secret_is_shown(name: str, value: object) -> None:
+    (error,) = option_errors(StreamKind.KINESIS, {name: value})
+    assert error["pointer"] == f"/options/{name}"
+    assert "wJalr" not in error["message"]
+    assert "AKIA" not in error["message"]

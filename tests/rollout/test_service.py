@@ -21,8 +21,9 @@ from model.errors import (
     StreamStateError,
 )
 from model.principal import ADMIN, LOCAL, READ, RUN, STREAMS_OPERATE, STREAMS_READ, Principal
-from model.stream_record import StreamState, Wanted
+from model.stream_record import StreamRecord, StreamState, Wanted
 from model.stream_snapshot import SourceSnapshot
+from rollout.agent import stream_arguments
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
 
@@ -95,6 +96,19 @@ def test_the_same_work_is_not_launched_twice_under_two_names(service: StreamServ
     service.launch(pipeline("pipeline-default", "default"), principal=LOCAL)
     service.drain("backup", principal=LOCAL)
     assert service.launch(backup("backup-2"), principal=LOCAL).generation == 1
+
+
+def test_a_kinesis_stream_is_read_once_for_each_topic(service: StreamService) -> None:
+    def launch(name: str, **options: str) -> StreamRecord:
+        wanted = {"stream": "orders", "region": "eu-west-1", "topic": "orders", **options}
+        return service.launch(StreamLaunch(name=name, kind="kinesis", options=wanted), principal=LOCAL)
+
+    record = launch("kinesis-orders")
+    assert stream_arguments(record, "in_1") == ["kinesis", "run", "--name", "kinesis-orders", "--instance", "in_1"]
+    with pytest.raises(StreamExistsError, match="kinesis-orders is the kinesis of orders in eu-west-1 for orders"):
+        launch("again", start="TRIM_HORIZON")
+    assert launch("other", topic="members").is_living
+    assert launch("third", region="us-east-1").is_living
 
 
 def test_a_launch_that_is_sent_twice_with_one_key_is_one_launch(service: StreamService) -> None:

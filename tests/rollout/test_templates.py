@@ -159,7 +159,7 @@ request:
     assert found == {
         "/colour": "There is no field colour.",
         "/name": "name is 'other', and the file is called replay.yaml.",
-        "/kind": "There is no kind backfil; there are backfill, merge, backup, pipeline.",
+        "/kind": "There is no kind backfil; there are backfill, merge, backup, pipeline, kinesis.",
         "/parameters/day/hlep": "There is no field hlep. Did you mean help?",
         "/parameters/day/type": "There is no type 'DAY'; there are STRING, INT64, FLOAT64, BOOL, DATE, TIMESTAMP.",
         "/parameters/Topic": "Topic is used nowhere: write ${Topic} where its value goes.",

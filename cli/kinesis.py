@@ -1,0 +1,33 @@
+"""``refeed kinesis``: the records of a Kinesis stream become messages of a topic."""
+
+import os
+from typing import Any
+
+import typer
+
+from cli.flags import read_given, takes_fields
+from cli.invocation import HomeGroup, command_settings
+from cli.services import InstanceOption, NameOption, configure_logging
+from model.declaration import declared_fields
+from model.errors import InputError
+from model.stream_options import KinesisStreamOptions, StreamKind, option_errors
+
+app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records of a Kinesis stream to a topic.")
+
+
+@app.command("run")
+@takes_fields(KinesisStreamOptions, (field.name for field in declared_fields(KinesisStreamOptions)))
+def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) -> None:
+    """Publish the records of one Kinesis stream until Ctrl-C or SIGTERM, which drains it.
+
+    Each option is a setting too: --stream is REFEED_KINESIS_STREAM. It goes on where it was when it ended.
+    """
+    from app.streams import run_kinesis
+
+    options = read_given(KinesisStreamOptions, given)
+    if errors := option_errors(StreamKind.KINESIS, options):
+        raise InputError(" ".join(error["message"] for error in errors))
+    os.environ.update(KinesisStreamOptions(**options).environment())
+    settings = command_settings()
+    configure_logging()
+    raise typer.Exit(run_kinesis(settings, name=name, instance_id=instance))

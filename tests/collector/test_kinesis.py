@@ -1,0 +1,325 @@
+"""Records of kinesalite arrive on a topic: over resharding, throttling, expired iterators, outages and crashes."""
+
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.kinesis import Relay, RelayQuery, find_ready
+from collector.records import ChunkPublisher, RecordReader
+from collector.refused import RefusedFile
+from connectors.kinesis.client import AwsKey, KinesisStream, Shard
+from connectors.pubsub.publish import Publisher
+from model.errors import KinesisUnavailableError, LeaseLostError, PubSubUnavailableError, RefeedError
+from streams.lease import HeldLease
+from streams.positions import Positions, ShardPosition
+from streams.status import StatusFile
+from tests.collector.conftest import Yard
+from tests.connectors.test_kinesis_aggregation import packed
+from tests.standin.kinesis import Kinesis
+
+SHARD = "shardId-00000000000"
+
+
+@pytest.fixture(scope="module")
+def kinesis() -> Iterator[Kinesis]:
+    with Kinesis() as running:
+        yield running
+
+
+class CrashError(RefeedError):
+    """Stands for a kill between a publish and its note."""
+
+    code = "crash"
+
+
+class CrashingPositions(Positions):
+    """Crashes at each position, once it is told to."""
+
+    is_armed = False
+
+    def advance(self, shard: str, position: ShardPosition) -> None:
+        if self.is_armed:
+            raise CrashError
+        super().advance(shard, position)
+
+
+class Site:
+    """A Kinesis stream, a topic with a subscription, and what reads one and publishes to the other."""
+
+    def __init__(self, kinesis: Kinesis, yard: Yard, folder: Path) -> None:
+        self.kinesis = kinesis
+        self.yard = yard
+        self.folder = folder
+        self.stream = kinesis.create(f"orders-{secrets.token_hex(4)}")
+        self.sent: list[tuple[str, bytes]] = []
+
+    def put(self, count: int, *, keys: int = 5) -> None:
+        start = len(self.sent)
+        records = [(f"k{number % keys}", b"%d" % number) for number in range(start, start + count)]
+        self.kinesis.put(self.stream, records)
+        self.sent += records
+
+    @contextmanager
+    def relay(
+        self, *, start: str = "TRIM_HORIZON", channel: Any = None, slots: int = 3, armed: bool = False
+    ) -> Iterator[Relay]:
+        """Read and publish while the block runs; at its end, drain, or raise what ended it."""
+        positions = CrashingPositions(self.folder / "positions.json", self.stream)
+        positions.is_armed = armed
+        topic = self.yard.topic
+        publisher = Publisher(
+            channel or self.yard.pubsub.channel, self.yard.pubsub.topic_path(topic), give_up_seconds=1
+        )
+        with closing(KinesisStream(self.stream, region="us-east-1", key=AwsKey("AKIATEST", "secret"))) as kinesis:
+            relay = Relay(
+                kinesis,
+                positions,
+                ChunkPublisher(publisher, topic=topic, refused=RefusedFile(self.folder / "refused.ndjson")),
+                RecordReader(self.stream, topic=topic, source="kinesis"),
+                status=StatusFile(self.folder / "status.json"),
+                held=HeldLease(None, "lease", "stream", 1, None),  # type: ignore[arg-type]
+                slots=slots,
+            )
+            relay.find_origin(start)
+            query = relay.start(idle_seconds=0.05, chunk_bytes=10**6)
+            try:
+                yield relay
+            finally:
+                query.processAllAvailable()
+
+    def wait(self, is_true: Callable[[], bool], why: str) -> None:
+        deadline = time.monotonic() + 20
+        while not is_true():
+            assert time.monotonic() < deadline, f"not within 20 s: {why}"
+            time.sleep(0.01)
+
+    def is_done(self, relay: Relay, count: int) -> None:
+        self.wait(lambda: totals(relay)["messages"] >= count, f"{count} messages are published")
+
+    def check(self, *, repeats: int = 0) -> list[Any]:
+        """Fail unless each record was published, each key in its order, and ``repeats`` of them twice."""
+        found = self.yard.pull(len(self.sent) + repeats)
+        first: dict[str, Any] = {}
+        for each in found:
+            first.setdefault(each.attributes["uuid"], each)
+        assert len(first) == len(self.sent)
+        assert Counter((each.ordering_key, each.data) for each in first.values()) == Counter(self.sent)
+        for key in {key for key, _ in self.sent}:
+            own = [each.data for each in first.values() if each.ordering_key == key]
+            assert own == [data for sent_key, data in self.sent if sent_key == key]
+        return found
+
+
+def totals(relay: Relay) -> Counter[str]:
+    return relay._totals
+
+
+@pytest.fixture
+def site(kinesis: Kinesis, yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", kinesis.endpoint)
+    return Site(kinesis, yard, tmp_path)
+
+
+def test_a_child_waits_for_its_parents_and_for_none_that_is_gone(tmp_path: Path) -> None:
+    positions = Positions(tmp_path / "positions.json", "orders")
+    positions.begin(None)
+    shards = [Shard("d", ("b", "c")), Shard("a", ("gone",)), Shard("b", ("a",)), Shard("c", ("a",))]
+    order = []
+    while ready := find_ready(shards, positions):
+        order.append(sorted(ready))
+        for shard in ready:
+            positions.advance(shard, ShardPosition("1", is_ended=True))
+    assert order == [["a"], ["b", "c"], ["d"]]
+
+
+@pytest.mark.cloud
+def test_every_record_is_published_once_and_goes_on_after_a_restart(site: Site) -> None:
+    for _ in range(3):
+        site.put(700)
+        with site.relay() as relay:
+            site.is_done(relay, 700)
+    found = site.check()
+    assert {each.attributes["kinesis_shard"] for each in found} == {f"{SHARD}0"}
+
+
+@pytest.mark.cloud
+def test_aggregates_are_taken_apart_and_plain_records_beside_them_are_not(site: Site) -> None:
+    from connectors.kinesis.aggregation import AGGREGATED_RECORD
+
+    message = AGGREGATED_RECORD(partition_key_table=[b"k0", b"k1"])
+    for number in range(10):
+        message.records.add(partition_key_index=number % 2, data=b"%d" % number)
+    site.kinesis.put(site.stream, [("a", packed(message.SerializeToString())), ("k0", b"10")])
+    site.sent = [(f"k{number % 2}", b"%d" % number) for number in range(11)]
+    with site.relay() as relay:
+        site.is_done(relay, 11)
+    found = site.check()
+    assert sorted(int(each.attributes["kinesis_subsequence_number"]) for each in found) == sorted([*range(10), 0])
+
+
+@pytest.mark.cloud
+def test_a_key_keeps_its_order_over_splits_and_a_merge(site: Site) -> None:
+    site.put(300)
+    with site.relay() as relay:
+        for reshard in (site.kinesis.split, site.kinesis.split, site.kinesis.merge):
+            reshard(site.stream)
+            site.put(300)
+        site.is_done(relay, 1_200)
+    found = site.check()
+    assert len({each.attributes["kinesis_shard"] for each in found}) > 2
+
+
+@pytest.mark.cloud
+def test_throttling_failures_and_expired_iterators_cost_time_and_no_record(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.kinesis._FIRST_BACKOFF_SECONDS", 0.02)
+    site.put(500)
+    throttled = "ProvisionedThroughputExceededException"
+    site.kinesis.fail("ListShards", "LimitExceededException")
+    site.kinesis.fail("GetShardIterator", throttled, "drop")
+    site.kinesis.fail("GetRecords", throttled, "InternalFailure", "ExpiredIteratorException", "lost")
+    with site.relay() as relay:
+        site.is_done(relay, 500)
+        site.put(100)
+        site.is_done(relay, 600)
+        assert totals(relay)["throttled"] == 3
+        assert totals(relay)["faults"] == 3
+    site.check()
+
+
+@pytest.mark.cloud
+def test_a_crash_between_publish_and_note_repeats_what_was_in_hand_with_its_ids(site: Site) -> None:
+    site.put(1_500)
+    with pytest.raises(CrashError), site.relay(armed=True) as relay:
+        site.wait(lambda: relay.failure is not None, "it crashes")
+    with site.relay() as relay:
+        site.is_done(relay, 1_500)
+    # The bound: a chunk of the one shard.
+    site.check(repeats=1_000)
+
+
+@pytest.mark.cloud
+def test_a_crash_inside_an_aggregate_goes_on_inside_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from connectors.kinesis.aggregation import AGGREGATED_RECORD
+
+    monkeypatch.setattr("collector.records.CHUNK_MESSAGES", 4)
+    message = AGGREGATED_RECORD(partition_key_table=[b"k0"])
+    for number in range(10):
+        message.records.add(partition_key_index=0, data=b"%d" % number)
+    site.kinesis.put(site.stream, [("a", packed(message.SerializeToString()))])
+    site.sent = [("k0", b"%d" % number) for number in range(10)]
+    with site.relay() as relay:
+        site.is_done(relay, 10)
+    # Put back to where the second chunk was done.
+    noted = Positions(site.folder / "positions.json", site.stream)
+    found = noted.find(f"{SHARD}0")
+    noted.advance(f"{SHARD}0", ShardPosition(found.sequence_number, 7))
+    with site.relay() as relay:
+        site.is_done(relay, 2)
+    site.check(repeats=2)
+
+
+@pytest.mark.cloud
+def test_latest_begins_at_the_first_start_also_when_nothing_came_before_a_kill(site: Site) -> None:
+    site.put(50)
+    # Kinesis's clock is told to the second, and so the stream begins at the second's beginning.
+    time.sleep(1.1)
+    with site.relay(start="LATEST"):
+        pass
+    time.sleep(1.1)
+    old, site.sent = site.sent, []
+    site.kinesis.put(site.stream, records := [("k0", b"new-%d" % number) for number in range(20)])
+    site.sent = records
+    with site.relay(start="LATEST") as relay:
+        site.is_done(relay, 20)
+    site.check()
+    assert len(old) == 50
+
+
+@pytest.mark.cloud
+def test_while_pubsub_is_away_nothing_is_noted_and_it_is_an_error_that_passes(site: Site) -> None:
+    from connectors.pubsub.channel import open_channel
+
+    site.put(10)
+    with (
+        closing(open_channel("127.0.0.1:1")) as away,
+        pytest.raises(PubSubUnavailableError),
+        site.relay(channel=away) as relay,
+    ):
+        site.wait(lambda: relay.failure is not None, "it gives up")
+    with site.relay() as relay:
+        site.is_done(relay, 10)
+    site.check()
+
+
+@pytest.mark.cloud
+def test_a_kinesis_that_stays_away_is_an_error_that_passes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.kinesis._FIRST_BACKOFF_SECONDS", 0.01)
+    site.kinesis.fail("ListShards", *["drop"] * 5)
+    with pytest.raises(KinesisUnavailableError), site.relay() as relay:
+        site.wait(lambda: relay.failure is not None, "it gives up")
+
+
+@pytest.mark.cloud
+def test_a_lease_that_another_stream_has_taken_ends_it_before_the_next_publish(site: Site) -> None:
+    site.put(10)
+    with pytest.raises(LeaseLostError), site.relay() as relay:  # noqa: PT012
+        site.is_done(relay, 10)
+        relay._held.is_lost = True
+        site.kinesis.put(site.stream, [("k", b"late")])
+        site.wait(lambda: relay.failure is not None, "it ends")
+    site.check()
+
+
+@pytest.mark.cloud
+def test_a_pause_lets_no_publish_begin_and_a_cancel_leaves_what_is_in_hand(site: Site) -> None:
+    with site.relay() as relay:
+        assert relay.pause()
+        site.put(30)
+        site.wait(lambda: totals(relay)["records"] == 30, "the records are read")
+        assert totals(relay)["messages"] == 0
+        relay.resume()
+        site.is_done(relay, 30)
+        assert relay.pause()
+        site.put(7)
+        site.wait(lambda: totals(relay)["records"] == 37, "the records are read")
+        relay.abandon()
+        site.wait(lambda: relay.count_left() == 7, "what is in hand is counted")
+    with site.relay() as relay:
+        site.is_done(relay, 7)
+    site.check()
+
+
+@pytest.mark.cloud
+def test_a_query_begins_only_after_the_threads_of_the_one_before_it(site: Site) -> None:
+    site.put(10)
+    release = threading.Event()
+    with site.relay() as relay:
+        site.is_done(relay, 10)
+        publish = relay._publisher.publish
+
+        def slow(*args: Any, **kwargs: Any) -> int:
+            assert release.wait(20)
+            return publish(*args, **kwargs)
+
+        relay._publisher.publish = slow  # type: ignore[method-assign]
+        site.put(5)
+        site.wait(lambda: totals(relay)["records"] == 15, "the records are read")
+        query = relay._query
+        assert isinstance(query, RelayQuery)
+        query.stop()
+        with pytest.raises(PubSubUnavailableError, match="still on their way"):
+            relay.start(idle_seconds=0.05, chunk_bytes=10**6)
+        release.set()
+        assert query.wait(10)
+        relay.start(idle_seconds=0.05, chunk_bytes=10**6)
+        relay._query.processAllAvailable()  # type: ignore[union-attr]
+    site.check()
