@@ -1,0 +1,38 @@
+"""docs/lifecycle.md: its picture has what the check can advise, and its commands are Refeed's."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from cli.main import app
+from rollout.check import Remedy
+
+PAGE = (Path(__file__).parents[2] / "docs" / "lifecycle.md").read_text()
+
+
+def test_the_picture_has_every_way_that_a_check_can_end() -> None:
+    (picture,) = re.findall(r"^```mermaid$\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    branches = set(re.findall(r'^ *check -->\|"(\w+)"\|', picture, re.MULTILINE))
+    assert branches == {"none", *(remedy.value for remedy in Remedy)}
+    # Every box that an arrow leads to or from says something.
+    named = set(re.findall(r"(\w+)(?:\[|\{|\(\[)", picture))
+    used = {word for pair in re.findall(r'(\w+)[^\n]* -->(?:\|"[^"]*"\|)? (\w+)', picture) for word in pair}
+    assert used <= named
+
+
+def test_every_command_of_the_page_is_refeeds() -> None:
+    group: Any = typer.main.get_command(app)
+    commands = re.findall(r"^(?:    |[A-Z]+=\$\()?refeed ([a-z][^>|)\n]*)", PAGE, re.MULTILINE)
+    commands += re.findall(r"`refeed ([a-z][^`]*)`", PAGE)
+    assert len(commands) > 20
+    for text in commands:
+        words = shlex.split(text.split(" && ")[0].replace(" &", ""))
+        command = group
+        while hasattr(command, "commands") and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        assert command is not group, text
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, text
