@@ -278,7 +278,9 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "release", found["release"] or "the installed one"
     yield "launched", f"{render_minute(found['created_at'])} UTC by {found['created_by']}, {_times(found)}"
     agent = found["agent"]
-    yield "agent", "none" if agent is None else f"process {agent['pid']} on {agent['host']}"
+    has_ended = found["state"] in _ENDED
+    none = "none" if has_ended else "none yet"
+    yield "agent", none if agent is None else f"process {agent['pid']} on {agent['host']}"
     if found["instance_id"] is not None:
         yield "instance", found["instance_id"]
     if found["seconds_since_report"] is not None:
@@ -289,10 +291,20 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "kept until", f"{render_minute(found['retained_until'])} UTC, what waits at Pub/Sub"
     if found["error"] is not None:
         yield "error", f"{found['error']['code']}: {found['error']['message']}"
-    if found["state"] in _ENDED:
-        yield "next", f"refeed stream launch {found['name']} --kind {found['kind']}"
+    if has_ended:
+        yield "next", " ".join(_launch_words(found))
     elif agent is None:
-        yield "next", "refeed up, or refeed agent: nobody starts it"
+        # An agent takes it within a second, where one runs.
+        yield "next", f"refeed stream show {found['name']}; without an agent: refeed up, or refeed agent"
+
+
+def _launch_words(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the command that launches a stream again as it was, word by word."""
+    yield from ("refeed", "stream", "launch", found["name"], "--kind", found["kind"])
+    if found["release"] is not None:
+        yield from ("--release", found["release"])
+    for name, value in found["options"].items():
+        yield from (flag_of(_Options, name), str(value))
 
 
 def _times(found: Mapping[str, Any]) -> str:

@@ -46,7 +46,8 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(found)
         return
-    out.print(f"{found['name']}, a {found['kind']}: {found['description']}\n", markup=False)
+    about = f": {found['description']}" if found["description"] else ""
+    out.print(f"{found['name']}, a {found['kind']}{about}\n", markup=False)
     rows = [
         (each["name"], each["type"], "required" if each["required"] else _shown(each["default"]), each["help"])
         for each in found["parameters"]

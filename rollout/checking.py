@@ -209,8 +209,10 @@ def _of_json(fields: Mapping[str, Any]) -> CheckedSource:
 
 
 def _detail_of(problem: str) -> str:
-    """Return the sentence of the problem that a command printed with --json; its end where it is none."""
+    """Return the sentences of the problem that a command printed with --json; its end where it is none."""
     try:
-        return str(json.loads(problem.strip().splitlines()[-1])["detail"])
-    except (ValueError, KeyError, IndexError):
+        found = json.loads(problem.strip().splitlines()[-1])
+        faults = [f"{each['pointer']}: {each['message']}." for each in found.get("errors", ())]
+        return " ".join([str(found["detail"]), *faults])
+    except (ValueError, KeyError, IndexError, TypeError):
         return problem[-_TOLD_CHARACTERS:].strip()

@@ -20,7 +20,7 @@ from model.errors import (
     StreamSnapshotNotFoundError,
     StreamStateError,
 )
-from model.stream_record import ENDED_STATES
+from model.stream_record import ENDED_STATES, Wanted
 from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
@@ -60,7 +60,7 @@ class StreamSnapshots:
 
         Raises:
             StreamNotFoundError: there never was such a stream.
-            StreamStateError: it has ended: no agent holds its state.
+            StreamStateError: it has ended, or is to end: no agent pauses it between two commits.
             IdempotencyKeyReusedError: the key was used with another fingerprint.
         """
         with self._database.write("create snapshot") as connection:
@@ -74,6 +74,9 @@ class StreamSnapshots:
                 if before is not None:
                     return _record_of(before)
             row = _living_stream(connection, stream)
+            if row.wanted != Wanted.RUNNING.value:
+                message = f"{stream} is to end: make a snapshot of it before, or when it has been launched again."
+                raise StreamStateError(message, wanted=row.wanted)
             snapshot_id = new_snapshot_id()
             connection.execute(
                 STREAM_SNAPSHOTS.insert().values(

@@ -262,7 +262,8 @@ def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refee
     code, text, _ = refeed("stream", "launch", "backup", "--kind", "backup", "--slots", "4")
     assert (code, text.splitlines()[0]) == (0, "backup  STARTING")
     assert "  options     slots 4" in text
-    assert "  next        refeed up, or refeed agent: nobody starts it" in text
+    assert "  agent       none yet" in text
+    assert "  next        refeed stream show backup; without an agent: refeed up, or refeed agent" in text
     run(api).unlink()
     found = json.loads(refeed("stream", "change", "backup", "--batch-seconds", "2.5", "--json")[1])
     assert found["options"] == {"slots": 4, "batch_seconds": 2.5}
@@ -270,7 +271,8 @@ def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refee
     assert (code, text.splitlines()[:2]) == (0, ["backup  DRAINING", "  wanted      DRAINED, within 30 s"])
     api.store.report_stream("backup", AGENT, StreamState.DRAINED)
     code, text, _ = refeed("stream", "show", "backup")
-    assert text.splitlines()[-1] == "  next        refeed stream launch backup --kind backup"
+    again = "refeed stream launch backup --kind backup --slots 4 --batch-seconds 2.5"
+    assert text.splitlines()[-1] == f"  next        {again}", "as it was"
     code, text, _ = refeed("stream", "events", "backup")
     assert [line.split()[3] for line in text.splitlines()[1:]] == [
         "local",
@@ -305,3 +307,10 @@ def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(
     monkeypatch.setattr(stream, "_POLL_SECONDS", 0.01)
     code, text, said = refeed("stream", "launch", "backup", "--kind", "backup", "--wait")
     assert (code, text.splitlines()[0], "still STARTING" in said) == (1, "backup  STARTING", True)
+
+
+def test_the_terminal_says_how_a_pipeline_is_launched_again_as_it_was(api: Any, refeed: Refeed) -> None:
+    command = ("launch", "rows", "--kind", "pipeline", "--slots", "3", "--group", "shop")
+    assert refeed("stream", *command)[0] == 0
+    text = refeed("stream", "cancel", "rows")[1]
+    assert text.splitlines()[-1] == f"  next        refeed stream {' '.join(command)}"

@@ -14,7 +14,7 @@ from model.errors import (
     StreamStateError,
 )
 from model.stream_options import StreamKind
-from model.stream_record import Wanted
+from model.stream_record import StreamState, Wanted
 from model.stream_snapshot import (
     RestoreState,
     RestoreStep,
@@ -190,3 +190,13 @@ def test_a_stream_that_ended_before_it_was_put_back_is_not_put_back_when_it_is_l
     assert left.error is not None
     assert (left.state, left.error.code) == (RestoreState.FAILED, "stream_state_conflict")
     assert store.delete_snapshot(done.id).state is SnapshotState.DELETING
+
+
+def test_a_stream_that_is_to_end_has_no_snapshot_made_of_it(store: JobStore) -> None:
+    store.take_streams("agent", limit=1, lease_seconds=60)
+    store.report_stream("backup", "agent", StreamState.RUNNING, instance_id="in_1")
+    made = create(store, idempotency=Idempotency("k", "f"))
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    with pytest.raises(StreamStateError, match="backup is to end"):
+        create(store)
+    assert create(store, idempotency=Idempotency("k", "f")) == made
