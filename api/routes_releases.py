@@ -1,4 +1,4 @@
-"""The releases that streams can be of, side by side in the home."""
+"""The releases that streams can be of, and the agents that have them."""
 
 from datetime import datetime
 from importlib.metadata import version
@@ -9,8 +9,9 @@ from pydantic import BaseModel, Field
 
 from api.answers import Caller
 from api.state import services_of
+from model.agent_report import StoredAgentReport
 from model.principal import READ, STREAMS_READ
-from rollout.releases import Releases
+from rollout.known_releases import KnownReleases
 
 router: Final = APIRouter(tags=["streams"])
 
@@ -40,25 +41,45 @@ class ReleaseOut(BaseModel):
     environment: str = Field(description="Its packages; releases with the same lock share them.")
     added_at: datetime
     formats: FormatsOut
+    hosts: list[str] = Field(
+        description="Machines whose agents have it in their home; none: only the API's home has it."
+    )
+
+
+class AgentOut(BaseModel):
+    """An agent that lives; one without streams is a standby."""
+
+    host: str
+    home: str
+    installed_version: str = Field(description="What its streams without a release are of.")
+    reported_at: datetime
 
 
 class ReleasesOut(BaseModel):
-    """The releases of the API's home, by their names; an agent with another home has its own."""
+    """The releases of all agents and of the API's home, by their names."""
 
-    installed_version: str = Field(description="The version that answers; streams without a release are of it.")
+    installed_version: str = Field(description="The version that answers.")
+    agents: list[AgentOut]
     releases: list[ReleaseOut]
 
 
-def releases_of(request: Request) -> Releases:
+def releases_of(request: Request) -> KnownReleases:
     """Return the app's releases; a FastAPI dependency."""
     return services_of(request).releases
 
 
 @router.get("/releases", operation_id="listReleases", response_model=ReleasesOut)
-def list_releases(caller: Caller, releases: Annotated[Releases, Depends(releases_of)]) -> Any:
-    """List the releases that are installed side by side; `refeed release add` installs one."""
+def list_releases(caller: Caller, releases: Annotated[KnownReleases, Depends(releases_of)]) -> Any:
+    """List the agents that live, and the releases in their homes; `refeed release add` installs one."""
     caller.require_any(READ, STREAMS_READ)
     return {
         "installed_version": version("refeed"),
+        "agents": [_render_agent(each) for each in releases.list_agents()],
         "releases": [release.to_json() for release in releases.list_releases()],
     }
+
+
+def _render_agent(stored: StoredAgentReport) -> dict[str, Any]:
+    report = stored.report
+    found = {"host": report.host, "home": report.home, "installed_version": report.version}
+    return {**found, "reported_at": stored.reported_at}

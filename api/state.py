@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from jobs.store import JobStore
     from reporting.service import MergeService
     from rollout.checking import CheckService
+    from rollout.known_releases import KnownReleases
     from rollout.launching import TemplateService
     from rollout.manifests.service import ManifestService
-    from rollout.releases import Releases
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
 
@@ -42,7 +42,7 @@ class Services:
     inventory: "Inventory"
     streams: "StreamService"
     snapshots: "SnapshotService"
-    releases: "Releases"
+    releases: "KnownReleases"
     checks: "CheckService"
     templates: "TemplateService"
     manifests: "ManifestService"

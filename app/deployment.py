@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reporting.service import MergeService
     from rollout.checking import CheckService, UpdateChecker
     from rollout.fence import StreamFence
+    from rollout.known_releases import KnownReleases
     from rollout.launching import TemplateService
     from rollout.manifests.scheduler import Scheduler
     from rollout.manifests.service import ManifestService
@@ -116,6 +117,13 @@ class Deployment:
         from rollout.releases import Releases
 
         return Releases(self.settings.home)
+
+    @cached_property
+    def known_releases(self) -> "KnownReleases":
+        """The releases of every agent, and of this home."""
+        from rollout.known_releases import KnownReleases
+
+        return KnownReleases(self.store, self.releases)
 
     @cached_property
     def update_checker(self) -> "UpdateChecker":
@@ -246,7 +254,7 @@ class Deployment:
         """What people want of streams; an agent carries it out."""
         from rollout.service import StreamService
 
-        return StreamService(self.store, groups=self.staged.groups)
+        return StreamService(self.store, groups=self.staged.groups, check_release=self.known_releases.check_name)
 
     @cached_property
     def snapshot_work(self) -> "SnapshotWork":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
@@ -14,6 +15,7 @@ import structlog
 
 from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
+from model.agent_report import AgentReport
 from model.errors import LeaseLostError, ProcessEndedError, RefeedError
 from model.settings import Settings, read_settings
 from model.stream_options import PipelineStreamOptions, StreamKind
@@ -110,6 +112,7 @@ class Agent:
         # Its own children that another agent of this machine goes on with, until they have ended.
         self._left: list[StreamProcess] = []
         self._renewed_at: float | None = None
+        self._reported: AgentReport | None = None
 
     def __iter__(self) -> Iterator[StreamProcess]:
         """Yield the processes that run."""
@@ -153,6 +156,7 @@ class Agent:
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:
         """Drain all at the same time, kill what takes longer, and let go of the streams, which stay wanted."""
         with ExitStack() as stack:
+            stack.callback(self._store.remove_agent_report, self.owner)
             stack.callback(self._store.release_streams, self.owner)
             if self._snapshots is not None:
                 stack.callback(self._snapshots.stop)
@@ -164,7 +168,13 @@ class Agent:
 
     def _renew_when_due(self) -> None:
         now = self._now()
-        if self._renewed_at is not None and now - self._renewed_at < self._lease_seconds / _RENEWALS:
+        report = self._describe()
+        is_due = self._renewed_at is None or now - self._renewed_at >= self._lease_seconds / _RENEWALS
+        if is_due or report != self._reported:
+            # At once when a release was added: a launch that names it may follow.
+            self._store.put_agent_report(report)
+            self._reported = report
+        if not is_due:
             return
         self._store.renew_streams(self.owner, self._lease_seconds)
         for agent in self._store.list_agents():
@@ -173,6 +183,10 @@ class Agent:
                 # Its lease would keep its streams waiting for nothing.
                 self._store.release_streams(agent)
         self._renewed_at = now
+
+    def _describe(self) -> AgentReport:
+        releases = [release.to_json() for release in self._releases.list_readable()]
+        return AgentReport(self.owner, gethostname(), str(self._settings.home), version("refeed"), releases)
 
     def _let_go(self, record: StreamRecord) -> None:
         """End the process of a stream that this agent no longer holds, unless another one here goes on with it."""

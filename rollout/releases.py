@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.parser import Parser
@@ -94,6 +94,7 @@ class Releases:
     """
 
     def __init__(self, home: Path) -> None:
+        self.home = home
         self._folder = home / "releases"
         self._environments = Environments(home / "environments")
 
@@ -144,6 +145,14 @@ class Releases:
     def list_releases(self) -> list[Release]:
         """Return all releases, by their names."""
         return [self.get_release(name) for name in self._names()]
+
+    def list_readable(self) -> list[Release]:
+        """Return all releases whose record can be read, by their names."""
+        found = []
+        for name in self._names():
+            with suppress(ReleaseNotFoundError, CheckpointCorruptError):
+                found.append(self.get_release(name))
+        return found
 
     def get_release(self, name: str) -> Release:
         """Return one release.

@@ -11,6 +11,7 @@ from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions
 from model.declaration import declared_fields
 from model.errors import (
+    ReleaseNotFoundError,
     RequestInvalidError,
     SnapshotExpiredError,
     SnapshotRefusedError,
@@ -38,12 +39,16 @@ def _unknown_groups() -> None:
     return None
 
 
+def _any_release(_: str | None) -> None:
+    return
+
+
 class StreamService:
     """Writes down what people want of streams; an agent carries it out.
 
     Every call answers from the store within milliseconds, before anything of it has happened. A call that changes
     a stream takes the versions that its caller has seen, if they matter. ``groups`` are the registry's, None while
-    it can't be read.
+    it can't be read. ``check_release`` raises for a release that no agent has.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
@@ -51,9 +56,16 @@ class StreamService:
         StreamChangedError: any call with ``versions``, none of which the stream is at any more.
     """
 
-    def __init__(self, store: JobStore, *, groups: Callable[[], frozenset[str] | None] = _unknown_groups) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        groups: Callable[[], frozenset[str] | None] = _unknown_groups,
+        check_release: Callable[[str | None], None] = _any_release,
+    ) -> None:
         self._store = store
         self._groups = groups
+        self._check_release = check_release
 
     def launch(
         self, request: StreamLaunch, *, principal: Principal, idempotency_key: str | None = None
@@ -65,6 +77,7 @@ class StreamService:
 
         Raises:
             RequestInvalidError: the name or options are wrong; ``details["errors"]`` has all of it.
+            ReleaseNotFoundError: no agent has the release.
             StreamExistsError: a stream of this name is living, or one that does the same work.
             IdempotencyKeyReusedError: the key came before with another request.
             StreamSnapshotNotFoundError: there is no such snapshot.
@@ -75,6 +88,19 @@ class StreamService:
         options = self._check_launch(request, kind)
         if request.snapshot is not None:
             self._check_snapshot(request.snapshot, options.get("group"))
+
+        missing: ReleaseNotFoundError | None = None
+        try:
+            self._check_release(request.release)
+        except ReleaseNotFoundError as exc:
+            # Not yet: the same key again gives back the stream, also when its release is gone since.
+            missing = exc
+
+        def guard(living: Sequence[StreamRecord]) -> None:
+            _check_work(request.name, kind, options, living)
+            if missing is not None:
+                raise missing
+
         record = self._store.launch_stream(
             request.name,
             kind,
@@ -83,7 +109,7 @@ class StreamService:
             options=options,
             snapshot_id=request.snapshot,
             idempotency=None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint()),
-            guard=lambda living: _check_work(request.name, kind, options, living),
+            guard=guard,
         )
         _LOG.info("stream_launched", stream=record.name, generation=record.generation, by=principal.name)
         return record

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
+from jobs.store.agents import Agents
 from jobs.store.audit import AuditLog
 from jobs.store.database import Database
 from jobs.store.jobs import Jobs
@@ -30,6 +31,7 @@ class JobStore(
     StreamSnapshots,
     StreamUpdates,
     Manifests,
+    Agents,
 ):
     """Jobs with their history and leases, plans, API keys, the audit log, streams, manifests and news to be told.
 

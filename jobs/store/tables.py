@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0010"
+SCHEMA_REVISION: Final = "0011"
 
 METADATA: Final = sa.MetaData()
 
@@ -324,4 +324,16 @@ SCHEDULE_RUNS: Final = sa.Table(
     sa.Column("why", TEXT),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("finished_at", Moment),
+)
+
+# Agents that live, and the releases that each can start streams of.
+STREAM_AGENTS: Final = sa.Table(
+    "stream_agents",
+    METADATA,
+    sa.Column("agent", TEXT, primary_key=True),
+    sa.Column("host", TEXT, nullable=False),
+    sa.Column("home", TEXT, nullable=False),
+    sa.Column("version", TEXT, nullable=False),
+    sa.Column("releases", DOCUMENT, nullable=False),
+    sa.Column("reported_at", Moment, nullable=False),
 )

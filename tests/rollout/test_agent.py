@@ -425,3 +425,19 @@ def test_a_stream_that_goes_back_is_drained_and_started_again_when_that_has_ende
     work.is_on = False
     yard.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs again")
     assert yard.process().instance_id != process.instance_id
+
+
+def test_an_agent_reports_the_releases_of_its_home_until_it_stops(yard: Yard, tmp_path: Path) -> None:
+    yard.agent.look()
+    (found,) = yard.store.list_agent_reports()
+    assert (found.report.agent, found.report.home, found.report.releases) == (yard.agent.owner, str(yard.home), [])
+    Releases(yard.home).add(write_small_release(tmp_path, "7.1"), name="canary")
+    damaged = yard.home / "releases" / "damaged" / "release.json"
+    damaged.parent.mkdir()
+    damaged.write_text("{")
+    # Without a renewal in between, of which the clock knows nothing.
+    yard.agent.look()
+    (found,) = yard.store.list_agent_reports()
+    assert [release["name"] for release in found.report.releases] == ["canary"]
+    yard.agent.stop()
+    assert yard.store.list_agent_reports() == []
