@@ -304,7 +304,9 @@ def _launch_words(found: Mapping[str, Any]) -> Iterator[str]:
     if found["release"] is not None:
         yield from ("--release", found["release"])
     for name, value in found["options"].items():
-        yield from (flag_of(_Options, name), str(value))
+        texts = [f"{old}={new}" for old, new in value.items()] if isinstance(value, Mapping) else [str(value)]
+        for text in texts:
+            yield from (flag_of(_Options, name), text)
 
 
 def _times(found: Mapping[str, Any]) -> str:

@@ -133,7 +133,6 @@ MAPPING: Final = FieldSpec(
     "What is known of the old one goes on under the new one. It may stay for good.",
     example={"orders": "sales"},
     help="A source's old and new name; may be repeated.",
-    flag="--mapping",
     metavar="OLD=NEW",
 )
 

@@ -310,7 +310,8 @@ def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(
 
 
 def test_the_terminal_says_how_a_pipeline_is_launched_again_as_it_was(api: Any, refeed: Refeed) -> None:
-    command = ("launch", "rows", "--kind", "pipeline", "--slots", "3", "--group", "shop")
+    source = ("--mapping", "orders=sales")
+    command = ("launch", "rows", "--kind", "pipeline", "--slots", "3", "--group", "shop", *source)
     assert refeed("stream", *command)[0] == 0
     text = refeed("stream", "cancel", "rows")[1]
     assert text.splitlines()[-1] == f"  next        refeed stream {' '.join(command)}"
