@@ -20,6 +20,7 @@ from reporting.service import MergeService
 from rollout.checking import CheckService
 from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
+from rollout.updates import UpdateService
 
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
@@ -63,6 +64,11 @@ def check_service(request: Request) -> CheckService:
 def snapshot_service(request: Request) -> SnapshotService:
     """Return the app's service that makes snapshots of streams; a FastAPI dependency."""
     return services_of(request).snapshots
+
+
+def update_service(request: Request) -> UpdateService:
+    """Return the app's service that updates streams; a FastAPI dependency."""
+    return services_of(request).updates
 
 
 def standing_caller(request: Request) -> StandingCaller:
@@ -152,6 +158,7 @@ OpenInventory = Annotated[Inventory, Depends(inventory_service)]
 Streams = Annotated[StreamService, Depends(stream_service)]
 Snapshots = Annotated[SnapshotService, Depends(snapshot_service)]
 Checks = Annotated[CheckService, Depends(check_service)]
+Updates = Annotated[UpdateService, Depends(update_service)]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.

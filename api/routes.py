@@ -19,6 +19,7 @@ from api.routes_snapshots import router as snapshots
 from api.routes_status import router as status
 from api.routes_streams import router as streams
 from api.routes_templates import router as templates
+from api.routes_updates import router as updates
 from api.schemas import Health, Root
 from api.state import state_of
 
@@ -87,6 +88,7 @@ for part in (
     catalog,
     streams,
     snapshots,
+    updates,
     status,
     releases,
     templates,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rollout.manifests.service import ManifestService
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
+    from rollout.updates import UpdateService
 
 _NAME: Final = "refeed"
 
@@ -42,6 +43,7 @@ class Services:
     inventory: "Inventory"
     streams: "StreamService"
     snapshots: "SnapshotService"
+    updates: "UpdateService"
     releases: "KnownReleases"
     checks: "CheckService"
     templates: "TemplateService"

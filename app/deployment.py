@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rollout.service import StreamService
     from rollout.snapshot_work import SnapshotWork
     from rollout.snapshots import SnapshotService
+    from rollout.updates import UpdateService
     from streams.report import StreamReporter
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
@@ -325,6 +326,13 @@ class Deployment:
         scheduler = Scheduler(self.store, jobs)
         self.closers.add(ClosingStep.SCHEDULES, scheduler.stop)
         return scheduler
+
+    @cached_property
+    def updates(self) -> "UpdateService":
+        """Which updates of streams people want; an agent carries them out."""
+        from rollout.updates import UpdateService
+
+        return UpdateService(self.store)
 
     def open(self) -> None:
         """Open everything that runs jobs, without running any yet.

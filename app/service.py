@@ -58,6 +58,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             inventory=deployment.inventory,
             streams=deployment.streams,
             snapshots=deployment.snapshots,
+            updates=deployment.updates,
             releases=deployment.known_releases,
             checks=deployment.checks,
             templates=deployment.templates,

@@ -197,6 +197,23 @@ class RefeedApi:
         """Return every time that a stream was put back to a snapshot."""
         return self._call("GET", f"{_stream_path(name)}/rollbacks")
 
+    def update_stream(self, name: str, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+        """Ask for an update of a stream and return it; the key makes sending it twice harmless."""
+        headers = {"Idempotency-Key": idempotency_key}
+        return self._call("POST", f"{_stream_path(name)}:update", json=request, headers=headers)
+
+    def list_updates(self, name: str) -> dict[str, Any]:
+        """Return every update of a stream, newest first."""
+        return self._call("GET", f"{_stream_path(name)}/updates")
+
+    def read_update(self, update: str) -> dict[str, Any]:
+        """Return an update."""
+        return self._call("GET", f"/updates/{quote(update, safe='')}")
+
+    def decide_update(self, update: str, verb: str) -> dict[str, Any]:
+        """Approve an update, or take it back, and return it."""
+        return self._call("POST", f"/updates/{quote(update, safe='')}:{verb}")
+
     def list_templates(self) -> dict[str, Any]:
         """Return all templates, also those with faults."""
         return self._call("GET", "/templates")

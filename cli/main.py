@@ -38,6 +38,7 @@ from cli import (
     stream,
     template,
     up,
+    update,
 )
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
@@ -95,6 +96,8 @@ app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
 app.add_typer(stream.app, name="stream")
 stream.app.command("snapshot", epilog=snapshot.EXIT_CODES)(snapshot.create)
 stream.app.command("rollback", epilog=snapshot.EXIT_CODES)(snapshot.rollback)
+stream.app.command("update", epilog=update.EXIT_CODES)(update.update)
+stream.app.command("updates", epilog=update.EXIT_CODES)(update.updates)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(backfill.app, name="backfill")
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -173,7 +173,8 @@ def check(
 
     Nothing is touched.
     """
-    wanted = {"release": release, "options": read_given(_Options, given), "mapping": _read_mapping(mapping or ())}
+    pairs = read_mapping("--map", mapping or ())
+    wanted = {"release": release, "options": read_given(_Options, given), "mapping": pairs}
     with RefeedApi.from_environment() as api:
         found = api.check_stream(name, wanted)
     if as_json:
@@ -197,14 +198,19 @@ def _check_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {why}"
 
 
-def _read_mapping(texts: Sequence[str]) -> dict[str, str | None]:
+def read_mapping(flag: str, texts: Sequence[str]) -> dict[str, str | None]:
+    """Return the mapping of sources that ``flag`` was given, None for one that is to end.
+
+    Raises:
+        InputError: a text is no pair, or a source comes twice.
+    """
     found: dict[str, str | None] = {}
     for text in texts:
         old, sign, new = text.partition("=")
         if not (old and sign):
-            raise InputError(f"--map {text!r} is not OLD=NEW, such as orders=sales, or orders= if it is to end")
+            raise InputError(f"{flag} {text!r} is not OLD=NEW, such as orders=sales, or orders= if it is to end")
         if old in found:
-            raise InputError(f"--map {old} is given twice")
+            raise InputError(f"{flag} {old} is given twice")
         found[old] = new or None
     return found
 

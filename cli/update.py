@@ -1,0 +1,196 @@
+"""``refeed stream update`` and ``updates``: another release for a running stream, through the HTTP API."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+from uuid import uuid4
+
+import typer
+
+from cli.client import RefeedApi
+from cli.jobs import JsonOption
+from cli.moments import render_minute, render_seconds
+from cli.stream import NameArgument, read_mapping
+from cli.terminal import ExitCode, err, out, print_json, print_table
+from model.errors import InputError
+from model.stream_update import (
+    ENDED_UPDATES,
+    MAX_VALIDATE_SECONDS,
+    MIN_MESSAGES,
+    VALIDATE_SECONDS,
+    UpdateState,
+)
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, and with --watch the update is STABLE, or taken back by --roll-back; 1 with --watch: it "
+    "is not; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
+)
+_POLL_SECONDS: Final = 0.5
+_ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
+_WAITS: Final = UpdateState.INCONCLUSIVE.value
+
+
+def update(
+    name: NameArgument,
+    *,
+    release: Annotated[
+        str | None, typer.Option(help="The wanted release.", show_default="the installed version")
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="OPTION=VALUE",
+            help="Another option, such as slots=8, or slots= for the deployment's setting; may be repeated.",
+        ),
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mapping", metavar="OLD=NEW", help="A source's new name, or none if it is to end; may be repeated."
+        ),
+    ] = None,
+    validate_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0, max=MAX_VALIDATE_SECONDS, metavar="SECONDS", help="Watch the new release for this long."
+        ),
+    ] = VALIDATE_SECONDS,
+    min_messages: Annotated[
+        int, typer.Option(min=0, help="With fewer messages in that time a person decides.")
+    ] = MIN_MESSAGES,
+    reason: Annotated[str | None, typer.Option(help="The reason, for the history.")] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Make the stream's update that is under way STABLE.")
+    ] = False,
+    roll_back: Annotated[
+        bool, typer.Option("--roll-back", help="Take the stream's update that is under way back.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Repeated calls with the same key make one update.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print each step until the update ends or waits.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a running stream go on as another release: checked, handed over between two commits, and watched.
+
+    A new release that fails is taken back by itself. 'refeed stream check' says what the check would say.
+    """
+    if approve and roll_back:
+        raise InputError("--approve and --roll-back exclude each other.")
+    request = {
+        "release": release,
+        "options": _read_options(options or ()),
+        "mapping": read_mapping("--mapping", mapping or ()),
+        "validate_seconds": validate_seconds,
+        "min_messages": min_messages,
+        "reason": reason,
+    }
+    with RefeedApi.from_environment() as api:
+        if approve or roll_back:
+            found = api.decide_update(_living(api, name), "approve" if approve else "roll_back")
+        else:
+            found = api.update_stream(name, request, idempotency_key=idempotency_key or str(uuid4()))
+        if watch:
+            found = _watch(api, found, is_quiet=as_json)
+    if as_json:
+        print_json(found)
+    else:
+        _print_update(found)
+    is_taken_back = roll_back and found["state"] == UpdateState.ROLLED_BACK
+    if watch and found["state"] != UpdateState.STABLE and not is_taken_back:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def updates(name: NameArgument, as_json: JsonOption = False) -> None:
+    """List every update of a stream, newest first."""
+    with RefeedApi.from_environment() as api:
+        found = api.list_updates(name)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["id"],
+            each["state"],
+            each["from_release"] or "installed",
+            each["release"] or "installed",
+            render_minute(each["created_at"]),
+            each["created_by"],
+            "" if each["paused_seconds"] is None else f"{each['paused_seconds']:.2f} s",
+            "" if each["error"] is None else each["error"]["code"],
+        )
+        for each in found["updates"]
+    ]
+    print_table(("id", "state", "from", "to", "asked for", "by", "paused", "why"), rows)
+
+
+def _living(api: RefeedApi, name: str) -> str:
+    for each in api.list_updates(name)["updates"]:
+        if each["state"] not in _ENDED:
+            return str(each["id"])
+    raise InputError(f"{name} is not being updated.")
+
+
+def _read_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the options; a value is JSON where it can be read as such, and a text otherwise."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not (name and sign):
+            raise InputError(f"--set {text!r} is not OPTION=VALUE, such as slots=8")
+        if name in found:
+            raise InputError(f"--set {name} is given twice")
+        try:
+            found[name] = None if value == "" else json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _watch(api: RefeedApi, found: dict[str, Any], *, is_quiet: bool) -> dict[str, Any]:
+    """Print each new step until the update has ended or waits for a person."""
+    state = ""
+    while True:
+        if found["state"] != state and not is_quiet:
+            out.print(f"{found['id']}  {found['state']}", markup=False)
+        state = found["state"]
+        if state in _ENDED or state == _WAITS:
+            return found
+        time.sleep(_POLL_SECONDS)
+        found = api.read_update(found["id"])
+
+
+def _print_update(found: Mapping[str, Any]) -> None:
+    out.print(f"{found['id']} of {found['stream']}: {found['state']}", markup=False)
+    for label, text in _details(found):
+        out.print(f"  {label:<9} {text}", markup=False)
+    error = found["error"]
+    for release, end in ({} if error is None else error["logs"]).items():
+        err.print(f"the end of the {release} release's log:\n{end}", markup=False)
+
+
+def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "release", f"{found['from_release'] or 'the installed one'} to {found['release'] or 'the installed one'}"
+    checked = found["checked"]
+    for reason in () if checked is None else checked["reasons"]:
+        yield "refused", f"{reason['code']}: {reason['message']} {reason['advice']}"
+    for change in () if checked is None else checked["changes"]:
+        yield "change", change
+    if checked is not None and not checked["has_way_back"]:
+        yield "no way", f"back: {'; '.join(checked['no_way_back'])}"
+    if found["snapshot_id"] is not None:
+        yield "snapshot", found["snapshot_id"]
+    if found["paused_seconds"] is not None:
+        yield "paused", render_seconds(found["paused_seconds"])
+    if found["error"] is not None:
+        yield "why", f"{found['error']['code']}: {found['error']['message']}"
+    replay = found["replay"]
+    if replay is not None:
+        since = "an unknown time" if replay["since"] is None else replay["since"]
+        yield "replay", f"{', '.join(replay['topics'])}, published from {since} to {replay['until']}"
+    if found["state"] == _WAITS:
+        yield "next", f"refeed stream update {found['stream']} --approve, or --roll-back"

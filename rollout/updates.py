@@ -1,0 +1,143 @@
+"""Updates of streams as callers ask for them, look at them, and decide them."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Final
+
+import structlog
+
+from jobs.store import Idempotency, JobStore
+from model.errors import RequestInvalidError, StreamStateError
+from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.stream_options import StreamKind, option_errors
+from model.stream_record import StreamRecord
+from model.stream_update import MAX_VALIDATE_SECONDS, StreamUpdate, UpdateFault, UpdateRequest, UpdateState
+
+_LOG: Final = structlog.get_logger()
+_WATCHED: Final = frozenset({UpdateState.WATCHING, UpdateState.INCONCLUSIVE})
+# The code of an update that somebody wanted taken back.
+UNWANTED: Final = "update_unwanted"
+
+
+class UpdateService:
+    """Writes down which updates people want; the agent that holds the stream carries them out.
+
+    Every call answers from the store within milliseconds, before anything of it has happened.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+
+    def create(
+        self, stream: str, request: UpdateRequest, *, principal: Principal, idempotency_key: str | None = None
+    ) -> StreamUpdate:
+        """Ask for a living stream to go on as another release, with other options, or both.
+
+        The check is the update's first step, and may refuse it.
+
+        Raises:
+            StreamNotFoundError: there never was such a stream.
+            RequestInvalidError: an option or a bound is wrong; ``details["errors"]`` has all of it.
+            StreamStateError: it has ended or is to end, or is being put back to a snapshot.
+            UpdateInProgressError: another update of it has not ended.
+            IdempotencyKeyReusedError: the key came before with another request.
+        """
+        principal.require(STREAMS_OPERATE)
+        record = self._store.get_stream(stream)
+        if errors := _errors_of(record, request):
+            raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
+        document = json.dumps([stream, asdict(request)], sort_keys=True)
+        fingerprint = hashlib.sha256(document.encode()).hexdigest()
+        made = self._store.create_update(
+            stream,
+            request,
+            actor=principal.name,
+            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, fingerprint),
+        )
+        _LOG.info("update_asked", stream=stream, update=made.id, release=request.release, by=principal.name)
+        return made
+
+    def get(self, update_id: str, *, principal: Principal) -> StreamUpdate:
+        """Return the update.
+
+        Raises:
+            UpdateNotFoundError: there is none.
+        """
+        principal.require(STREAMS_READ)
+        return self._store.get_update(update_id)
+
+    def list_updates(self, stream: str, *, principal: Principal) -> list[StreamUpdate]:
+        """Return every update of the stream, newest first.
+
+        Raises:
+            StreamNotFoundError: there never was such a stream.
+        """
+        principal.require(STREAMS_READ)
+        return self._store.list_updates(self._store.get_stream(stream).name)
+
+    def approve(self, update_id: str, *, principal: Principal) -> StreamUpdate:
+        """Make an update that is watched, or INCONCLUSIVE, STABLE by a person's word.
+
+        Raises:
+            UpdateNotFoundError: there is none.
+            StreamStateError: it is at another step.
+        """
+        principal.require(STREAMS_OPERATE)
+        found = self._store.get_update(update_id)
+        if found.state not in _WATCHED:
+            raise _not_now(found, "approved", "while it is WATCHING or INCONCLUSIVE")
+        decided = self._store.advance_update(
+            found, UpdateState.STABLE, actor=principal.name, why="approved by a person"
+        )
+        _LOG.info("update_approved", stream=found.stream, update=found.id, by=principal.name)
+        return decided
+
+    def roll_back(self, update_id: str, *, principal: Principal) -> StreamUpdate:
+        """Take an update back; before its hand-over it ends with this, and the old release never stopped.
+
+        Raises:
+            UpdateNotFoundError: there is none.
+            StreamStateError: it has ended, is in the middle of a hand-over, or has no way back.
+        """
+        principal.require(STREAMS_OPERATE)
+        found = self._store.get_update(update_id)
+        if not found.state.is_before_hand_over and found.state not in _WATCHED:
+            raise _not_now(found, "taken back", "before its hand-over, and while it is WATCHING or INCONCLUSIVE")
+        if found.state in _WATCHED and not found.has_way_back:
+            raise StreamStateError(
+                f"{found.id} has no way back, as its check said before: {_no_way_back(found)}.",
+                update=found.id,
+                state=found.state.value,
+            )
+        state = UpdateState.ROLLED_BACK if found.state.is_before_hand_over else UpdateState.ROLLING_BACK
+        fault = UpdateFault(UNWANTED, f"{principal.name} took the update back while it was {found.state}.")
+        decided = self._store.advance_update(found, state, actor=principal.name, error=fault)
+        _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
+        return decided
+
+
+def _not_now(update: StreamUpdate, what: str, when: str) -> StreamStateError:
+    message = f"{update.id} is {update.state}: it can be {what} {when}."
+    return StreamStateError(message, update=update.id, state=update.state.value)
+
+
+def _no_way_back(update: StreamUpdate) -> str:
+    return "; ".join((update.checked or {}).get("no_way_back", ()))
+
+
+def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, str]]:
+    errors = option_errors(record.kind, request.options)
+    if not 0 <= request.validate_seconds <= MAX_VALIDATE_SECONDS:
+        message = f"validate_seconds takes a number from 0 to {MAX_VALIDATE_SECONDS:.0f}."
+        errors.append({"code": "out_of_range", "message": message, "pointer": "/validate_seconds"})
+    if request.min_messages < 0:
+        message = "min_messages takes a whole number from 0."
+        errors.append({"code": "out_of_range", "message": message, "pointer": "/min_messages"})
+    if request.mapping and record.kind is not StreamKind.PIPELINE:
+        message = f"A {record.kind} stream has no sources that a mapping could rename."
+        errors.append({"code": "field_unknown", "message": message, "pointer": "/mapping"})
+    return errors

@@ -1,0 +1,174 @@
+"""Updates of streams over HTTP and in the terminal: asked for, shown, approved, and taken back."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_UPDATES
+from model.principal import STREAMS_OPERATE, STREAMS_READ
+from model.stream_options import StreamKind
+from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CHECKED: dict[str, Any] = {
+    "passes": True,
+    "reasons": [],
+    "changes": ["slots becomes 8, was the deployment's setting"],
+    "has_way_back": True,
+    "no_way_back": [],
+}
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Any) -> Any:
+    return start_api()
+
+
+@pytest.fixture
+def api(served: Any) -> Iterator[Any]:
+    served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    yield served
+    with served.store._database.write() as connection:
+        for table in (STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS):
+            connection.execute(table.delete())
+
+
+def advance(api: Any, update_id: str, state: UpdateState, **changes: Any) -> StreamUpdate:
+    """What an agent does."""
+    found: StreamUpdate = api.store.advance_update(api.store.get_update(update_id), state, **changes)
+    return found
+
+
+def test_an_update_is_asked_for_and_shown_at_its_step(api: Any) -> None:
+    body = {"release": "1.3", "options": {"slots": 8}, "min_messages": 5, "reason": "faster"}
+    with api.client() as client:
+        answer = client.post("/streams/backup:update", json=body, headers={"Idempotency-Key": "k"})
+        assert answer.status_code == 202, answer.text
+        made = answer.json()
+        assert answer.headers["Location"] == f"/updates/{made['id']}"
+        assert (made["stream"], made["state"], made["release"]) == ("backup", "CHECKING", "1.3")
+        assert (made["options"], made["validate_seconds"], made["min_messages"]) == ({"slots": 8}, 120.0, 5)
+        assert {made["has_way_back"], made["checked"], made["error"], made["replay"], made["finished_at"]} == {
+            None
+        }
+        again = client.post("/streams/backup:update", json=body, headers={"Idempotency-Key": "k"})
+        assert again.json() == made
+        advance(api, made["id"], UpdateState.STARTING, checked=CHECKED)
+        shown = client.get(answer.headers["Location"]).json()
+        (listed,) = client.get("/streams/backup/updates").json()["updates"]
+    assert shown == listed
+    assert (shown["state"], shown["checked"], shown["has_way_back"]) == ("STARTING", CHECKED, True)
+
+
+def test_a_second_update_and_a_change_meanwhile_are_refused_by_the_name_of_the_first(api: Any) -> None:
+    with api.client() as client:
+        first = client.post("/streams/backup:update", json={"options": {"slots": 8}}).json()
+        second = client.post("/streams/backup:update", json={"release": "1.4"})
+        change = client.patch("/streams/backup", json={"options": {"batch_seconds": 2}})
+        for refused in (second, change):
+            assert (refused.status_code, refused.json()["code"]) == (409, "update_in_progress")
+            assert first["id"] in refused.json()["detail"]
+        drained = client.post("/streams/backup:drain")
+        assert drained.status_code == 200
+        ended = client.get(f"/updates/{first['id']}").json()
+    assert (ended["state"], ended["error"]["code"]) == ("FAILED", "update_abandoned")
+
+
+def test_everything_that_is_wrong_is_named_at_once(api: Any) -> None:
+    body = {"options": {"slots": 0, "group": "x"}, "mapping": {"a": "b"}}
+    with api.client() as client:
+        refused = client.post("/streams/backup:update", json=body)
+        assert refused.status_code == 422
+        pointers = [error["pointer"] for error in refused.json()["errors"]]
+        assert pointers == ["/options/slots", "/options/group", "/mapping"]
+        assert client.post("/streams/backup:update", json={"validate_seconds": -1}).status_code == 422
+        assert client.post("/streams/nobody:update", json={}).json()["code"] == "stream_not_found"
+        assert client.get("/streams/nobody/updates").json()["code"] == "stream_not_found"
+        for call in (client.get("/updates/up_1"), client.post("/updates/up_1:approve")):
+            assert (call.status_code, call.json()["code"]) == (404, "update_not_found")
+
+
+def test_an_inconclusive_update_waits_for_a_person_who_approves_it(api: Any) -> None:
+    with api.client() as client:
+        made = client.post("/streams/backup:update", json={}).json()
+        early = client.post(f"/updates/{made['id']}:approve")
+        assert (early.status_code, early.json()["code"]) == (409, "stream_state_conflict")
+        advance(api, made["id"], UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", "3 messages."))
+        approved = client.post(f"/updates/{made['id']}:approve").json()
+        assert (approved["state"], approved["finished_at"] is None) == ("STABLE", False)
+        assert client.post(f"/updates/{made['id']}:roll_back").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (UpdateState.SNAPSHOTTING, "ROLLED_BACK"),
+        (UpdateState.STARTING, "ROLLED_BACK"),
+        (UpdateState.WATCHING, "ROLLING_BACK"),
+        (UpdateState.INCONCLUSIVE, "ROLLING_BACK"),
+        (UpdateState.HANDING_OVER, None),
+        (UpdateState.ROLLING_BACK, None),
+    ],
+)
+def test_an_update_is_taken_back_but_not_in_the_middle_of_a_hand_over(
+    api: Any, state: UpdateState, expected: str | None
+) -> None:
+    with api.client() as client:
+        made = client.post("/streams/backup:update", json={}).json()
+        advance(api, made["id"], state, checked=CHECKED)
+        answer = client.post(f"/updates/{made['id']}:roll_back")
+    if expected is None:
+        assert (answer.status_code, answer.json()["code"]) == (409, "stream_state_conflict")
+    else:
+        assert (answer.json()["state"], answer.json()["error"]["code"]) == (expected, "update_unwanted")
+
+
+def test_an_update_without_a_way_back_only_goes_forward(api: Any) -> None:
+    checked = {**CHECKED, "has_way_back": False, "no_way_back": ["0.1 can't read the journal"]}
+    with api.client() as client:
+        made = client.post("/streams/backup:update", json={}).json()
+        advance(api, made["id"], UpdateState.WATCHING, checked=checked)
+        refused = client.post(f"/updates/{made['id']}:roll_back")
+    assert refused.status_code == 409
+    assert "0.1 can't read the journal" in refused.json()["detail"]
+
+
+def test_looking_takes_one_scope_and_asking_another(start_api: Any) -> None:
+    closed = start_api()
+    closed.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    made = closed.store.create_update("backup", UpdateRequest(None, {}, {}), actor="ann").id
+    with closed.client(closed.make_key(STREAMS_READ)) as client:
+        assert client.get("/streams/backup/updates").status_code == 200
+        assert client.get(f"/updates/{made}").status_code == 200
+        for path in ("/streams/backup:update", f"/updates/{made}:approve", f"/updates/{made}:roll_back"):
+            call = client.post(path, json={})
+            assert call.status_code == 403
+            assert STREAMS_OPERATE in call.json()["detail"]
+
+
+def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any, refeed: Refeed) -> None:
+    options = ("--set", "slots=8", "--set", "batch_bytes=")
+    code, out, err = refeed("stream", "update", "backup", "--release", "1.3", *options, "--json")
+    assert code == 0, err
+    made = json.loads(out)
+    assert (made["release"], made["options"]) == ("1.3", {"slots": 8, "batch_bytes": None})
+    code, _, err = refeed("stream", "update", "backup", "--release", "1.4")
+    assert (code, made["id"] in err) == (4, True)
+    fault = UpdateFault("update_inconclusive", "3 messages came.", {"new": "the last line"})
+    replay = UpdateReplay(None, NOON, ("orders",))
+    advance(api, made["id"], UpdateState.INCONCLUSIVE, error=fault, replay=replay, paused_seconds=1.25)
+    _, out, _ = refeed("stream", "updates", "backup")
+    assert all(text in out for text in (made["id"], "INCONCLUSIVE", "installed", "1.25 s")), out
+    code, out, err = refeed("stream", "update", "backup", "--approve", "--watch")
+    assert (code, "STABLE" in out) == (0, True), err
+    assert "update_inconclusive: 3 messages came." in out
+    assert "orders, published from an unknown time to 2026-03-01T12:00:00Z" in out
+    assert "the last line" in err
+    assert refeed("stream", "update", "backup", "--approve")[0] == 2
+    for wrong in (["--set", "slots"], ["--mapping", "a"], ["--approve", "--roll-back"]):
+        assert refeed("stream", "update", "backup", *wrong)[0] == 2
