@@ -9,6 +9,8 @@ from app.closing import Closers, ClosingStep
 from model.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backfill.plan.settings import BackfillSettings
     from backfill.steer.service import BackfillService
     from connectors.pubsub.client import PubSub
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from jobs.launcher import Launcher
     from jobs.service import JobService
     from jobs.store import JobStore
+    from model.stream_record import StreamRecord
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from rollout.service import StreamService
     from rollout.snapshot_work import SnapshotWork
     from rollout.snapshots import SnapshotService
+    from rollout.update_work import UpdateWork
     from rollout.updates import UpdateService
     from streams.report import StreamReporter
     from warehouse.port import Warehouse
@@ -295,6 +299,35 @@ class Deployment:
         from rollout.fence import StreamFence
 
         return StreamFence(self.warehouse, project=self.settings.project)
+
+    @cached_property
+    def update_work(self) -> "UpdateWork":
+        """What an agent does about updates of the streams that it holds."""
+        from connectors.pubsub.stats import read_stats
+        from inventory.retention import parse_sample, subscriptions_of
+        from model.errors import RefeedError
+        from rollout.checking import UpdateChecker
+        from rollout.update_work import UpdateWork
+        from warehouse.open import open_warehouse
+
+        settings = self.settings
+        environment = {**os.environ, "REFEED_HOME": str(settings.home)}
+
+        def open_checker() -> UpdateChecker:
+            return UpdateChecker(settings, self.releases, open_warehouse(settings), environment)
+
+        def read_lag(record: "StreamRecord", status: "Mapping[str, Any]") -> float | None:
+            try:
+                stats = read_stats(self.pubsub.channel)
+            except RefeedError:
+                return None
+            if stats is None:
+                sample = parse_sample(status)
+                return None if sample is None else sample.oldest_unacked_seconds
+            own = subscriptions_of(record.kind, status, stats)
+            return max((stats[name].oldest_unacked_seconds for name in own), default=None)
+
+        return UpdateWork(self.store, open_checker=open_checker, read_lag=read_lag)
 
     @cached_property
     def snapshots(self) -> "SnapshotService":

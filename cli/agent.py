@@ -41,6 +41,7 @@ def agent() -> None:
             places=settings.agent_streams,
             say=_log.info,
             snapshots=deployment.snapshot_work,
+            updates=deployment.update_work,
         )
         _log.info("agent_started", owner=keeper.owner, places=settings.agent_streams)
         try:

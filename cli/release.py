@@ -66,6 +66,10 @@ def remove(name: NameArgument) -> None:
     with _open() as deployment:
         records = deployment.store.list_streams()
         used_by = [record.name for record in records if record.is_living and record.release == name]
+        for update in deployment.store.list_updates(living=True):
+            # The one that it goes to, and the one that it may go back to.
+            if name in {update.request.release, update.from_release} and update.stream not in used_by:
+                used_by.append(update.stream)
         deployment.releases.remove(name, used_by=used_by)
     out.print(f"{name} is removed", markup=False)
 

@@ -104,6 +104,7 @@ class _Streams:
             places=_PLACES,
             say=_say,
             snapshots=deployment.snapshot_work,
+            updates=deployment.update_work,
         )
         self._wanted = WantedStreams(
             deployment.streams,

@@ -49,6 +49,13 @@ FAILPOINTS: Final = (
     "restore.before",
     "restore.restored",
     "restore.sought",
+    "update.snapshotting",
+    "update.starting",
+    "update.standby_started",
+    "update.handing_over",
+    "update.ordered",
+    "update.watching",
+    "update.rolling_back",
 )
 
 _passed: Counter[str] = Counter()

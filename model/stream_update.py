@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from model.job import new_job_id
+from model.stream_options import extend_mapping
+from model.stream_record import Wanted
 
 VALIDATE_SECONDS: Final = 120.0
 # A watch that may last longer is a stream that runs two releases for good.
@@ -140,8 +142,25 @@ class StreamUpdate:
     @property
     def to_options(self) -> dict[str, Any]:
         """The options of the stream once it is updated."""
-        merged = {**self.from_options, **self.request.options}
+        merged = {**self.from_options, **self.request.options, **self._renamed}
         return {name: value for name, value in merged.items() if value is not None}
+
+    @property
+    def back_options(self) -> dict[str, Any]:
+        """The options of the stream once it has gone back: the registry keeps the new names of sources."""
+        return {**self.from_options, **self._renamed}
+
+    @property
+    def _renamed(self) -> dict[str, Any]:
+        if not self.request.mapping:
+            return {}
+        return {"mapping": extend_mapping(self.from_options.get("mapping"), self.request.mapping)}
+
+    def abandoned(self, wanted: Wanted) -> UpdateFault:
+        """Return why the update ends when its stream is to end."""
+        return UpdateFault(
+            "update_abandoned", f"{self.stream} was to be {wanted} while the update was {self.state}."
+        )
 
     @property
     def has_way_back(self) -> bool | None:

@@ -180,6 +180,7 @@ class PlanFacts:
     columns: Mapping[str, list[str]]
     versions: Mapping[str, int]
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -205,6 +206,7 @@ class PlanFacts:
                     else tuple(kind["table"] for kind in one["types"])
                     for one in sources
                 },
+                tuple(sorted({one["source"]["topic"] for one in sources})),
             )
         except FileNotFoundError:
             return cls((), {}, {})

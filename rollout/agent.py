@@ -4,7 +4,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +16,6 @@ from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
 from model.agent_report import AgentReport
 from model.errors import LeaseLostError, ProcessEndedError, RefeedError
-from model.settings import Settings, read_settings
-from model.stream_options import PipelineStreamOptions, StreamKind
 from model.stream_record import (
     StreamFault,
     StreamHome,
@@ -28,9 +25,12 @@ from model.stream_record import (
     new_instance_id,
 )
 from rollout.child import STOP_SECONDS
-from rollout.process import INSTANCE_OPTION, StreamProcess
+from rollout.held import HeldStream
+from rollout.process import StreamProcess
 from rollout.releases import Releases
 from rollout.snapshot_work import SnapshotWork
+from rollout.starter import StreamStarter
+from rollout.update_work import UpdateWork
 from streams.control import BatchPace
 from streams.folder import StreamFolder
 
@@ -58,20 +58,6 @@ _STATES: Final[Mapping[str, StreamState]] = {
 }
 
 
-@dataclass(slots=True)
-class _HeldStream:
-    """A stream that this agent holds; ``start_at`` is when it is to be started while it has no process."""
-
-    process: StreamProcess | None = None
-    start_at: float = 0.0
-    started_at: float = 0.0
-    deaths: int = 0
-    kill_at: float | None = None
-    # The version of the record that the pace was made of.
-    version: int = 0
-    pace: BatchPace = field(default_factory=BatchPace)
-
-
 class Agent:
     """Starts, steers and ends the processes of the streams that it holds, a step a look.
 
@@ -96,19 +82,20 @@ class Agent:
         now: Callable[[], float] = time.monotonic,
         command: Callable[[StreamRecord, str], Sequence[str]] | None = None,
         snapshots: SnapshotWork | None = None,
+        updates: UpdateWork | None = None,
     ) -> None:
         self.owner = str(LeaseOwner.current())
         self._store = store
-        self._environment = dict(environment)
-        self._settings = read_settings(self._environment)
+        self._starter = StreamStarter(environment, command=command)
+        self._settings = self._starter.settings
         self._places = places
         self._lease_seconds = lease_seconds
         self._say = say
         self._now = now
         self._releases = Releases(self._settings.home)
-        self._command = command
         self._snapshots = snapshots
-        self._kept: dict[str, _HeldStream] = {}
+        self._updates = updates
+        self._kept: dict[str, HeldStream] = {}
         # Its own children that another agent of this machine goes on with, until they have ended.
         self._left: list[StreamProcess] = []
         self._renewed_at: float | None = None
@@ -134,11 +121,17 @@ class Agent:
         for name in list(self._kept):
             if records[name].agent != self.owner:
                 self._let_go(records[name])
+        # Of a stream that was taken just now, a process may run that an agent before this one left.
+        held = [record for record in records.values() if record.agent == self.owner and record.name in self._kept]
+        if self._updates is not None:
+            self._updates.look([(record, self._kept[record.name]) for record in held], self._starter)
+            # A hand-over has changed the records of its streams.
+            records |= {
+                record.name: self._store.get_stream(record.name)
+                for record in held
+                if self._updates.is_handing(record.name)
+            }
         if self._snapshots is not None:
-            # Of a stream that was taken just now, a process may run that an agent before this one left.
-            held = [
-                record for record in records.values() if record.agent == self.owner and record.name in self._kept
-            ]
             self._snapshots.look(
                 [(record, self._kept[record.name].process, self._state_of(record)) for record in held]
             )
@@ -160,6 +153,8 @@ class Agent:
             stack.callback(self._store.release_streams, self.owner)
             if self._snapshots is not None:
                 stack.callback(self._snapshots.stop)
+            if self._updates is not None:
+                stack.callback(self._updates.stop)
             for process in self:
                 stack.callback(self._report_stopped, process.name)
                 stack.callback(process.stop, seconds=seconds)
@@ -205,8 +200,11 @@ class Agent:
     def _keep(self, record: StreamRecord) -> list[ProcessEndedError]:
         kept = self._kept.get(record.name)
         if kept is None:
-            kept = self._kept[record.name] = _HeldStream(process=self._find(record), started_at=self._now())
+            kept = self._kept[record.name] = HeldStream(process=self._find(record), started_at=self._now())
         process = kept.process
+        if self._updates is not None and self._updates.is_handing(record.name):
+            self._report(record, StreamState.UPDATING, record.error)
+            return []
         is_going_back = self._snapshots is not None and self._snapshots.is_going_back(record.name)
         if process is not None and process.is_running:
             is_drained = is_going_back and record.wanted is Wanted.RUNNING
@@ -215,8 +213,8 @@ class Agent:
         if record.wanted is not Wanted.RUNNING:
             self._end(process, record)
             return []
-        if is_going_back:
-            # It is started when its state has been put back.
+        if is_going_back or (self._updates is not None and self._updates.is_moving(record.name)):
+            # It is started when its state has been put back, or by the update.
             if process is not None:
                 process.kill()
                 kept.process, kept.start_at = None, 0.0
@@ -245,38 +243,30 @@ class Agent:
             self._say(f"going on with {record.name} (process {found.pid})")
         return found
 
-    def _start(self, kept: _HeldStream, record: StreamRecord) -> None:
+    def _start(self, kept: HeldStream, record: StreamRecord) -> None:
         # Should one of the next lines fail.
         kept.start_at = self._now() + WAITS_SECONDS[1]
         instance_id = new_instance_id()
-        folder = StreamFolder.of(self._settings.home, record.name, instance_id)
-        environment = {**self._environment, **record.parsed_options().environment()}
         try:
-            started = self._releases.start(record.release, environment)
+            prepared = self._starter.prepare(record, instance_id)
         except RefeedError as exc:
             kept.start_at = self._now() + self._next_wait(kept)
             self._report(record, StreamState.FAILED, StreamFault(exc.code, exc.message))
             return
+        folder = prepared.folder
         home = StreamHome(gethostname(), str(folder.state))
         # Written down first: by its instance id the process is found, should this agent be killed now.
         report = partial(self._store.report_stream, record.name, self.owner, StreamState.STARTING)
         report(instance_id=instance_id, home=home, error=record.error)
         _remove_old(folder)
         self._say(f"starting {record.name}")
-        own = started.command(*stream_arguments(record, instance_id))
-        kept.process = StreamProcess.start(
-            folder,
-            own if self._command is None else self._command(record, instance_id),
-            self._pace(kept, record),
-            environment=started.variables,
-            log=self._settings.home / "logs" / f"{record.name}.log",
-        )
+        kept.process = prepared.start()
         kept.started_at, kept.kill_at = self._now(), None
 
     def _state_of(self, record: StreamRecord) -> Path:
         return StreamFolder.of(self._settings.home, record.name).state
 
-    def _steer(self, kept: _HeldStream, process: StreamProcess, record: StreamRecord, wanted: Wanted) -> None:
+    def _steer(self, kept: HeldStream, process: StreamProcess, record: StreamRecord, wanted: Wanted) -> None:
         """Give the order that brings the process in step, report where it stands, and kill it when it is late."""
         before = process.control.number
         if wanted is Wanted.RUNNING:
@@ -286,6 +276,10 @@ class Agent:
                 process.order("run", pace=pace)
             status = process.status()
             state = _STATES.get(str(status.get("state")), record.state)
+            if self._updates is not None and self._updates.is_shown(record.name):
+                state = StreamState.UPDATING
+            elif state is StreamState.UPDATING:
+                state = StreamState.RUNNING
             self._report(record, state, _fault_of(status.get("error")))
             return
         is_drain = wanted is Wanted.DRAINED
@@ -312,7 +306,7 @@ class Agent:
         self._kept.pop(record.name, None)
         self._say(f"{record.name} is {state}" + (f": {why}" if why else ""))
 
-    def _note_death(self, kept: _HeldStream, process: StreamProcess, record: StreamRecord) -> ProcessEndedError:
+    def _note_death(self, kept: HeldStream, process: StreamProcess, record: StreamRecord) -> ProcessEndedError:
         """Have the stream started again, each time a little later."""
         now = self._now()
         if now - kept.started_at >= _HEALTHY_SECONDS:
@@ -330,7 +324,7 @@ class Agent:
         self._say(f"{ended.message}\nstarting {record.name} again in {wait:.0f} s")
         return ended
 
-    def _next_wait(self, kept: _HeldStream) -> float:
+    def _next_wait(self, kept: HeldStream) -> float:
         """Return the seconds until the next start, longer with each one that failed."""
         kept.deaths += 1
         return WAITS_SECONDS[min(kept.deaths, len(WAITS_SECONDS)) - 1]
@@ -345,31 +339,11 @@ class Agent:
             why = "Its agent was told to stop."
             self._store.report_stream(name, self.owner, StreamState.STARTING, error=record.error, why=why)
 
-    def _pace(self, kept: _HeldStream, record: StreamRecord) -> BatchPace:
+    def _pace(self, kept: HeldStream, record: StreamRecord) -> BatchPace:
         """Return the pace of the record's options, and of the deployment's settings where it has none."""
         if kept.version != record.version:
-            environment = {**self._environment, **record.parsed_options().environment()}
-            kept.pace, kept.version = _pace_of(record.kind, read_settings(environment)), record.version
+            kept.pace, kept.version = self._starter.pace(record), record.version
         return kept.pace
-
-
-def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:
-    """Return what ``refeed`` is given to run one instance of the stream, in whichever release."""
-    options = record.parsed_options()
-    kind = [record.kind.value] if record.kind is StreamKind.BACKUP else [record.kind.value, "run"]
-    if isinstance(options, PipelineStreamOptions):
-        mapping = (options.mapping or {}).items()
-        # A release that knows of no mapping has a stream without one.
-        kind += ["--group", options.group, *(f"--mapping={old}={new}" for old, new in mapping)]
-    return [*kind, "--name", record.name, INSTANCE_OPTION, instance_id]
-
-
-def _pace_of(kind: StreamKind, settings: Settings) -> BatchPace:
-    if kind is StreamKind.PIPELINE:
-        return BatchPace(settings.pipeline_batch_seconds, settings.pipeline_batch_bytes)
-    if kind is StreamKind.KINESIS:
-        return BatchPace(settings.kinesis.batch_seconds, settings.kinesis.batch_bytes)
-    return BatchPace(settings.backup_batch_seconds, settings.backup_batch_bytes)
 
 
 def _fault_of(error: Any) -> StreamFault | None:

@@ -1,9 +1,10 @@
 """The hand-over of a stream from the process that runs it to its standby, with a bound."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import structlog
 
@@ -36,6 +37,11 @@ class Pause:
     last_commit_at: float | None
     first_commit_at: float | None
 
+    @classmethod
+    def between(cls, old: Mapping[str, Any], new: Mapping[str, Any]) -> Self:
+        """Return the pause between two processes, as their statuses report it."""
+        return cls(_time(old, "last_commit_at"), _time(new, "first_commit_at"))
+
     @property
     def seconds(self) -> float | None:
         """How long nothing was committed; None while it is not over, or if the old process never committed."""
@@ -67,8 +73,7 @@ class HandOver:
     @property
     def pause(self) -> Pause:
         """The time between the two processes' commits, as they report it."""
-        last = {} if self._old is None else self._old.status()
-        return Pause(_time(last, "last_commit_at"), _time(self._new.status(), "first_commit_at"))
+        return Pause.between({} if self._old is None else self._old.status(), self._new.status())
 
     def look(self) -> HandOverState:
         """Give the orders, the first time, then kill the old process when it is due; return where it stands."""
@@ -118,6 +123,6 @@ def is_ready(new: StreamProcess) -> bool:
     return new.is_running and new.status().get("state") == STANDBY
 
 
-def _time(status: dict[str, Any], name: str) -> float | None:
+def _time(status: Mapping[str, Any], name: str) -> float | None:
     found = status.get(name)
     return float(found) if isinstance(found, int | float) else None

@@ -32,9 +32,8 @@ from model.stream_update import (
 )
 
 _ENDED: Final = sorted(state.value for state in ENDED_UPDATES)
+_BEGIN_STANDBYS: Final = frozenset({UpdateState.STARTING, UpdateState.ROLLING_BACK})
 _ENDED_STREAMS: Final = sorted(state.value for state in ENDED_STATES)
-# What ends an update together with its stream.
-ABANDONED: Final = "update_abandoned"
 
 
 class StreamUpdates:
@@ -145,6 +144,9 @@ class StreamUpdates:
                 changes["error"] = asdict(error)
             if state.is_ended:
                 changes["finished_at"] = now
+            if state in _BEGIN_STANDBYS:
+                # The last step's were other processes.
+                changes["attempts"] = 0
             if state is UpdateState.HANDING_OVER:
                 changes["handed_over_at"] = now
             _change(connection, found.id, **_columns(changes), state=state.value, changed_at=now)
@@ -199,15 +201,10 @@ def abandon_update(connection: Connection, stream: str, now: datetime, *, actor:
     living = _living_update(connection, stream)
     if living is None or living.state.is_handing:
         return
-    fault = abandoned(living, wanted)
+    fault = living.abandoned(wanted)
     ended = UpdateState.FAILED
     _change(connection, living.id, state=ended.value, error=asdict(fault), finished_at=now, changed_at=now)
     _append(connection, living, now, actor=actor, what=f"update {living.id} {ended}", why=fault.message)
-
-
-def abandoned(update: StreamUpdate, wanted: Wanted) -> UpdateFault:
-    """Return why an update ends with its stream."""
-    return UpdateFault(ABANDONED, f"{update.stream} was to be {wanted} while the update was {update.state}.")
 
 
 def _give_stream(connection: Connection, update: StreamUpdate, now: datetime) -> None:
@@ -219,7 +216,7 @@ def _give_stream(connection: Connection, update: StreamUpdate, now: datetime) ->
         .where(columns.name == update.stream)
         .values(
             release=update.request.release if is_forward else update.from_release,
-            options=update.to_options if is_forward else dict(update.from_options),
+            options=update.to_options if is_forward else update.back_options,
             instance_id=update.instance_id,
             version=columns.version + 1,
             changed_at=now,

@@ -50,8 +50,8 @@ _TABLE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
 _LAKE_ONLY: Final = {"merge.rewritten", "merge.indexed", "compact.before", "compact.after"}
 _ABSENT: Final[dict[str, set[str]]] = {"lake": {"warehouse"}, "bigquery": set()}
 _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
-# Agents pass these: tests/acceptance/test_rollback_kills.py kills there.
-AGENT_PLACES: Final = ("snapshot.", "restore.")
+# Agents pass these: tests/acceptance/test_rollback_kills.py and test_updates.py kill there.
+AGENT_PLACES: Final = ("snapshot.", "restore.", "update.")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 from jobs.store import JobStore
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
+from model.stream_update import UpdateRequest
 from rollout.formats import own_formats
 from tests.rollout.wheels import write_small_release
 
@@ -28,6 +29,11 @@ def test_a_release_is_added_listed_and_removed(refeed: Callable[..., Any], home:
     assert in_use.code == 1
     assert "canary is the release of backup" in in_use.err
     # One that has ended gets its release at its next launch.
+    store.end_stream("backup", Wanted.CANCELLED, actor="test")
+    # An update goes to it.
+    store.launch_stream("backup", StreamKind.BACKUP, actor="test")
+    store.create_update("backup", UpdateRequest("canary", {}, {}), actor="test")
+    assert "canary is the release of backup" in refeed("release", "remove", "canary").err
     store.end_stream("backup", Wanted.CANCELLED, actor="test")
     store.close()
     assert refeed("release", "remove", "canary").out == "canary is removed\n"

@@ -54,7 +54,9 @@ def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store:
     assert (made.state, made.stream, made.generation) == (UpdateState.CHECKING, "backup", 1)
     assert (made.request, made.created_by, made.has_way_back) == (REQUEST, "ann", None)
     assert (made.from_release, made.from_options) == ("1.2", store.get_stream("backup").options)
-    assert made.to_options == {"slots": 8, "batch_seconds": 3.0}
+    renamed = {"mapping": {"old": "new"}}
+    assert made.to_options == {"slots": 8, "batch_seconds": 3.0, **renamed}
+    assert made.back_options == {**made.from_options, **renamed}
     assert (made.error, made.finished_at, made.attempts, made.replay) == (None, None, 0, None)
     noted = store.list_stream_events("backup")[-1]
     assert (noted.type, noted.actor, noted.why) == (StreamEventType.NOTED, "ann", "faster")
@@ -99,7 +101,7 @@ def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_
 def test_the_hand_back_gives_the_stream_to_a_process_of_the_old_release(store: JobStore) -> None:
     back = advance(store, UpdateState.HANDING_OVER, UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK)
     record = store.get_stream("backup")
-    assert (record.release, record.options, record.instance_id) == ("1.2", dict(back.from_options), "in_3")
+    assert (record.release, record.options, record.instance_id) == ("1.2", back.back_options, "in_3")
     fault = UpdateFault("stream_died", "It ended.", {"old": "fine", "new": "Traceback"})
     replay = UpdateReplay(back.created_at - timedelta(minutes=1), back.changed_at, ("orders",))
     ended = store.advance_update(back, UpdateState.ROLLED_BACK, error=fault, replay=replay, paused_seconds=1.25)
@@ -116,6 +118,13 @@ def test_what_is_noted_of_a_step_is_kept(store: JobStore) -> None:
     noted = store.note_update(made, attempts=2, checked={"has_way_back": False}, replay=unknown)
     assert (noted.attempts, noted.has_way_back, noted.replay) == (2, False, unknown)
     assert noted.changed_at == made.changed_at
+
+
+def test_each_direction_counts_its_own_standbys(store: JobStore) -> None:
+    begun = store.note_update(advance(store, UpdateState.STARTING), attempts=2)
+    handed = store.advance_update(begun, UpdateState.HANDING_OVER, instance_id="in_2")
+    assert handed.attempts == 2
+    assert store.advance_update(handed, UpdateState.ROLLING_BACK).attempts == 0
 
 
 def test_a_step_from_a_state_that_has_passed_is_refused(store: JobStore) -> None:

@@ -19,9 +19,10 @@ from jobs.store.tables import MANAGED_STREAMS
 from model.process import Process
 from model.stream_options import StreamKind
 from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
-from rollout.agent import Agent, stream_arguments
+from rollout.agent import Agent
 from rollout.process import StreamProcess
 from rollout.releases import Releases
+from rollout.starter import stream_arguments
 from streams.control import BatchPace, ControlFile, StreamControl
 from streams.folder import StreamFolder
 from tests.rollout.wheels import write_small_release

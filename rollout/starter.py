@@ -1,0 +1,126 @@
+"""Starts the processes of streams: each with the code of its release, its options, its pace and its log."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from model.settings import Settings, read_settings
+from model.stream_options import PipelineStreamOptions, StreamKind
+from model.stream_record import StreamRecord
+from rollout.process import INSTANCE_OPTION, StreamProcess
+from rollout.releases import Releases
+from streams.control import BatchPace, Order
+from streams.folder import StreamFolder
+
+_LOG_LINES: Final = 15
+_LOG_BYTES: Final = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStart:
+    """A start whose release is there: all that is left is to start the process."""
+
+    folder: StreamFolder
+    command: Sequence[str]
+    pace: BatchPace
+    environment: Mapping[str, str]
+    log: Path
+
+    def start(self, order: Order = "run") -> StreamProcess:
+        """Start the process with ``order`` as its first one."""
+        return StreamProcess.start(
+            self.folder, self.command, self.pace, environment=self.environment, log=self.log, order=order
+        )
+
+
+class StreamStarter:
+    """Starts the streams of one home; ``environment`` is that of their processes.
+
+    ``command`` replaces the command line of a record's instance.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        command: Callable[[StreamRecord, str], Sequence[str]] | None = None,
+    ) -> None:
+        self._environment = dict(environment)
+        self.settings = read_settings(self._environment)
+        self._releases = Releases(self.settings.home)
+        self._command = command
+
+    def prepare(self, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> PreparedStart:
+        """Return how the instance is started, as the release and with the options that ``record`` names.
+
+        A standby has a log of its own: the stream's is the old release's meanwhile.
+
+        Raises:
+            ReleaseNotFoundError, EnvironmentFailedError: the release can't be started in this home.
+        """
+        environment = {**self._environment, **record.parsed_options().environment()}
+        started = self._releases.start(record.release, environment)
+        own = started.command(*stream_arguments(record, instance_id))
+        return PreparedStart(
+            self.folder(record.name, instance_id),
+            own if self._command is None else self._command(record, instance_id),
+            self.pace(record),
+            started.variables,
+            self._standby_log(record.name, instance_id) if is_standby else self._log(record.name),
+        )
+
+    def folder(self, name: str, instance_id: str | None = None) -> StreamFolder:
+        """Return the folder of a stream in this home."""
+        return StreamFolder.of(self.settings.home, name, instance_id)
+
+    def pace(self, record: StreamRecord) -> BatchPace:
+        """Return the pace of the record's options, and of the deployment's settings where it has none."""
+        environment = {**self._environment, **record.parsed_options().environment()}
+        return _pace_of(record.kind, read_settings(environment))
+
+    def log_end(self, name: str, instance_id: str | None) -> str:
+        """Return the last lines that an instance has logged."""
+        path = self._log(name)
+        if instance_id is not None and self._standby_log(name, instance_id).exists():
+            path = self._standby_log(name, instance_id)
+        try:
+            with path.open("rb") as log:
+                size = log.seek(0, 2)
+                log.seek(max(0, size - _LOG_BYTES))
+                text = log.read().decode(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-_LOG_LINES:])
+
+    def remove_logs(self, name: str, *, keep: Sequence[str]) -> None:
+        """Remove the logs of standbys, but for those of the instances to ``keep``."""
+        kept = {self._standby_log(name, instance_id) for instance_id in keep}
+        for path in self._log(name).parent.glob(f"{name}.in_*.log"):
+            if path not in kept:
+                path.unlink(missing_ok=True)
+
+    def _log(self, name: str) -> Path:
+        return self.settings.home / "logs" / f"{name}.log"
+
+    def _standby_log(self, name: str, instance_id: str) -> Path:
+        return self.settings.home / "logs" / f"{name}.{instance_id}.log"
+
+
+def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:
+    """Return what ``refeed`` is given to run one instance of the stream, in whichever release."""
+    options = record.parsed_options()
+    kind = [record.kind.value] if record.kind is StreamKind.BACKUP else [record.kind.value, "run"]
+    if isinstance(options, PipelineStreamOptions):
+        mapping = (options.mapping or {}).items()
+        # A release that knows of no mapping has a stream without one.
+        kind += ["--group", options.group, *(f"--mapping={old}={new}" for old, new in mapping)]
+    return [*kind, "--name", record.name, INSTANCE_OPTION, instance_id]
+
+
+def _pace_of(kind: StreamKind, settings: Settings) -> BatchPace:
+    if kind is StreamKind.PIPELINE:
+        return BatchPace(settings.pipeline_batch_seconds, settings.pipeline_batch_bytes)
+    if kind is StreamKind.KINESIS:
+        return BatchPace(settings.kinesis.batch_seconds, settings.kinesis.batch_bytes)
+    return BatchPace(settings.backup_batch_seconds, settings.backup_batch_bytes)

@@ -1,0 +1,534 @@
+"""The part of an agent that updates streams: from one release to another by a hand-over, and back."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from jobs.lease_owner import LeaseOwner
+from jobs.store import Idempotency, JobStore
+from model import failpoint
+from model.errors import RefeedError, StreamNotFoundError, StreamStateError
+from model.failure import safe_message
+from model.stream_options import StreamKind
+from model.stream_record import StreamRecord, Wanted, new_instance_id
+from model.stream_snapshot import SnapshotReason, SnapshotState
+from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState
+from pipeline.plan import PlanFacts
+from rollout.checking import UpdateChecker
+from rollout.handover import KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
+from rollout.held import HeldStream
+from rollout.process import StreamProcess
+from rollout.starter import StreamStarter
+from rollout.watch import Verdict, WatchFigures, judge
+from streams.snapshot import PLAN_FILE
+from streams.status import StatusFile
+
+_log = structlog.get_logger(__name__)
+
+# How often a standby is started before the update is given up, and how long each has; Spark takes a minute.
+_ATTEMPTS: Final = 3
+_STANDBY_SECONDS: Final = 180.0
+# How long the process that hands over may take to commit what it holds.
+_DRAIN_SECONDS: Final = 30.0
+_JOIN_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 30.0
+_ACTOR: Final = "agent"
+# In these the agent starts no process of the stream by itself.
+_MOVING: Final = frozenset({UpdateState.ROLLING_BACK, UpdateState.HANDING_OVER, UpdateState.HANDING_BACK})
+_HAS_STANDBY: Final = frozenset({UpdateState.STARTING, *_MOVING})
+
+ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
+
+
+@dataclass(slots=True)
+class _Step:
+    """The step that an update is at since ``began``, by this agent's clock, and whether its orders are given."""
+
+    update_id: str
+    state: UpdateState
+    attempts: int
+    began: float
+    is_ordered: bool = False
+    hand_over: HandOver | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A stream whose update is carried out now."""
+
+    record: StreamRecord
+    held: HeldStream
+    starter: StreamStarter
+    state: Path
+
+
+class UpdateWork:
+    """Carries out the updates of the streams that an agent holds, a step a look.
+
+    Each step is in the record before it begins, and can be begun again: what a killed agent left behind is found
+    by its instance id. Up to the hand-over the old process goes on whatever happens. In the hand-over the old one
+    is told to drain and the standby to run at the same moment; the home's lock and the lease beside the tables
+    keep them apart. The stream is the new release's once that has the lease, and goes back by the same hand-over.
+
+    ``open_checker`` is called in a thread. ``read_lag`` returns the age of the oldest message that waits for a
+    stream; None where nobody knows.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        open_checker: Callable[[], UpdateChecker],
+        read_lag: ReadLag,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._open_checker = open_checker
+        self._read_lag = read_lag
+        self._now = now
+        self._updates: dict[str, StreamUpdate] = {}
+        self._standbys: dict[str, StreamProcess] = {}
+        self._steps: dict[str, _Step] = {}
+        self._checks: dict[str, threading.Thread] = {}
+        # They end the processes that have handed over.
+        self._leaving: list[threading.Thread] = []
+        # Streams whose leftovers of another agent have been looked for.
+        self._searched: set[str] = set()
+
+    def look(self, streams: Iterable[tuple[StreamRecord, HeldStream]], starter: StreamStarter) -> None:
+        """Bring each update one step further; a fault of one stream keeps no other from its step.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        found = {record.name: (record, held) for record, held in streams}
+        self._updates = {each.stream: each for each in self._store.list_updates(living=True)}
+        self._let_go(found.keys())
+        for name, (record, held) in found.items():
+            update = self._updates.get(name)
+            place = _Found(record, held, starter, starter.folder(name).state)
+            try:
+                self._end_leftovers(place, update)
+                if update is not None:
+                    self._carry_out(update, place)
+            except StreamStateError as exc:
+                # Somebody decided it meanwhile; the next look sees that.
+                _log.info("update_moved", stream=name, why=exc.message)
+            except (RefeedError, OSError) as exc:
+                _log.warning("update_waits", stream=name, error=str(exc))
+
+    def is_moving(self, stream: str) -> bool:
+        """Whether the stream goes from one process to another: the agent starts none by itself meanwhile."""
+        return stream in self._updates and self._updates[stream].state in _MOVING
+
+    def is_handing(self, stream: str) -> bool:
+        """Whether the stream's processes have orders of a hand-over, and take no others."""
+        return stream in self._updates and self._updates[stream].state.is_handing
+
+    def is_shown(self, stream: str) -> bool:
+        """Whether the stream is UPDATING."""
+        return stream in self._updates and self._updates[stream].state.is_shown
+
+    def stop(self) -> None:
+        """End the standbys; the next agent goes on from the step that is written down."""
+        deadline = time.monotonic() + _JOIN_SECONDS
+        for thread in self._checks.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for standby in self._standbys.values():
+            standby.ask_to_stop()
+        for standby in self._standbys.values():
+            standby.stop(seconds=_STOP_SECONDS)
+        for thread in self._leaving:
+            thread.join(_STOP_SECONDS)
+
+    # -- the steps
+
+    def _carry_out(self, update: StreamUpdate, place: _Found) -> None:
+        if place.record.wanted is not Wanted.RUNNING and not update.state.is_handing:
+            self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
+            return
+        match update.state:
+            case UpdateState.CHECKING:
+                self._check(update, place)
+            case UpdateState.SNAPSHOTTING:
+                self._take_snapshot(update, place)
+            case UpdateState.STARTING | UpdateState.ROLLING_BACK:
+                self._start_standby(update, place)
+            case UpdateState.HANDING_OVER | UpdateState.HANDING_BACK:
+                self._hand_over(update, place)
+            case UpdateState.WATCHING:
+                self._watch(update, place)
+
+    def _check(self, update: StreamUpdate, place: _Found) -> None:
+        """Check in a thread: the wanted release is asked what it reads from the registry."""
+        thread = self._checks.get(update.stream)
+        if thread is not None and thread.is_alive():
+            return
+        run = partial(self._run_check, update, place)
+        thread = threading.Thread(target=run, name=f"check-{update.stream}", daemon=True)
+        self._checks[update.stream] = thread
+        thread.start()
+
+    def _run_check(self, update: StreamUpdate, place: _Found) -> None:
+        request = update.request
+        try:
+            try:
+                found = self._open_checker().check(
+                    place.record, release=request.release, options=request.options, mapping=request.mapping
+                )
+            except (RefeedError, OSError) as exc:
+                self._end(update, place, UpdateState.REFUSED, error=_fault_of(exc))
+                return
+            checked = found.to_json()
+            if not found.passes:
+                why = " ".join(f"{each.message} {each.remedy.advice}" for each in found.reasons)
+                fault = UpdateFault("update_refused", why)
+                self._end(update, place, UpdateState.REFUSED, error=fault, checked=checked)
+                return
+            why_not = "; ".join(found.no_way_back)
+            way = "there is a way back" if found.has_way_back else f"there is no way back: {why_not}"
+            self._advance(update, UpdateState.SNAPSHOTTING, checked=checked, why=way)
+            failpoint.hit("update.snapshotting")
+        except (RefeedError, OSError) as exc:
+            # The next look checks again, unless somebody decided it meanwhile.
+            _log.info("check_not_kept", stream=update.stream, error=str(exc))
+
+    def _take_snapshot(self, update: StreamUpdate, place: _Found) -> None:
+        """Have the state copied by what makes every snapshot; the same key asks for the same one again."""
+        made = self._store.create_snapshot(
+            update.stream,
+            with_source=False,
+            actor=_ACTOR,
+            reason=SnapshotReason.UPDATE,
+            idempotency=Idempotency(update.id, update.id),
+        )
+        if made.state is SnapshotState.COMPLETED:
+            self._advance(update, UpdateState.STARTING, snapshot_id=made.id)
+            failpoint.hit("update.starting")
+        elif made.state is not SnapshotState.PENDING:
+            why = f"{made.id} is {made.state}" if made.error is None else made.error.message
+            self._end(update, place, UpdateState.FAILED, error=UpdateFault("snapshot_failed", why))
+
+    def _start_standby(self, update: StreamUpdate, place: _Found) -> None:
+        """Keep a standby until it is ready, and hand over to it then; give up after some that died."""
+        is_forward = update.state is UpdateState.STARTING
+        step = self._step(update)
+        standby = self._find_standby(update, place)
+        if standby is None or not standby.is_running:
+            self._drop_standby(update.stream)
+            if update.attempts < _ATTEMPTS:
+                self._begin_standby(update, place)
+                return
+            error = _status_of(place, update.instance_id).get("error") or {}
+            why = f"{_ATTEMPTS} processes ended before they were ready. {error.get('message', '')}"
+            self._give_up(update, place, why.strip())
+            return
+        if is_ready(standby):
+            state = UpdateState.HANDING_OVER if is_forward else UpdateState.HANDING_BACK
+            outgoing = place.held.running
+            changes: dict[str, Any] = {"outgoing_id": place.record.instance_id}
+            if is_forward and outgoing is not None:
+                before = outgoing.status()
+                lag = self._read_lag(place.record, before)
+                figures = WatchFigures.of_last_minute(before, lag)
+                changes["figures"] = {"before": figures.to_json()}
+            handing = self._advance(update, state, **changes)
+            failpoint.hit("update.handing_over")
+            self._hand_over(handing, place)
+        elif self._now() - step.began >= _STANDBY_SECONDS:
+            _log.warning("standby_late", stream=update.stream, instance=standby.instance_id)
+            standby.kill()
+
+    def _begin_standby(self, update: StreamUpdate, place: _Found) -> None:
+        is_forward = update.state is UpdateState.STARTING
+        wanted = replace(
+            place.record,
+            release=update.request.release if is_forward else update.from_release,
+            options=update.to_options if is_forward else update.back_options,
+        )
+        instance_id = new_instance_id()
+        try:
+            prepared = place.starter.prepare(wanted, instance_id, is_standby=True)
+        except RefeedError as exc:
+            self._give_up(update, place, exc.message)
+            return
+        # Written down first: by its instance id the next agent finds it.
+        update = self._store.note_update(update, instance_id=instance_id, attempts=update.attempts + 1)
+        self._updates[update.stream] = update
+        self._standbys[update.stream] = prepared.start("stand_by")
+        failpoint.hit("update.standby_started")
+
+    def _give_up(self, update: StreamUpdate, place: _Found, why: str) -> None:
+        """End an update whose next release can't be started; the one that runs goes on."""
+        name = update.stream
+        if update.state is UpdateState.STARTING:
+            message = f"The new release of {name} can't be started, and the old one goes on: {why}"
+            code = "standby_failed"
+        else:
+            before = "" if update.error is None else f" It was to go back because: {update.error.message}"
+            message = f"The old release of {name} can't be started again, and the new one stays: {why}{before}"
+            code = "no_way_back"
+            place.held.start_at = 0.0
+        logs = {"new" if update.state is UpdateState.STARTING else "old": self._log_end(place, update.instance_id)}
+        self._end(update, place, UpdateState.FAILED, error=UpdateFault(code, message, logs))
+
+    def _hand_over(self, update: StreamUpdate, place: _Found) -> None:
+        """Give the two processes their orders, and see which one has the stream in the end."""
+        step = self._step(update)
+        incoming = self._find_standby(update, place)
+        outgoing = self._find_outgoing(update, place)
+        if incoming is not None and step.hand_over is None:
+            step.hand_over = HandOver(outgoing, incoming, timeout_seconds=_DRAIN_SECONDS)
+        stands = HandOverState.NEW_ENDED if step.hand_over is None else step.hand_over.look()
+        if not step.is_ordered:
+            step.is_ordered = True
+            failpoint.hit("update.ordered")
+        if incoming is not None and stands is HandOverState.HANDED_OVER:
+            self._finish_hand_over(update, place, incoming)
+        elif stands is HandOverState.NEW_ENDED and (outgoing is None or not outgoing.is_running):
+            self._lose_hand_over(update, place)
+        elif stands is HandOverState.NEW_ENDED and outgoing is not None:
+            # It may have been told to drain, and never runs again then.
+            outgoing.order("drain", timeout_seconds=_DRAIN_SECONDS)
+            if self._now() - step.began >= _DRAIN_SECONDS + KILL_GRACE_SECONDS:
+                outgoing.kill()
+
+    def _finish_hand_over(self, update: StreamUpdate, place: _Found, incoming: StreamProcess) -> None:
+        outgoing = self._find_outgoing(update, place)
+        held = place.held
+        self._standbys.pop(update.stream, None)
+        held.process, held.started_at, held.kill_at, held.deaths = incoming, self._now(), None, 0
+        if outgoing is not None:
+            # It has let go of the stream, and only Spark's end is left of it.
+            self._leave(outgoing)
+        if place.record.wanted is not Wanted.RUNNING:
+            self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
+        elif update.state is UpdateState.HANDING_OVER:
+            self._advance(update, UpdateState.WATCHING)
+            failpoint.hit("update.watching")
+        else:
+            self._finish_back(update, place)
+
+    def _lose_hand_over(self, update: StreamUpdate, place: _Found) -> None:
+        """Go on after the process that was to take over has ended, and the other one too."""
+        place.held.process, place.held.start_at = None, 0.0
+        self._standbys.pop(update.stream, None)
+        if place.record.wanted is not Wanted.RUNNING:
+            self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
+        elif update.state is UpdateState.HANDING_BACK:
+            # The stream is the old release's, which the agent starts.
+            self._finish_back(update, place)
+        elif self._has_taken_over(update, place):
+            # It had the stream, and ended by no fault of its own: the agent starts it again.
+            self._advance(update, UpdateState.WATCHING)
+            failpoint.hit("update.watching")
+        else:
+            self._fail(update, place, "stream_died", "The new release ended in the hand-over.")
+
+    def _has_taken_over(self, update: StreamUpdate, place: _Found) -> bool:
+        status = _status_of(place, update.instance_id)
+        return status.get("epoch") is not None and status.get("state") != "failed"
+
+    def _finish_back(self, update: StreamUpdate, place: _Found) -> None:
+        fault = update.error or UpdateFault("update_unwanted", "The update was taken back.")
+        self._end(update, place, UpdateState.ROLLED_BACK, error=fault, replay=self._replay_of(update, place))
+
+    def _watch(self, update: StreamUpdate, place: _Found) -> None:
+        record, process = place.record, place.held.process
+        if record.instance_id != update.instance_id:
+            # Another agent has started it again, after an end that was not the release's.
+            moved = self._store.note_update(update, instance_id=record.instance_id)
+            self._advance(moved, UpdateState.WATCHING, why=f"watched again as {record.instance_id}")
+            return
+        if process is None:
+            return
+        status = process.status()
+        if not process.is_running:
+            died = process.ended_error()
+            code = died.details.get("exit_code", "unknown")
+            error = status.get("error") if status.get("state") == "failed" else None
+            why = f"The new release ended with code {code}." if error is None else str(error.get("message"))
+            self._fail(update, place, "stream_died", why)
+            return
+        seconds = (datetime.now(UTC) - update.changed_at).total_seconds()
+        lag = self._read_lag(record, status)
+        after = WatchFigures.of_process(status, seconds, lag)
+        known = (update.figures or {}).get("before")
+        verdict, why = judge(
+            None if known is None else WatchFigures.from_json(known),
+            after,
+            is_over=seconds >= update.request.validate_seconds,
+            min_messages=update.request.min_messages,
+        )
+        update = self._note_pause(update, place, status)
+        if verdict is Verdict.OPEN:
+            return
+        figures = {**(update.figures or {}), "after": after.to_json()}
+        update = self._store.note_update(update, figures=figures)
+        if verdict is Verdict.FAILED:
+            self._fail(update, place, "update_failed", why)
+        elif verdict is Verdict.INCONCLUSIVE:
+            self._advance(update, UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", why))
+        else:
+            self._end(update, place, UpdateState.STABLE, why=why)
+
+    def _note_pause(self, update: StreamUpdate, place: _Found, status: Mapping[str, Any]) -> StreamUpdate:
+        """Note how long nothing was committed, once the new release has committed something."""
+        if update.paused_seconds is not None:
+            return update
+        pause = Pause.between(_status_of(place, update.outgoing_id), status)
+        if pause.seconds is None:
+            return update
+        return self._store.note_update(update, paused_seconds=pause.seconds)
+
+    def _fail(self, update: StreamUpdate, place: _Found, code: str, why: str) -> None:
+        """Go back because of the new release's fault; where there is no way back, go on with it."""
+        logs = {
+            "old": self._log_end(place, update.outgoing_id),
+            "new": self._log_end(place, update.instance_id),
+        }
+        if update.has_way_back or not self._has_written(update, place):
+            fault = UpdateFault(code, why, logs)
+            self._advance(update, UpdateState.ROLLING_BACK, error=fault)
+            failpoint.hit("update.rolling_back")
+            return
+        no_way = "; ".join((update.checked or {}).get("no_way_back", ()))
+        message = f"{why} There is no way back ({no_way}): the new release stays, and is started again."
+        self._end(update, place, UpdateState.FAILED, error=UpdateFault("no_way_back", message, logs))
+
+    def _has_written(self, update: StreamUpdate, place: _Found) -> bool:
+        """Whether the new release ever had the stream; without that the old one finds its state as it left it."""
+        has_epoch = _status_of(place, update.instance_id).get("epoch") is not None
+        return update.state is not UpdateState.HANDING_OVER or has_epoch
+
+    # -- processes
+
+    def _find_standby(self, update: StreamUpdate, place: _Found) -> StreamProcess | None:
+        """Return the process that takes over, also where an agent before this one started it."""
+        standby = self._standbys.get(update.stream)
+        if standby is not None and standby.instance_id == update.instance_id:
+            return standby
+        if update.instance_id is None or (not update.state.is_handing and update.attempts == 0):
+            return None
+        if place.held.process is not None and place.held.process.instance_id == update.instance_id:
+            # Its agent took it for the stream's own, as the record has it since the hand-over.
+            found: StreamProcess | None = place.held.process
+        else:
+            found = StreamProcess.find(place.starter.folder(update.stream, update.instance_id))
+        if found is not None:
+            self._standbys[update.stream] = found
+        return found
+
+    def _find_outgoing(self, update: StreamUpdate, place: _Found) -> StreamProcess | None:
+        if update.outgoing_id is None:
+            return None
+        process = place.held.process
+        if process is not None and process.instance_id == update.outgoing_id:
+            return process
+        return StreamProcess.find(place.starter.folder(update.stream, update.outgoing_id))
+
+    def _end_leftovers(self, place: _Found, update: StreamUpdate | None) -> None:
+        """End the standby that no step needs any more, also one that a killed agent left behind."""
+        name = place.record.name
+        if update is None or update.state not in _HAS_STANDBY:
+            self._drop_standby(name)
+        if name in self._searched:
+            return
+        self._searched.add(name)
+        last = update or next(iter(self._store.list_updates(name)), None)
+        if last is None or last.state in _HAS_STANDBY:
+            return
+        for instance_id in {last.instance_id, last.outgoing_id} - {place.record.instance_id, None}:
+            found = StreamProcess.find(place.starter.folder(name, instance_id))
+            if found is not None:
+                _log.warning("orphan_ended", stream=name, instance=instance_id, pid=found.pid)
+                found.kill()
+
+    def _drop_standby(self, name: str) -> None:
+        standby = self._standbys.pop(name, None)
+        if standby is not None:
+            standby.kill()
+
+    def _leave(self, outgoing: StreamProcess) -> None:
+        """Let a process that has handed over end by itself, and kill it when that takes long."""
+        stop = partial(outgoing.stop, seconds=_STOP_SECONDS)
+        thread = threading.Thread(target=stop, name=f"outgoing-{outgoing.name}", daemon=True)
+        self._leaving = [*(each for each in self._leaving if each.is_alive()), thread]
+        thread.start()
+
+    def _let_go(self, held: Iterable[str]) -> None:
+        """End the standbys of streams that this agent has lost, unless an agent of this machine has them."""
+        names = set(held)
+        self._searched &= names
+        for name in [each for each in self._standbys if each not in names]:
+            standby = self._standbys.pop(name)
+            owner = None
+            with suppress(StreamNotFoundError):
+                agent = self._store.get_stream(name).agent
+                owner = None if agent is None else LeaseOwner.parse(agent)
+            if owner is None or not owner.process.is_here:
+                standby.kill()
+
+    # -- the record
+
+    def _step(self, update: StreamUpdate) -> _Step:
+        step = self._steps.get(update.stream)
+        key = (update.id, update.state, update.attempts)
+        if step is None or (step.update_id, step.state, step.attempts) != key:
+            step = self._steps[update.stream] = _Step(*key, began=self._now())
+        return step
+
+    def _advance(self, update: StreamUpdate, state: UpdateState, **changes: Any) -> StreamUpdate:
+        moved = self._store.advance_update(update, state, **changes)
+        self._updates[update.stream] = moved
+        _log.info("update_step", stream=update.stream, update=update.id, state=state.value)
+        return moved
+
+    def _end(self, update: StreamUpdate, place: _Found, state: UpdateState, **changes: Any) -> None:
+        ended = self._advance(update, state, **changes)
+        self._updates.pop(update.stream, None)
+        if state is not UpdateState.REFUSED:
+            self._drop_standby(update.stream)
+            own = [each for each in (place.record.instance_id, ended.instance_id, ended.outgoing_id) if each]
+            place.starter.remove_logs(update.stream, keep=own)
+            self._forget_snapshots(ended)
+
+    def _forget_snapshots(self, update: StreamUpdate) -> None:
+        """Have the snapshots of earlier updates deleted; the newest one stays."""
+        for made in self._store.list_snapshots(stream=update.stream):
+            is_older = made.reason is SnapshotReason.UPDATE and made.id != update.snapshot_id
+            if is_older and update.snapshot_id is not None and made.state is not SnapshotState.DELETING:
+                with suppress(StreamStateError):
+                    self._store.delete_snapshot(made.id)
+
+    def _log_end(self, place: _Found, instance_id: str | None) -> str:
+        return place.starter.log_end(place.record.name, instance_id)
+
+    def _replay_of(self, update: StreamUpdate, place: _Found) -> UpdateReplay | None:
+        """Return the messages that the new release may have staged; a backup stages nothing."""
+        if place.record.kind is not StreamKind.PIPELINE or update.handed_over_at is None:
+            return None
+        lag = ((update.figures or {}).get("before") or {}).get("lag_seconds")
+        since = None if lag is None else update.handed_over_at - timedelta(seconds=lag)
+        return UpdateReplay(since, datetime.now(UTC), PlanFacts.read(place.state / PLAN_FILE).topics)
+
+
+def _status_of(place: _Found, instance_id: str | None) -> dict[str, Any]:
+    """Return the last status of an instance, also of one that has ended."""
+    if instance_id is None:
+        return {}
+    return StatusFile.read(place.starter.folder(place.record.name, instance_id).status) or {}
+
+
+def _fault_of(exc: RefeedError | OSError) -> UpdateFault:
+    code = exc.code if isinstance(exc, RefeedError) else "storage_full"
+    message = exc.message if isinstance(exc, RefeedError) else str(exc)
+    return UpdateFault(code, safe_message(code, message))

@@ -1,0 +1,140 @@
+"""The watch of an updated stream: its figures as the new release, against those of the old one."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final, Self
+
+# A share of dead letters that is twice the old one's, and a percent more, is the new release's doing.
+_SHARE_FACTOR: Final = 2.0
+_SHARE_MORE: Final = 0.01
+# Faults a second: some come with every start.
+_FAULT_FACTOR: Final = 2.0
+_FAULTS_MORE: Final = 0.5
+# A lag that has grown by a minute beyond twice the old one's will not go away by itself.
+_LAG_FACTOR: Final = 2.0
+_LAG_MORE_SECONDS: Final = 60.0
+# A rate under half of the old one's counts while the lag grows: the producers may just send less.
+_RATE_FACTOR: Final = 0.5
+_LAG_GROWS_SECONDS: Final = 10.0
+_COUNTS: Final = ("messages", "dead_letters", "faults")
+
+
+class Verdict(StrEnum):
+    """Where a watch stands."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchFigures:
+    """Figures of one release of a stream, counted over ``seconds``; None is not known."""
+
+    seconds: float | None
+    messages: float | None
+    dead_letters: float | None
+    faults: float | None
+    lag_seconds: float | None
+
+    @classmethod
+    def of_last_minute(cls, status: Mapping[str, Any], lag_seconds: float | None) -> Self:
+        """Return the figures of a stream's last minute, by the rates in its status."""
+        rates, seconds = status.get("rates") or {}, status.get("rates_over_seconds")
+        counts = {
+            name: None if seconds is None or name not in rates else float(rates[name]) * float(seconds)
+            for name in _COUNTS
+        }
+        return cls(None if seconds is None else float(seconds), **counts, lag_seconds=lag_seconds)
+
+    @classmethod
+    def of_process(cls, status: Mapping[str, Any], seconds: float, lag_seconds: float | None) -> Self:
+        """Return the figures of a process since its beginning, by the totals in its status."""
+        totals = status.get("totals") or {}
+        counts = {name: float(totals[name]) if name in totals else None for name in _COUNTS}
+        return cls(seconds, **counts, lag_seconds=lag_seconds)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the figures that :meth:`to_json` described."""
+        return cls(**fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(self)
+
+    def rate(self, count: float | None) -> float | None:
+        """Return ``count`` a second; None where it is not known."""
+        return None if count is None or not self.seconds else count / self.seconds
+
+    @property
+    def dead_share(self) -> float | None:
+        """The share of the messages that became dead letters."""
+        if self.messages is None or self.dead_letters is None:
+            return None
+        return self.dead_letters / self.messages if self.messages else 0.0
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the figures that are not known."""
+        return [name for name, value in asdict(self).items() if value is None]
+
+
+def judge(
+    before: WatchFigures | None,
+    after: WatchFigures,
+    *,
+    is_over: bool,
+    min_messages: int,
+) -> tuple[Verdict, str]:
+    """Return where the watch stands, and why in a sentence.
+
+    Dead letters and faults fail it as soon as ``min_messages`` have come; all else is judged when the watch
+    ``is_over``. It is INCONCLUSIVE with fewer messages, and where a figure is not known.
+    """
+    messages = after.messages or 0.0
+    if before is not None and messages >= min_messages and (why := _found_early(before, after)):
+        return Verdict.FAILED, why
+    if not is_over:
+        return Verdict.OPEN, ""
+    if why := _unknown(before, after, min_messages):
+        return Verdict.INCONCLUSIVE, why
+    assert before is not None
+    if why := _found_late(before, after):
+        return Verdict.FAILED, why
+    return Verdict.PASSED, f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s, as before."
+
+
+def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int) -> str:
+    """Return why the two can't be compared; empty where they can."""
+    if before is None:
+        return "No process of the old release ran whose figures could be compared."
+    messages = after.messages or 0.0
+    if messages < min_messages:
+        return f"{messages:,.0f} messages came while the new release was watched, {min_messages:,} are needed."
+    unknown = sorted({*before.missing, *after.missing})
+    return f"Not known of both releases: {', '.join(unknown)}." if unknown else ""
+
+
+def _found_early(before: WatchFigures, after: WatchFigures) -> str:
+    old, new = before.dead_share, after.dead_share
+    if old is not None and new is not None and new > old * _SHARE_FACTOR + _SHARE_MORE:
+        return f"{new:.1%} of the messages became dead letters, {old:.1%} before."
+    was, is_now = before.rate(before.faults), after.rate(after.faults)
+    if was is not None and is_now is not None and is_now > was * _FAULT_FACTOR + _FAULTS_MORE:
+        return f"{is_now:.2f} faults a second, {was:.2f} before."
+    return ""
+
+
+def _found_late(before: WatchFigures, after: WatchFigures) -> str:
+    assert before.lag_seconds is not None
+    assert after.lag_seconds is not None
+    if after.lag_seconds > before.lag_seconds * _LAG_FACTOR + _LAG_MORE_SECONDS:
+        return f"The oldest message has waited for {after.lag_seconds:,.0f} s, {before.lag_seconds:,.0f} s before."
+    was, is_now = before.rate(before.messages), after.rate(after.messages)
+    is_slower = was is not None and is_now is not None and is_now < was * _RATE_FACTOR
+    if is_slower and after.lag_seconds > before.lag_seconds + _LAG_GROWS_SECONDS:
+        return f"{is_now:,.1f} messages a second, {was:,.1f} before, and the lag grows."
+    return ""
