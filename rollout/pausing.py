@@ -15,7 +15,7 @@ _POLL_SECONDS: Final = 0.05
 _PAUSED: Final = "paused"
 
 
-class Orders(Protocol):
+class PauseOrders(Protocol):
     """Gives a running stream its orders; numbers grow with each."""
 
     def pause(self, timeout_seconds: float) -> int:
@@ -29,7 +29,7 @@ class Orders(Protocol):
 
 @contextmanager
 def pause_stream(
-    status: Path, orders: Orders, *, timeout_seconds: float = LONGEST_PAUSE_SECONDS
+    status: Path, orders: PauseOrders, *, timeout_seconds: float = LONGEST_PAUSE_SECONDS
 ) -> Iterator[None]:
     """Keep the stream whose status is the file ``status`` from every commit while the block runs.
 

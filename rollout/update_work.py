@@ -27,7 +27,7 @@ from rollout.handover import KILL_GRACE_SECONDS, HandOver, HandOverState, Pause,
 from rollout.held import HeldStream
 from rollout.process import StreamProcess
 from rollout.starter import StreamStarter
-from rollout.watch import Verdict, WatchFigures, judge
+from rollout.watch import WatchFigures, WatchVerdict, judge
 from streams.snapshot import PLAN_FILE
 from streams.status import StatusFile
 
@@ -369,13 +369,13 @@ class UpdateWork:
             min_messages=update.request.min_messages,
         )
         update = self._note_pause(update, place, status)
-        if verdict is Verdict.OPEN:
+        if verdict is WatchVerdict.OPEN:
             return
         figures = {**(update.figures or {}), "after": after.to_json()}
         update = self._store.note_update(update, figures=figures)
-        if verdict is Verdict.FAILED:
+        if verdict is WatchVerdict.FAILED:
             self._fail(update, place, "update_failed", why)
-        elif verdict is Verdict.INCONCLUSIVE:
+        elif verdict is WatchVerdict.INCONCLUSIVE:
             self._advance(update, UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", why))
         else:
             self._end(update, place, UpdateState.STABLE, why=why)

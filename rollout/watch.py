@@ -20,7 +20,7 @@ _LAG_GROWS_SECONDS: Final = 10.0
 _COUNTS: Final = ("messages", "dead_letters", "faults")
 
 
-class Verdict(StrEnum):
+class WatchVerdict(StrEnum):
     """Where a watch stands."""
 
     PASSED = "passed"
@@ -88,7 +88,7 @@ def judge(
     *,
     is_over: bool,
     min_messages: int,
-) -> tuple[Verdict, str]:
+) -> tuple[WatchVerdict, str]:
     """Return where the watch stands, and why in a sentence.
 
     Dead letters and faults fail it as soon as ``min_messages`` have come; all else is judged when the watch
@@ -96,15 +96,15 @@ def judge(
     """
     messages = after.messages or 0.0
     if before is not None and messages >= min_messages and (why := _found_early(before, after)):
-        return Verdict.FAILED, why
+        return WatchVerdict.FAILED, why
     if not is_over:
-        return Verdict.OPEN, ""
+        return WatchVerdict.OPEN, ""
     if why := _unknown(before, after, min_messages):
-        return Verdict.INCONCLUSIVE, why
+        return WatchVerdict.INCONCLUSIVE, why
     assert before is not None
     if why := _found_late(before, after):
-        return Verdict.FAILED, why
-    return Verdict.PASSED, f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s, as before."
+        return WatchVerdict.FAILED, why
+    return WatchVerdict.PASSED, f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s, as before."
 
 
 def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int) -> str:

@@ -335,7 +335,7 @@ class Shop:
     def write_plan(self, *sources: str) -> None:
         schema = {"fields": [{"name": "id"}]}
         found = [
-            {"source": {"name": name, "staging": f"staging.{name}", "schema": schema}, "types": []}
+            {"source": {"name": name, "topic": name, "staging": f"staging.{name}", "schema": schema}, "types": []}
             for name in sources
         ]
         (self.state / "plan.json").write_text(json.dumps({"subscriptions": [SUBSCRIPTION], "sources": found}))

@@ -23,9 +23,9 @@ from model.errors import (
 from model.principal import ADMIN, LOCAL, READ, RUN, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_record import StreamRecord, StreamState, Wanted
 from model.stream_snapshot import SourceSnapshot
-from rollout.agent import stream_arguments
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
+from rollout.starter import stream_arguments
 
 READER = Principal("key:reader", frozenset({STREAMS_READ}))
 OPERATOR = Principal("key:operator", frozenset({STREAMS_OPERATE}))

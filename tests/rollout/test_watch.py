@@ -3,19 +3,21 @@ from typing import Any
 
 import pytest
 
-from rollout.watch import Verdict, WatchFigures, judge
+from rollout.watch import WatchFigures, WatchVerdict, judge
 
 BEFORE = WatchFigures(60.0, 6000.0, 6.0, 0.0, 2.0)
 AFTER = WatchFigures(120.0, 12000.0, 12.0, 0.0, 2.0)
 
 
-def judged(before: WatchFigures | None = BEFORE, *, is_over: bool = True, **after: Any) -> tuple[Verdict, str]:
+def judged(
+    before: WatchFigures | None = BEFORE, *, is_over: bool = True, **after: Any
+) -> tuple[WatchVerdict, str]:
     return judge(before, replace(AFTER, **after), is_over=is_over, min_messages=100)
 
 
 def test_figures_as_before_pass_at_the_end_and_not_earlier() -> None:
-    assert judged() == (Verdict.PASSED, "12,000 messages in 120 s, as before.")
-    assert judged(is_over=False) == (Verdict.OPEN, "")
+    assert judged() == (WatchVerdict.PASSED, "12,000 messages in 120 s, as before.")
+    assert judged(is_over=False) == (WatchVerdict.OPEN, "")
 
 
 @pytest.mark.parametrize(
@@ -26,39 +28,39 @@ def test_figures_as_before_pass_at_the_end_and_not_earlier() -> None:
     ],
 )
 def test_dead_letters_and_faults_fail_as_soon_as_enough_has_come(after: dict[str, float], why: str) -> None:
-    assert judged(is_over=False, **after) == (Verdict.FAILED, why)
-    assert judged(is_over=False, messages=99.0, **after)[0] is Verdict.OPEN
+    assert judged(is_over=False, **after) == (WatchVerdict.FAILED, why)
+    assert judged(is_over=False, messages=99.0, **after)[0] is WatchVerdict.OPEN
 
 
 def test_some_more_dead_letters_and_faults_are_borne() -> None:
-    assert judged(dead_letters=140.0)[0] is Verdict.PASSED
-    assert judged(faults=59.0)[0] is Verdict.PASSED
+    assert judged(dead_letters=140.0)[0] is WatchVerdict.PASSED
+    assert judged(faults=59.0)[0] is WatchVerdict.PASSED
 
 
 def test_a_lag_that_grows_fails_at_the_end() -> None:
-    assert judged(lag_seconds=64.0)[0] is Verdict.PASSED
-    assert judged(lag_seconds=65.0) == (Verdict.FAILED, "The oldest message has waited for 65 s, 2 s before.")
-    assert judged(lag_seconds=65.0, is_over=False)[0] is Verdict.OPEN
+    assert judged(lag_seconds=64.0)[0] is WatchVerdict.PASSED
+    assert judged(lag_seconds=65.0) == (WatchVerdict.FAILED, "The oldest message has waited for 65 s, 2 s before.")
+    assert judged(lag_seconds=65.0, is_over=False)[0] is WatchVerdict.OPEN
 
 
 def test_a_low_rate_fails_only_while_the_lag_grows() -> None:
-    assert judged(messages=5000.0)[0] is Verdict.PASSED, "the producers send less"
+    assert judged(messages=5000.0)[0] is WatchVerdict.PASSED, "the producers send less"
     verdict, why = judged(messages=5000.0, lag_seconds=13.0)
-    assert (verdict, why) == (Verdict.FAILED, "41.7 messages a second, 100.0 before, and the lag grows.")
+    assert (verdict, why) == (WatchVerdict.FAILED, "41.7 messages a second, 100.0 before, and the lag grows.")
 
 
 @pytest.mark.parametrize("name", ["messages", "dead_letters", "faults", "lag_seconds"])
 def test_a_figure_that_is_not_known_of_one_of_them_is_for_a_person(name: str) -> None:
     verdict, why = judged(replace(BEFORE, **{name: None}))
-    assert (verdict, why) == (Verdict.INCONCLUSIVE, f"Not known of both releases: {name}.")
-    assert judged(**{name: None})[0] is Verdict.INCONCLUSIVE
+    assert (verdict, why) == (WatchVerdict.INCONCLUSIVE, f"Not known of both releases: {name}.")
+    assert judged(**{name: None})[0] is WatchVerdict.INCONCLUSIVE
 
 
 def test_too_few_messages_or_no_old_process_are_for_a_person() -> None:
     verdict, why = judged(messages=99.0, dead_letters=0.0)
-    assert verdict is Verdict.INCONCLUSIVE
+    assert verdict is WatchVerdict.INCONCLUSIVE
     assert why == "99 messages came while the new release was watched, 100 are needed."
-    assert judged(None)[0] is Verdict.INCONCLUSIVE
+    assert judged(None)[0] is WatchVerdict.INCONCLUSIVE
 
 
 def test_figures_are_read_from_a_status() -> None:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import shutil
+import tomllib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,7 +69,8 @@ def build_release(folder: Path, version: str, changes: Mapping[str, tuple[str, s
     tree = folder / "tree"
     left_out = shutil.ignore_patterns("__pycache__", "node_modules")
     # All that pyproject.toml puts into a wheel.
-    for part in (*(room.parent.name for room in ROOT.glob("*/py.typed")), "docs"):
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for part in (*build["packages"], "docs"):
         shutil.copytree(ROOT / part, tree / part, ignore=left_out)
     for name in ("pyproject.toml", "requirements.lock", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, tree / name)
