@@ -48,7 +48,6 @@ class Rollout:
         self.store = store
         self.name = name
         self.streams, self.updates = StreamService(store), UpdateService(store)
-        self.agent = self.start_agent()
 
     def start_agent(self, **environment: str) -> Child:
         name = f"agent-{len(list(self.yard._children))}"
@@ -58,7 +57,9 @@ class Rollout:
         self.agent = self.yard._children.start(child)
         return self.agent
 
-    def launch(self, kind: str = "backup") -> None:
+    def launch(self, kind: str = "backup", **environment: str) -> None:
+        """Start an agent, in ``environment`` too, and launch the stream."""
+        self.start_agent(**environment)
         self.streams.launch(StreamLaunch(name=self.name, kind=kind), principal=ANN)
         self.wait_for_stream(StreamState.RUNNING)
 
@@ -181,10 +182,9 @@ def test_a_new_release_that_crashes_goes_back_by_itself(rollout: Rollout) -> Non
 def test_an_agent_that_is_killed_at_a_step_is_followed_by_one_that_goes_on(
     rollout: Rollout, tmp_path: Path, place: str
 ) -> None:
-    assert rollout.agent.stop() == 0
     marker = tmp_path / "hit"
-    first = rollout.start_agent(REFEED_FAILPOINTS=f"{place}=0:{marker}")
-    rollout.launch()
+    rollout.launch(REFEED_FAILPOINTS=f"{place}=0:{marker}")
+    first = rollout.agent
     rollout.wait_until_archived()
     rollout.update("changed")
     wait_for(lambda: not first.is_running, seconds=120, why=f"it is killed at {place}: {rollout.logs()}")
