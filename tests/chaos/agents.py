@@ -13,6 +13,7 @@ from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
 from model.stream_record import StreamRecord, StreamState, Wanted
 from model.stream_snapshot import RestoreState, SnapshotRecord, SnapshotState
+from model.stream_update import StreamUpdate, UpdateState
 from rollout.process import StreamProcess
 from streams.folder import StreamFolder
 from tests.chaos.lanes import Lane
@@ -32,6 +33,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "backup": {"name": "backup", "kind": "backup"},
     "pipeline": {"name": "pipeline", "kind": "pipeline", "options": {"group": "default"}},
 }
+_UPDATE: Final[dict[str, Any]] = {"validate_seconds": 2, "min_messages": 0}
 _ENDED: Final = (StreamState.DRAINED, StreamState.CANCELLED)
 
 
@@ -122,6 +124,22 @@ class ManagedStream:
         if found.state is not RestoreState.SUCCEEDED:
             raise StuckError(f"{self.name}: the rollback to {snapshot_id} is {found.state}: {found.error}")
 
+    def update(self, meanwhile: Callable[[], object]) -> StreamUpdate:
+        """Have it handed over to the same release, do ``meanwhile``, and return the update when it has ended.
+
+        One that waits for a person is approved.
+        """
+        self._call("post", f"/streams/{self.name}:update", _UPDATE, "is updated")
+        meanwhile()
+        with self.store() as store:
+            self.wait(lambda: self._is_updated(store.list_updates(self.name)[0]), "is updated")
+            return store.list_updates(self.name)[0]
+
+    def _is_updated(self, update: StreamUpdate) -> bool:
+        if update.state is UpdateState.INCONCLUSIVE:
+            self._call("post", f"/updates/{update.id}:approve", {}, "is approved")
+        return update.state.is_ended
+
     def process(self) -> StreamProcess | None:
         """Return its process, whichever home it is in; None while it has none."""
         record = self.record()
@@ -192,6 +210,9 @@ class AgentLane(Lane):
                 self._keep_snapshot(stream, meanwhile=lambda: self._kill_one_of(stream))
             case "rollback":
                 stream.roll_back(self._some_snapshot(stream), lambda: self._kill_one_of(stream))
+            case "update":
+                # Spark takes seconds to start: what is killed may be the old process, the new one or their agent.
+                self._update(stream, lambda: (self.pause(0.0, 15.0), self._kill_one_of(stream)))
 
     def suspend(self, _: str) -> None:
         agent = self._holder(self.dice.choice(self.streams))
@@ -212,6 +233,9 @@ class AgentLane(Lane):
         # What was acknowledged since then comes again.
         self.pause(3.0, 10.0)
         stream.roll_back(snapshot_id, lambda: None)
+
+    def update(self, _: str) -> None:
+        self._update(self.dice.choice(self.streams), lambda: None)
 
     def end(self, verb: str) -> None:
         stream = self.dice.choice(self.streams)
@@ -260,6 +284,10 @@ class AgentLane(Lane):
         else:
             agent = self._holder(stream)
             kill_pid(agent.pid)
+
+    def _update(self, stream: ManagedStream, meanwhile: Callable[[], object]) -> None:
+        found = stream.update(meanwhile)
+        self.say(f"{found.id} of {stream.name} is {found.state}, pause {found.paused_seconds}, {found.error}")
 
     def _some_snapshot(self, stream: ManagedStream) -> str:
         if not self._snapshots[stream.name]:

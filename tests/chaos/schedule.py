@@ -18,18 +18,20 @@ _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "server": (2, ("kill:server", "suspend:server", "outage:server")),
     "warehouse": (2, ("fault:lost", "fault:refused", "fault:error", "fault:busy", "kill:warehouse")),
 }
-# The same where the streams are records of agents, in a run with a third of the harms; these two come in each.
-_FIRST: Final = {"agents": ("move:home", "rollback:source")}
+# The same where the streams are records of agents, in a run with a third of the harms; these come in each.
+_FIRST: Final = {"agents": ("move:home", "rollback:source", "kill:update")}
 _AGENTS: Final = (
     "kill:agent",
     "kill:machine",
     "kill:stream",
     "kill:snapshot",
     "kill:rollback",
+    "kill:update",
     "suspend:agent",
     "move:home",
     "snapshot:source",
     "rollback:source",
+    "update:same",
     "end:drain",
     "end:cancel",
     "change:pace",

@@ -75,15 +75,15 @@ def test_a_run_of_forty_kills_has_an_outage_longer_than_ids_are_known(warehouse)
 
 
 @pytest.mark.parametrize("warehouse", WAREHOUSES)
-def test_each_run_under_agents_moves_a_stream_and_puts_one_back_and_comes_to_other_harms_in_turn(warehouse):
+def test_each_run_under_agents_moves_puts_back_and_updates_a_stream_and_comes_to_other_harms_in_turn(warehouse):
     for seed in range(5):
         short = draw_under_agents(seed, 40, warehouse, set())
         assert short.has_agents
         assert not {"backup", "pipeline"} & short.harms.keys()
         assert len(short.harms["agents"]) == 6
-        assert set(short.harms["agents"][:2]) == {"move:home", "rollback:source"}
+        assert set(short.harms["agents"][:3]) == {"move:home", "rollback:source", "kill:update"}
         long = draw_under_agents(seed, 200, warehouse, set()).harms["agents"]
-        assert len(set(long[2:14])) == 12
+        assert len(set(long[3:17])) == 14
 
 
 def test_no_clock_is_skewed_where_it_can_t_be():
