@@ -59,11 +59,14 @@ def run_backup(
         LeaseLostError: another stream took over; nothing this one had in hand was committed.
         CheckpointCorruptError: a file of the journal can't be read; the message says what to do.
     """
+    folder = StreamFolder.of(settings.home, name, instance_id)
+    # Before the archive, so that a home that can't be written is named, and not the lake below it.
+    folder.run.mkdir(parents=True, exist_ok=True)
     with closing(warehouse.open_archive()) as archive:
         archive.check()
         run_stream(
             settings,
-            StreamFolder.of(settings.home, name, instance_id),
+            folder,
             _query_of(settings, warehouse, archive),
             open_work=partial(_open_work, settings, archive, open_pubsub),
             check_free=partial(refuse_held, archive.leases(), _lease_of(settings)),
