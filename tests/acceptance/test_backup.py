@@ -24,11 +24,12 @@ from streams.control import StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
 from tests.acceptance.conftest import wait_for
+from tests.chaos.schedule import AGENT_PLACES
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 
 # Those of a backup into a lake; compaction comes when files pile up.
-OTHERS = ("compact.", "bigquery.", "merge.", "backfill.")
+OTHERS = ("compact.", "bigquery.", "merge.", "backfill.", *AGENT_PLACES)
 STREAM_FAILPOINTS = [name for name in FAILPOINTS if not name.startswith(OTHERS)]
 
 
