@@ -378,7 +378,7 @@ class Deployment:
         _ = self.job_services
 
     def start(self) -> None:
-        """Launch and follow jobs of every kind in the background, those of schedules too, and tell of their news.
+        """Launch and follow jobs in the background, those of schedules too, and send their webhooks.
 
         Raises:
             StoreUnavailableError: the store does not answer.

@@ -37,7 +37,7 @@ _SHAPES: Final = {
     "Token": re.compile(r"[\x21-\x7e]*"),
     "SubscribeURL": re.compile(r"[\x21-\x7e]*"),
 }
-# What the clock of this machine may be behind that of AWS.
+# This machine's clock may be slower than that of AWS by this much.
 _AHEAD: Final = timedelta(minutes=15)
 
 

@@ -216,7 +216,7 @@ for _tag, _pattern, _first in (
     ("float", r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", list("-0123456789")),
 ):
     _ManifestLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})\\Z"), _first)
-# Whatever a text says of its own type, such as !!python/object or !!binary, is none of these.
+# YAML can also tag a value with a type, such as !!python/object or !!binary: all such tags are refused.
 _ManifestLoader.yaml_constructors = {
     **{
         f"tag:yaml.org,2002:{tag}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{tag}"]

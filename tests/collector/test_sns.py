@@ -165,7 +165,7 @@ def test_a_redirect_is_not_followed(post: Post) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Notification", "SubscriptionConfirmation", "UnsubscribeConfirmation"])
-def test_a_topic_that_is_not_on_the_map_is_refused_whoever_signed(post: Post, kind: str) -> None:
+def test_a_topic_that_is_not_on_the_map_is_refused_even_when_signed(post: Post, kind: str) -> None:
     other = ARN.replace("orders", "others")
     message = (
         post.world.notification(TopicArn=other)

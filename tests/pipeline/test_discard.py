@@ -36,7 +36,7 @@ def journal_of(folder: Path, *known: str) -> Journal:
 
 
 def stage(**seconds: float) -> RowTables:
-    """Return tables with a row a message, which came in so many seconds after noon."""
+    """Return tables with one row for each message; each number is its ingest time in seconds after noon."""
     memory = Memory()
     table = memory.table("staging.orders")
     table.schema = SCHEMA

@@ -185,7 +185,7 @@ class Yard:
         return self.living()
 
     def instances(self) -> list[StreamProcess]:
-        """Every process of the stream on this machine, whoever started it."""
+        """Every process of the stream on this machine, also those that another agent started."""
         folders = sorted((self.home / "streams" / "backup" / "instances").iterdir())
         found = [StreamProcess.find(StreamFolder.of(self.home, "backup", each.name)) for each in folders]
         return [each for each in found if each is not None]
