@@ -13,11 +13,19 @@ from psycopg import sql
 
 from cli.processes import free_port
 from jobs.store import JobStore, open_store
+from tests import schema, spares
 from tests.ending import pytest_sessionstart, pytest_unconfigure
+from tests.schema import migrations
+from tests.spares import own_spares
 
-__all__ = ["pytest_sessionstart", "pytest_unconfigure"]
+__all__ = ["migrations", "own_spares", "pytest_sessionstart", "pytest_unconfigure"]
 
 _START_SECONDS = 60
+
+
+def pytest_configure() -> None:
+    schema.install()
+    spares.install()
 
 
 class PostgreSQL:

@@ -5,6 +5,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,7 +18,9 @@ from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.message import Message, replay_token
 from model.settings import read_settings
+from model.window import Window
 from rollout.child import Child, Children
+from warehouse.open import open_warehouse
 
 
 def wait_for(is_true: Callable[[], bool], *, seconds: float, why: str) -> None:
@@ -137,6 +141,22 @@ class Backyard:
             message = self.published[row["topic"], row["message_id"]]
             assert row["data"] == message.data
             assert {pair["key"]: pair["value"] for pair in row["attributes"]} == message.attributes
+        self.check_volumes(rows)
+
+    def check_volumes(self, rows: list[dict]) -> None:
+        """The archive's volumes are those of its rows, by hour and topic, in messages and in bytes."""
+        counted: dict[tuple[datetime, str], list[int]] = {}
+        for row in rows:
+            hour = row["ingest_time"].replace(minute=0, second=0, microsecond=0)
+            of_topic = counted.setdefault((hour, row["topic"]), [0, 0])
+            of_topic[0] += 1
+            of_topic[1] += len(row["data"])
+        now = datetime.now(UTC)
+        with closing(open_warehouse(self.settings).open_archive()) as archive:
+            found = archive.volumes(Window(now - timedelta(days=2), now + timedelta(days=1)))
+        by_hour = found.by_hour.items()
+        said = {(hour, topic): list(volume) for hour, topics in by_hour for topic, volume in topics.items()}
+        assert (said, found.unknown) == (counted, ())
 
 
 @pytest.fixture

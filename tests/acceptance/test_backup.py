@@ -17,20 +17,17 @@ from connectors.lake.archive import Attempt, LakeArchive
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA
 from jobs.store import open_store
-from model.failpoint import FAILPOINTS
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
 from model.settings import read_settings
 from streams.control import StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
 from tests.acceptance.conftest import wait_for
-from tests.chaos.schedule import AGENT_PLACES
+from tests.chaos.schedule import places_of
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 
-# Those of a backup into a lake; compaction comes when files pile up.
-OTHERS = ("compact.", "bigquery.", "merge.", "backfill.", *AGENT_PLACES)
-STREAM_FAILPOINTS = [name for name in FAILPOINTS if not name.startswith(OTHERS)]
+STREAM_FAILPOINTS = places_of("backup", "lake")
 
 
 def test_a_kill_at_any_failpoint_loses_nothing_and_archives_nothing_twice(backyard, tmp_path):

@@ -77,6 +77,7 @@ class StagedHouse(House):
             dead_letter_table=self.settings.dead_letter_table,
             max_bytes=10_000,
             status=status,
+            secret=self.settings.replay_secret(),
         )
         self.committer = StreamCommitter(
             work=StagingWork(tables.parse_part, group.learn),

@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from api.server import Server, make_config
+from api.state import state_of
 from app.deployment import Deployment
 from app.service import create_app
 from connectors.pubsub.client import PubSub
@@ -87,9 +88,18 @@ class Api:
 
 
 @contextmanager
-def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
+def serve_api(home: Path, environment: dict[str, str], *, port: int = 0) -> Iterator[Api]:
+    """Serve an API with this home, on a free port unless one is given."""
     with ExitStack() as stack:
         pubsub = stack.enter_context(PubSubServer(home / "pubsub"))
+        # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
+        listener = stack.enter_context(socket.socket(proto=socket.IPPROTO_TCP))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        # A setting may hold the API's own address.
+        environment = {
+            name: value.replace("{port}", str(listener.getsockname()[1])) for name, value in environment.items()
+        }
         given = {"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": pubsub.emulator_host, "REFEED_MAX_RUNNING": "1"}
         settings: Settings = read_settings({**given, **environment})
         administration = stack.enter_context(PubSub(settings.project, pubsub.emulator_host))
@@ -97,11 +107,8 @@ def _served(home: Path, environment: dict[str, str]) -> Iterator[Api]:
             administration.create_topic(topic)
         store = JobStore(settings.job_store)
         stack.callback(store.close)
-        # With the protocol named, asyncio lets answers go at once instead of 40 ms later.
-        listener = stack.enter_context(socket.socket(proto=socket.IPPROTO_TCP))
-        listener.bind(("127.0.0.1", 0))
         app = create_app(settings, deployment=Deployment(settings, launcher=_NoSpark()))
-        server = Server(app, make_config(app, head_seconds=settings.body_timeout_seconds))
+        server = Server(state_of(app), make_config(app, head_seconds=settings.body_timeout_seconds))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -133,6 +140,6 @@ def start_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
     with ExitStack() as stack:
 
         def start(**environment: str) -> Api:
-            return stack.enter_context(_served(tmp_path_factory.mktemp("home"), environment))
+            return stack.enter_context(serve_api(tmp_path_factory.mktemp("home"), environment))
 
         yield start

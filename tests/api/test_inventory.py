@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from connectors.lake.archive import Attempt, LakeArchive
 from model.principal import MESSAGES, PLAN, READ, RUN
 from streams.status import StatusFile
 from tests.api.terminal import Refeed, refeed
-from tests.archive import fill_archive
+from tests.archive import PUBLISHED, fill_archive
 
 __all__ = ["refeed"]
 
@@ -111,8 +113,92 @@ def test_reading_messages_needs_a_scope_of_its_own_and_the_topic(start_api: Call
         assert client.get("/topics").status_code == 403
 
 
+def test_a_payload_is_found_by_its_text_and_downloaded_bit_for_bit(start_api: Callable[..., Any]) -> None:
+    own = start_api()
+    fill_archive(own.home, {"orders": 3})
+    exact = b'{"id": 9007199254740993, "n": 1.10}\n'
+    parts = [
+        ("large", "s", rows_of(exact, b"\x00\xff" * 5_000_000)),
+    ]
+    archive = LakeArchive(str(own.home / "lake"), "backup.messages")
+    archive.commit([archive.writer().write(parts)], Attempt("more", 1, "l", archive.take_lease("l")))
+    before = len(own.audit())
+    with own.client() as client:
+        # The first query of a service, and 10 MB, on a machine that has other work to do.
+        client.timeout = 60
+        asked = {"topic": "large", "text": "740993", "preview_bytes": 8}
+        (found,) = client.get("/messages", params=asked).json()["messages"]
+        where = {"topic": "large", "from": found["ingest_time"]}
+        small = client.get(f"/messages/{found['message_id']}/data", params=where)
+        large = client.get("/messages/1/data", params=where)
+        missing = client.get("/messages/7/data", params=where)
+        none = client.get("/messages", params={**asked, "text": "\xff"}).json()["messages"]
+        (shown,) = client.get("/messages", params={"topic": "large", "text": "740993"}).json()["messages"]
+    assert (found["data"], found["is_cut"], found["data_bytes"]) == ('{"id": 9', True, len(exact))
+    assert (small.content, small.headers["Content-Type"]) == (exact, "application/octet-stream")
+    assert small.headers["Content-Disposition"] == "attachment"
+    assert large.content == b"\x00\xff" * 5_000_000
+    assert (missing.status_code, missing.json()["code"], none) == (404, "message_not_found", [])
+    assert (shown["data"], shown["encoding"]) == (exact.decode(), "text")
+    lines = own.audit()[before:]
+    assert [line.action for line in lines] == [
+        "listMessages",
+        "downloadMessage",
+        "downloadMessage",
+        "listMessages",
+        "listMessages",
+    ]
+    assert lines[0].why.startswith("200 1 of large from ")
+    # Where the window ends is when the call came.
+    size, _, end = lines[1].why.partition(f" bytes of large from {found['ingest_time']} to 2")
+    assert (lines[1].target, size, end.partition(",")[2]) == (
+        "/messages/0/data",
+        f"200 {len(exact)}",
+        " message 0",
+    )
+    assert "740993" not in "".join(line.why for line in lines)
+
+
+def rows_of(*payloads: bytes) -> pa.RecordBatch:
+    count = len(payloads)
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    return pa.record_batch(
+        {
+            "data": pa.array(payloads, pa.binary()),
+            "attributes": pa.array([[]] * count, pa.list_(entry)),
+            "message_id": [str(number) for number in range(count)],
+            "publish_time": pa.array([PUBLISHED] * count, pa.timestamp("us", "UTC")),
+            "ordering_key": [""] * count,
+        }
+    )
+
+
 def test_a_home_without_a_pipeline_has_no_dead_letters(api: Any, refeed: Refeed) -> None:
     with api.client() as client:
         answer = client.get("/dead-letters")
     assert (answer.status_code, answer.json()) == (200, {"reasons": []})
     assert refeed("dead-letters") == (0, "There are no dead letters of the pipeline in this time.\n", "")
+
+
+def test_volumes_are_those_of_every_topic_in_one_answer(api: Any, refeed: Refeed) -> None:
+    with api.client() as client:
+        answer = client.get("/volumes")
+        found = answer.json()
+        again = client.get("/volumes", headers={"If-None-Match": f'"other", {answer.headers["ETag"]}'})
+        plain = client.get("/volumes", headers={"Accept-Encoding": "identity"})
+        by_day = client.get("/volumes", params={"step": "day", "topic": ["orders", "quiet"]}).json()
+        refused = client.get("/volumes", params={"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"})
+    totals = {topic["topic"]: (topic["total_messages"], topic["total_bytes"]) for topic in found["topics"]}
+    assert totals == {"members": (2, 16), "orders": (7, 56)}
+    assert (len(found["starts"]), answer.headers["Content-Encoding"]) == (336, "gzip")
+    assert (plain.json(), "Content-Encoding" in plain.headers) == (found, False)
+    assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", answer.headers["ETag"])
+    assert [(topic["topic"], sum(topic["messages"])) for topic in by_day["topics"]] == [
+        ("orders", 7),
+        ("quiet", 0),
+    ]
+    assert (refused.status_code, refused.json()["code"]) == (422, "request_invalid")
+    code, text, _ = refeed("volumes")
+    rows = {line.split()[0]: line.split() for line in text.splitlines()[2:] if line}
+    assert (code, rows["orders"][1:4], rows["members"][1:4]) == (0, ["7", "56", "0"], ["2", "16", "0"])
+    assert json.loads(refeed("volumes", "--step", "day", "orders", "--json")[1])["topics"] == by_day["topics"][:1]

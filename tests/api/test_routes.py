@@ -32,6 +32,20 @@ def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client: httpx.
     assert_problem(client.post("/backfills", json={**asked, "plan_id": "pl_x"}), 409, "plan_expired")
 
 
+def test_a_plan_with_originals_is_audited_with_topic_and_window(api: Any, client: httpx.Client) -> None:
+    before = len(api.audit())
+    plan = client.post("/backfills:plan", params={"originals": "true"}, json=body()).json()
+    comparison = plan["samples"][0]["comparison"]
+    assert (comparison["archived"]["data"], comparison["published"]["data"]) == ('{"n": 1}', '{"n": 1}')
+    lines = [line for line in api.audit()[before:] if line.action == "planBackfill"]
+    window = plan["window"]
+    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
+    assert end > start
+    assert lines[0].why.startswith(f"200 {len(plan['samples'])} of orders from ")
+    without = client.post("/backfills:plan", json=body()).json()
+    assert without["samples"][0]["comparison"] is None
+
+
 def test_a_create_that_only_validates_answers_the_plan(client: httpx.Client) -> None:
     asked = body()
 

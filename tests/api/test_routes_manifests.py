@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
+from jobs.store.tables import MANIFESTS, ROLLOUTS, SCHEDULE_RUNS
 from model.principal import READ, RUN, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from tests.api.terminal import Refeed, refeed
@@ -57,10 +57,29 @@ cron: "* * * * *"
 job: {kind: snapshot, request: {stream: backup}}
 """
 
+COMPACTION = """\
+kind: Schedule
+name: compactions
+cron: "* * * * *"
+job: {kind: compaction}
+"""
+ROLLOUT = """\
+kind: Schedule
+name: slower
+cron: "* * * * *"
+job: {kind: rollout, request: {stream: shop, to: {options: {slots: 1}}, strategy: restart}}
+"""
+
 
 @pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any]) -> Any:
-    api = start_api()
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the API watches."""
+    return tmp_path_factory.mktemp("uploads")
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Callable[..., Any], uploads: Path) -> Any:
+    api = start_api(REFEED_MANIFESTS=str(uploads))
     (api.home / "templates").mkdir()
     (api.home / "templates" / "replay.yaml").write_text(TEMPLATE)
     api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
@@ -72,6 +91,7 @@ def api(served: Any) -> Iterator[Any]:
     yield served
     with served.store._database.write() as connection:
         connection.execute(SCHEDULE_RUNS.delete())
+        connection.execute(ROLLOUTS.delete())
         connection.execute(MANIFESTS.delete().where(MANIFESTS.c.source == "api"))
 
 
@@ -146,6 +166,30 @@ def test_every_fault_is_answered_with_its_line_and_column(api: Any) -> None:
     assert empty.status_code == 422
 
 
+def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_place(api: Any) -> None:
+    wrong = BACKFILL.replace("SELECT data, attributes", "SELECT daata, attributes").replace(
+        "_PARTITIONTIME < @to AND ", "_PARTITIONTIME < @until AND "
+    )
+    refused = put(api, wrong)
+    assert (refused.status_code, refused.json()["code"]) == (422, "manifest_invalid")
+    places = [(error["line"], error["column"], error["pointer"]) for error in refused.json()["errors"]]
+    lines = wrong.splitlines()
+    assert places == [
+        (8, lines[7].index("SELECT") + 1, "/job/request/query"),
+        (8, lines[7].index("daata") + 1, "/job/request/query"),
+        (9, lines[8].index("@until") + 1, "/job/request/query"),
+    ]
+    with api.client() as client:
+        planned = client.post("/manifests/replays:plan", content=wrong)
+        assert planned.json()["errors"] == refused.json()["errors"]
+        assert client.get("/manifests/replays").status_code == 404
+    folded = put(api, wrong.replace("query: |", "query: >"))
+    assert (folded.json()["errors"][0]["line"], folded.json()["errors"][0]["column"]) == (7, 5)
+    assert "In the query's line 1, column 8: There is no column daata" in folded.json()["detail"]
+    unbounded = put(api, BACKFILL.replace("_PARTITIONTIME >= @from AND ", ""))
+    assert unbounded.status_code == 422
+
+
 def test_the_nightly_merge_is_a_schedule_that_belongs_to_its_setting(api: Any) -> None:
     with api.client() as client:
         shown = client.get("/schedules/nightly-merge").json()
@@ -194,6 +238,36 @@ def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api: Any) -> None
         made = client.get(f"/backfills/{run['job_id']}").json()
     local = datetime.fromisoformat(run["slot"]) + timedelta(hours=14)
     assert made["parameters"] == {"day": {"type": "DATE", "value": local.date().isoformat()}}
+
+
+def test_a_slot_s_rollout_is_seen_by_its_id_and_by_the_schedule_s_name(api: Any, refeed: Refeed) -> None:
+    api.store.launch_stream("shop", StreamKind.BACKUP, actor="ann", options={"slots": 2})
+    run = run_of(api, ROLLOUT)
+    assert run["job_kind"] == "rollout"
+    with api.client() as client:
+        made = client.get(f"/rollouts/{run['job_id']}").json()
+    assert (made["manifest"], made["stream"], made["created_by"]) == ("slower", "shop", "schedule:slower")
+    assert (made["from"]["options"], made["to"]["options"]) == ({"slots": 2}, {"slots": 1})
+    assert json.loads(refeed("rollout", "show", "slower", "--json")[1])["id"] == run["job_id"]
+
+
+def test_a_compaction_is_a_job_by_the_schedule_and_is_refused_without_a_lake(
+    api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(api, COMPACTION)
+    job = api.store.get(run["job_id"])
+    assert (run["job_kind"], job.kind, job.created_by) == ("compaction", "compaction", "schedule:compactions")
+    with api.client() as client:
+        (shown,) = client.get("/compactions").json()["compactions"]
+        assert (shown["id"], shown["tables"], shown["files_removed"]) == (job.id, ["archive"], {})
+        first = client.get(f"/compactions/{job.id}/events").json()["events"][0]
+        assert first["actor"] == "schedule:compactions"
+    monkeypatch.setattr("warehouse.lake.warehouse.LakeWarehouse.open_upkeep", lambda *_: None)
+    refused = put(api, COMPACTION.replace("compactions", "others"))
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "nothing_to_compact")
+    assert "compacts its tables by itself" in refused.json()["detail"]
+    with api.client() as client:
+        assert client.get("/manifests/others").status_code == 404
 
 
 def test_a_snapshot_and_a_merge_are_made_once_for_a_slot(api: Any) -> None:
@@ -250,3 +324,37 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     (tmp_path / "merges.yaml").write_text(MERGE + "colour: red\n")
     code, _, said = refeed("apply", "-f", str(tmp_path))
     assert (code, "merges.yaml:5:1: There is no field colour." in said) == (1, True)
+
+
+def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhere(
+    api: Any, refeed: Refeed, uploads: Path
+) -> None:
+    uploaded = SNAPSHOT.replace("snapshots", "uploaded").replace('"* * * * *"', "0 3 * * *")
+    (uploads / "uploaded.yaml").write_text(uploaded)
+
+    def seen(field: str) -> Any:
+        deadline = time.monotonic() + 20
+        while not (found := [each[field] for each in client.get("/manifests").json()["uploads"]]) or not found[0]:
+            assert time.monotonic() < deadline, f"the upload was not looked at within 20 s: {found}"
+            time.sleep(0.1)
+        return found[0]
+
+    with api.client() as client:
+        applied = seen("applied_generation")
+        shown = client.get("/manifests/uploaded").json()
+        assert (shown["source"], shown["applied_by"]) == (f"upload:{uploads}", f"upload:{uploads}")
+        assert client.delete("/manifests/uploaded").json()["code"] == "manifest_owned"
+
+        (uploads / "uploaded.yaml").write_text(uploaded + "colour: red\n")
+        assert seen("fault") == "The manifest is wrong. Line 5, column 1: There is no field colour."
+        assert client.get("/manifests").json()["uploads"][0]["applied_generation"] == applied
+        assert client.get("/manifests").json()["upload_source"] == {"source": f"upload:{uploads}", "problem": None}
+        (item,) = [each for each in client.get("/inbox").json()["items"] if each["resource"] == "manifest"]
+        assert (item["kind"], item["id"]) == ("failure", "uploaded.yaml")
+        codes = [each["code"] for each in client.get("/status").json()["problems"]]
+        assert "upload_failed" in codes
+    assert "uploaded.yaml: generation" in refeed("manifest", "list")[1]
+    assert "refeed manifest list" in refeed("inbox")[1]
+    lines = [(line.actor, line.action, line.target, line.outcome) for line in api.audit()]
+    for outcome in ("done", "refused"):
+        assert (f"upload:{uploads}", "applyManifest", "/manifests/uploaded", outcome) in lines

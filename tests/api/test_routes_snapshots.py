@@ -266,7 +266,7 @@ def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed)
     assert "2026-03-01" in table
     assert "refeed-backup.orders" in refeed("snapshot", "show", made.id)[1]
     assert refeed("stream", "rollback", "backup", made.id, "--yes")[0] == 0
-    restore = api.store.find_restore("backup")
+    (restore,) = api.store.list_running_restores()
     assert restore.snapshot_id == made.id
     api.store.end_restore(restore.id, error=SnapshotFault("snapshot_corrupt", "Damaged."))
     assert refeed("snapshot", "delete", made.id, "--yes")[0] == 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_UPDATES
+from model.agent_report import AgentReport
 from model.principal import STREAMS_OPERATE, STREAMS_READ
 from model.stream_options import StreamKind
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
@@ -32,6 +33,8 @@ def served(start_api: Any) -> Any:
 @pytest.fixture
 def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    releases = [{"name": name, "sha256": name} for name in ("1.2", "1.3", "1.4")]
+    served.store.put_agent_report(AgentReport("agent", "host", "/home", "0.1.0", releases))
     yield served
     with served.store._database.write() as connection:
         for table in (STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS):
@@ -63,6 +66,38 @@ def test_an_update_is_asked_for_and_shown_at_its_step(api: Any) -> None:
         (listed,) = client.get("/streams/backup/updates").json()["updates"]
     assert shown == listed
     assert (shown["state"], shown["checked"], shown["has_way_back"]) == ("STARTING", CHECKED, True)
+
+
+def test_a_pipeline_s_update_may_ask_for_a_shadow_and_shows_its_report(api: Any) -> None:
+    api.store.launch_stream("orders", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
+    body = {"release": "1.3", "shadow": {"may_differ": ["staging.orders.total"]}}
+    with api.client() as client:
+        made = client.post("/streams/orders:update", json=body).json()
+        assert made["shadow"] == {"hours": 1.0, "may_differ": ["staging.orders.total"]}
+        example = {"topic": "orders", "message_id": "1", "running": "3.1", "new": "3.2"}
+        figures = {"shadow": {"rows_different": 1, "examples": [example]}}
+        advance(api, made["id"], UpdateState.SHADOWING, figures=figures)
+        shown = client.get(f"/updates/{made['id']}").json()
+        assert (shown["state"], shown["figures"]) == ("SHADOWING", figures)
+        for hours in (-1, 25):
+            refused = client.post("/streams/orders:update", json={"shadow": {"hours": hours}})
+            assert refused.status_code == 422
+        none = client.post("/streams/backup:update", json={"shadow": {}})
+    assert (none.status_code, none.json()["errors"][0]["pointer"]) == (422, "/shadow")
+
+
+def test_a_release_that_no_agent_has_is_refused_by_the_call(api: Any, refeed: Refeed) -> None:
+    with api.client() as client:
+        refused = client.post("/streams/backup:update", json={"release": "1.33"})
+        assert (refused.status_code, refused.json()["code"]) == (404, "release_not_found")
+        assert "Did you mean 1.3" in refused.json()["detail"]
+        assert client.get("/streams/backup/updates").json() == {"updates": []}
+        headers = {"Idempotency-Key": "k"}
+        made = client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json()
+        api.store.remove_agent_report("agent")
+        # The update is there, whatever became of its release since.
+        assert client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json() == made
+    assert refeed("stream", "update", "backup", "--release", "1.33")[0] == 4
 
 
 def test_a_second_update_and_a_change_meanwhile_are_refused_by_the_name_of_the_first(api: Any) -> None:
@@ -107,6 +142,7 @@ def test_an_inconclusive_update_waits_for_a_person_who_approves_it(api: Any) -> 
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
+        (UpdateState.SHADOWING, "ROLLED_BACK"),
         (UpdateState.SNAPSHOTTING, "ROLLED_BACK"),
         (UpdateState.STARTING, "ROLLED_BACK"),
         (UpdateState.WATCHING, "ROLLING_BACK"),

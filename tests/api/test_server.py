@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 
 from api import server as api_server
 from api.server import MAX_HEAD_BYTES, Server, check_admission, make_config
-from api.state import AppState, put_state
+from api.state import AppState, put_state, state_of
 from cli.processes import free_port
 from model.errors import SettingsError
 from rollout.child import STOP_SECONDS
@@ -49,6 +49,12 @@ def test_any_other_address_needs_a_key_or_an_issuer(host: str, is_open: bool) ->
     check_admission(host, has_callers=True, is_open=is_open)
     with pytest.raises(SettingsError, match="refeed keys create"):
         check_admission(host, has_callers=False, is_open=is_open)
+
+
+def test_an_action_waits_for_a_second_person_only_where_callers_can_be_told_apart() -> None:
+    check_admission("127.0.0.1", has_callers=True, is_open=False, held=["drain"])
+    with pytest.raises(SettingsError, match="REFEED_APPROVE_STREAMS=drain,update wants a second person"):
+        check_admission("127.0.0.1", has_callers=False, is_open=True, held=["drain", "update"])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,7 @@ def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
 
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = Server(app, make_config(app, head_seconds=5))
+        server = Server(state_of(app), make_config(app, head_seconds=5))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

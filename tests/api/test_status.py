@@ -1,6 +1,7 @@
 """``GET /status`` and ``GET /inbox``, and what the terminal shows of them, over jobs of every kind."""
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from api.schemas_status import InboxItemOut
 from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
 from backfill.steer.kind import BACKFILL
 from cli.terminal import COLUMNS
+from jobs.inbox_items import InboxItem
 from jobs.store import JobError, JobStore
+from model.errors import StoreUnavailableError
 from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
+from model.rollout_record import ENDED_ROLLOUTS, RolloutState
 from streams.status import StatusFile
 from tests.api.terminal import refeed
 
@@ -23,6 +28,13 @@ __all__ = ["refeed"]
 ASKED = BackfillRequest(query="SELECT 1", topic="orders").to_json()
 WINDOW = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
 MERGE = {"source": None, "since": None, "dry_run": False}
+
+
+def wait_for(is_true: Callable[[], bool], why: str) -> None:
+    deadline = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.05)
 
 
 class Jobs:
@@ -58,6 +70,13 @@ class Jobs:
         self.store.move(job_id, state, actor="ann")
         return job_id
 
+    def compaction(self, *tables: str, state: JobState) -> str:
+        asked = {"tables": list(tables)}
+        job_id = self.store.insert(new_job_id("cp"), "compaction", asked, actor="ann", state=JobState.PAUSED).id
+        if state is not JobState.PAUSED:
+            self.store.move(job_id, state, actor="ann")
+        return job_id
+
 
 @pytest.fixture
 def api(start_api: Callable[..., Any]) -> Any:
@@ -86,7 +105,7 @@ def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
     code, text, _ = refeed("status")
     assert (code, text.splitlines()[0]) == (0, "OK: nothing is wrong")
     assert "No stream has ever reported here" in text
-    assert "No backfill and no merge runs." in text
+    assert "No backfill, merge or compaction runs." in text
     assert refeed("inbox")[:2] == (0, "Nothing waits for anybody.\n")
     assert json.loads(refeed("status", "--json")[1]) == get(api, "/status")
 
@@ -125,6 +144,12 @@ def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
     assert [made["canary"], "PAUSED", "10", "100", "-", "-"] in running
 
 
+@pytest.mark.parametrize("state", sorted(ENDED_ROLLOUTS))
+def test_a_rollout_in_the_inbox_may_have_failed_in_any_way(state: RolloutState) -> None:
+    item = InboxItem("failure", "rollout", "ro_1", state, None, "ann", datetime.now(UTC), "It went back.")
+    assert InboxItemOut.model_validate(item.to_json()).state == state
+
+
 def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, refeed: Any, jobs: Jobs) -> None:
     jobs.merge("orders", state=JobState.FAILED)
     jobs.merge("orders", state=JobState.FAILED, dry_run=True)
@@ -136,6 +161,30 @@ def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, ref
     assert f"refeed merge retry {again}" in refeed("inbox")[1]
     jobs.merge("orders", "members", state=JobState.SUCCEEDED, since="2025-12-31T00:00:00+00:00")
     assert get(api, "/inbox")["items"] == []
+
+
+def test_a_failed_compaction_waits_until_a_later_one_has_compacted_its_tables(
+    api: Any, refeed: Any, jobs: Jobs
+) -> None:
+    jobs.compaction("archive", "staging.orders", state=JobState.SUCCEEDED)
+    failed = jobs.compaction("archive", "staging.orders", state=JobState.FAILED)
+    jobs.compaction("archive", state=JobState.SUCCEEDED)
+    (item,) = get(api, "/inbox")["items"]
+    assert (item["id"], item["resource"], item["created_by"]) == (failed, "compaction", "ann")
+    assert f"refeed compaction retry {failed}" in refeed("inbox")[1]
+    assert [problem["code"] for problem in get(api, "/status")["problems"]] == ["job_failed"]
+    jobs.compaction("staging.orders", "archive", state=JobState.SUCCEEDED)
+    assert get(api, "/inbox")["items"] == []
+
+
+def test_a_compaction_that_runs_is_in_the_status_with_its_tables(api: Any, refeed: Any, jobs: Jobs) -> None:
+    running = jobs.compaction("archive", "staging.orders", state=JobState.PAUSED)
+    jobs.store.change(running, actor="driver", what="archive compacted", findings={"tables": {"archive": 7}})
+    (shown,) = get(api, "/status")["compactions"]
+    assert (shown["id"], shown["files_removed"]) == (running, {"archive": 7})
+    code, text, _ = refeed("status")
+    assert code == 0
+    assert [running, "PAUSED", "1", "2"] in [line.split() for line in text.splitlines()]
 
 
 def test_a_stream_that_is_silent_or_failing_is_wrong_and_exits_one(api: Any, refeed: Any) -> None:
@@ -161,6 +210,22 @@ def test_a_backup_that_does_not_run_while_topics_are_attached_is_wrong(api: Any)
     (problem,) = get(api, "/status")["problems"]
     assert problem["code"] == "backup_not_running"
     assert problem["message"] == "1 topic is attached and nothing is backed up: the backup stream is DRAINED."
+
+
+def test_a_background_loop_that_fails_is_wrong_until_it_works_again(
+    api: Any, refeed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreUnavailableError("no room on /var/lib/postgres")
+
+    def names() -> list[str]:
+        return [each["name"] for each in get(api, "/status")["problems"] if each["code"] == "background_failing"]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JobStore, "list_living_runs", fail)
+        wait_for(lambda: names() == ["schedules"], "the scheduler fails")
+        assert "schedules" in refeed("status")[1]
+    wait_for(lambda: names() == [], "it works again")
 
 
 def test_status_and_inbox_need_the_scope_read(start_api: Callable[..., Any]) -> None:

@@ -55,8 +55,8 @@ def test_a_service_ends_also_when_its_store_does_not_answer(
 
     # Nothing looks at jobs any more, and nothing of it keeps the process.
     supervisor = deployment.backfills._supervisor
-    assert not supervisor._thread.is_alive()
-    assert not supervisor._renewal._thread.is_alive()
+    assert not supervisor.loop.is_alive
+    assert not supervisor._renewal.loop.is_alive
     assert launcher.closed == 1
     monkeypatch.undo()
 

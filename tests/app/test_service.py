@@ -12,6 +12,7 @@ from api.audit import AuditTrail
 from app.deployment import Deployment
 from app.service import create_app, open_services
 from backfill.steer.service import BackfillService
+from backup.compaction.service import CompactionService
 from connectors.pubsub.client import PubSub
 from jobs.notify import Notifier
 from jobs.store import JobStore
@@ -24,12 +25,15 @@ SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 CLOSED: list[tuple[type[Any], str]] = [
     (Notifier, "stop"),
     (Notifier, "stop"),
+    (Notifier, "stop"),
     (AuditTrail, "close"),
+    (CompactionService, "stop"),
     (MergeService, "stop"),
     (BackfillService, "stop"),
     (FakeLauncher, "close"),
     (BackfillService, "join"),
     (MergeService, "join"),
+    (CompactionService, "join"),
     (LakeQueries, "close"),
     (JobStore, "close"),
     (PubSub, "close"),

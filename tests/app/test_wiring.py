@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 MAKERS = {
     "AuditTrail",
     "BackfillService",
+    "CompactionService",
     "Gatekeeper",
     "Inventory",
     "JobStore",

@@ -133,7 +133,7 @@ def fail_at(monkeypatch):
     """Run a batch in which one method raises, which ends it."""
 
     def run(stream, where, name, error, *slots):
-        def fail(*_):
+        def fail(*_, **_named):
             raise error
 
         with monkeypatch.context() as patched:

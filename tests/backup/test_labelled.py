@@ -49,4 +49,4 @@ def test_a_subscription_of_another_deployment_does_not_stop_the_others(
 
 def test_without_a_label_nothing_runs(settings_with: Callable[[str], Settings]) -> None:
     with LabelledTopics(settings_with("")) as labelled:
-        assert not labelled._thread.is_alive()
+        assert not labelled.loop.is_alive

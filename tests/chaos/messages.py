@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -178,23 +179,28 @@ class Ear:
 
     def _drain(self, topic: str) -> None:
         """Take, and acknowledge, everything that a topic's subscription has."""
-        path = self._pubsub.subscription_path(f"{ORACLE}{topic}")
-        pull = self._pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Pull", PullRequest.serialize, PullResponse.deserialize
-        )
-        acknowledge = self._pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Acknowledge", AcknowledgeRequest.serialize, None
-        )
         token = self._token_of(topic)
-        request = PullRequest(subscription=path, max_messages=1_000, return_immediately=True)
-        while received := pull(request, timeout=60).received_messages:
-            for one in received:
-                found = take(topic, one.message, token)
-                self._taken[found.key] = found
-                if found.backfill_id is None:
-                    self._replayed[found.key] = replayed_digest(one.message.data, dict(one.message.attributes))
-            ids = [one.ack_id for one in received]
-            acknowledge(AcknowledgeRequest(subscription=path, ack_ids=ids), timeout=60)
+        for message in drain_topic(self._pubsub, topic):
+            found = take(topic, message, token)
+            self._taken[found.key] = found
+            if found.backfill_id is None:
+                self._replayed[found.key] = replayed_digest(message.data, dict(message.attributes))
+
+
+def drain_topic(pubsub: PubSub, topic: str) -> Iterator[Any]:
+    """Yield, and acknowledge, everything that the oracle's subscription of a topic has."""
+    path = pubsub.subscription_path(f"{ORACLE}{topic}")
+    pull = pubsub.channel.unary_unary(
+        "/google.pubsub.v1.Subscriber/Pull", PullRequest.serialize, PullResponse.deserialize
+    )
+    acknowledge = pubsub.channel.unary_unary(
+        "/google.pubsub.v1.Subscriber/Acknowledge", AcknowledgeRequest.serialize, None
+    )
+    request = PullRequest(subscription=path, max_messages=1_000, return_immediately=True)
+    while received := pull(request, timeout=60).received_messages:
+        yield from (one.message for one in received)
+        ids = [one.ack_id for one in received]
+        acknowledge(AcknowledgeRequest(subscription=path, ack_ids=ids), timeout=60)
 
 
 class SteadyPublisher:

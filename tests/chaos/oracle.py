@@ -165,6 +165,21 @@ def compare_staging(
     )
 
 
+def compare_published(staged: Iterable[Identity], published: Iterable[Identity]) -> Difference:
+    """Compare: every row of staging came out of its topic too.
+
+    A kill repeats what a batch held, and a source that is rolled back publishes its rows again: there may be
+    repeats, but no more of them than rows.
+    """
+    wanted, found = Counter(staged), Counter(published)
+    repeated = found.total() - len(found)
+    return Difference(
+        "published rows",
+        tuple(sorted(wanted.keys() - found.keys(), key=str)),
+        ("repeated", repeated) if repeated > len(wanted) else (),
+    )
+
+
 def compare_reporting(taken: Mapping[Key, Taken], rows: Iterable[Entity]) -> Difference:
     """Compare: every entity once, in its newest version; messages without an id are all the entity 0."""
     newest: dict[int, Entity] = {}

@@ -74,13 +74,19 @@ class Part:
             return log.read().decode(errors="replace")
 
     def start(self, **environment: str) -> None:
-        """Start it unless it runs, without waiting for it to be ready."""
+        """Start it unless it runs, without waiting for it to be ready.
+
+        Raises:
+            StuckError: the run is over, and what is started now would outlive it.
+        """
         with self._lock:
             self._start(environment)
 
     def _start(self, environment: Mapping[str, str]) -> None:
         if self.is_running:
             return
+        if self._over.is_set():
+            raise StuckError(f"{self.name}: the run is over")
         if self._child is not None:
             # What it left behind of its group.
             self._child.kill()

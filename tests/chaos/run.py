@@ -24,14 +24,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from model.failpoint import FAILPOINTS
-from tests.chaos.agents import AgentLane, ManagedStream
+from tests.chaos.agents import AgentLane
 from tests.chaos.backfills import BackfillLane
 from tests.chaos.lanes import Lane, ServerLane, StreamLane, WarehouseLane
+from tests.chaos.managed import ManagedStream
 from tests.chaos.messages import EVENTS, ORDERS
 from tests.chaos.oracle import (
     Difference,
     Replay,
     compare_archive,
+    compare_published,
     compare_replay,
     compare_reporting,
     compare_staging,
@@ -56,6 +58,8 @@ _LANES: Final[dict[str, type[Lane]]] = {
 _DRAIN_SECONDS: Final = 400.0
 _MERGE_SECONDS: Final = 240.0
 _SUPERVISE_SECONDS: Final = 0.5
+# How long a lane of a run that is interrupted may go on with what it does.
+_END_SECONDS: Final = 10.0
 _KILLS: Final = 40
 # So many kills come to every failpoint, however they are shared out over runs and warehouses.
 _ENOUGH_KILLS: Final = 200
@@ -145,8 +149,15 @@ class Run:
         with self._yard.publishing(self._schedule.seed) as publisher:
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                thread.join()
+            try:
+                for thread in threads:
+                    thread.join()
+            except BaseException:
+                # A lane that goes on would start what is ended next.
+                self._over.set()
+                for thread in threads:
+                    thread.join(_END_SECONDS)
+                raise
         if self.failures:
             raise StuckError("\n".join(self.failures))
         self._say(f"draining {publisher.confirmed} messages")
@@ -223,6 +234,7 @@ def compare_tables(yard: ChaosYard, replays: Sequence[Replay]) -> tuple[int, int
             compare_staging(topic, taken, yard.staged(topic), yard.dead_letters(topic))
             for topic in (ORDERS, EVENTS)
         ]
+        found.append(compare_published((identity for identity, _ in yard.staged(ORDERS)), yard.published()))
         found.append(compare_reporting(taken, yard.reported()))
     replayed = sum(one.backfill_id is not None for one in taken.values())
     return len(taken) - replayed, replayed, [difference for difference in found if difference]

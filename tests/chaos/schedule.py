@@ -12,14 +12,14 @@ from model.failpoint import FAILPOINTS
 _STREAM: Final = ("kill:driver", "kill:jvm", "kill:worker", "suspend:driver", "suspend:all")
 _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "backup": (7, (*_STREAM, "disk:journal", "move:home")),
-    "pipeline": (5, (*_STREAM, "move:home")),
+    "pipeline": (7, (*_STREAM, "move:home")),
     "backfill": (3, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
     "tables": (6, ("kill:merge", "kill:compact")),
     "server": (2, ("kill:server", "suspend:server", "outage:server")),
     "warehouse": (2, ("fault:lost", "fault:refused", "fault:error", "fault:busy", "kill:warehouse")),
 }
 # The same where the streams are records of agents, in a run with a third of the harms; these come in each.
-_FIRST: Final = {"agents": ("move:home", "rollback:source", "kill:update")}
+_FIRST: Final = {"agents": ("move:home", "rollback:source", "kill:update", "kill:rollout")}
 _AGENTS: Final = (
     "kill:agent",
     "kill:machine",
@@ -27,17 +27,21 @@ _AGENTS: Final = (
     "kill:snapshot",
     "kill:rollback",
     "kill:update",
+    "kill:rollout",
     "suspend:agent",
     "move:home",
     "snapshot:source",
     "rollback:source",
     "update:same",
+    "rollout:restart",
+    "rollout:update",
+    "rollout:rolling",
     "end:drain",
     "end:cancel",
     "change:pace",
 )
 _UNDER_AGENTS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
-    "agents": (10, _AGENTS),
+    "agents": (14, _AGENTS),
     **{part: harms for part, harms in _HARMS.items() if part not in {"backup", "pipeline"}},
     # No outage: it takes as long as four harms.
     "server": (2, ("kill:server", "suspend:server")),
@@ -52,8 +56,10 @@ _TABLE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
 _LAKE_ONLY: Final = {"merge.rewritten", "merge.indexed", "compact.before", "compact.after"}
 _ABSENT: Final[dict[str, set[str]]] = {"lake": {"warehouse"}, "bigquery": set()}
 _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
-# Agents pass these: tests/acceptance/test_rollback_kills.py and test_updates.py kill there.
-AGENT_PLACES: Final = ("snapshot.", "restore.", "update.")
+# Agents and the service that steers them pass these: runs under agents kill there, one after the other, as do
+# tests/acceptance/test_rollback_kills.py, test_updates.py and test_uploads.py.
+_ROLLOUT_PLACES: Final = ("shadow.", "upload.", "rollout.")
+AGENT_PLACES: Final = ("snapshot.", "restore.", "update.", *_ROLLOUT_PLACES)
 
 
 @dataclass(frozen=True)
@@ -74,11 +80,14 @@ class Schedule:
 
 def places_of(part: str, warehouse: str) -> tuple[str, ...]:
     """Return the failpoints that a part passes with this warehouse."""
-    if part in {"agents", "server", "warehouse"}:
+    if part in {"server", "warehouse"}:
         return ()
+    if part == "agents":
+        return tuple(name for name in FAILPOINTS if name.startswith(AGENT_PLACES))
     if part == "backup":
-        # Its rows are in PENDING streams.
-        return tuple(name for name in places_of("pipeline", warehouse) if name != "bigquery.flushed")
+        # Its rows are in PENDING streams, and no topic gets them.
+        others = {"bigquery.flushed", "publish.before", "publish.after"}
+        return tuple(name for name in places_of("pipeline", warehouse) if name not in others)
     places = [name for name in FAILPOINTS if name.startswith("bigquery.") <= (warehouse == "bigquery")]
     if part == "tables":
         found = [name for name in places if name.startswith(_TABLE_PLACES)]
@@ -106,7 +115,10 @@ def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]
 
 
 def draw_under_agents(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]) -> Schedule:
-    """Return about a third of ``kills`` harms for a run whose streams are records that agents keep."""
+    """Return about a third of ``kills`` harms for a run whose streams are records that agents keep.
+
+    Every other harm of the agents is a failpoint, those first that no run of this warehouse has hit yet.
+    """
     return _draw(seed, kills // 3, warehouse, hit, _UNDER_AGENTS)
 
 
@@ -125,14 +137,22 @@ def _draw(
         share, kinds = possible[part]
         places = places_of(part, warehouse)
         missing = [name for name in places if (part, name) not in hit]
+        if part == "agents":
+            # Acceptance tests kill at each of the others.
+            missing = [name for name in missing if name.startswith(_ROLLOUT_PLACES)] or missing
         failpoints = _deal(dice, places, first=missing)
         kinds = tuple(kind for kind in kinds if warehouse == "lake" or kind != "kill:compact")
         others = _deal(dice, kinds, first=_FIRST.get(part, ()))
         harms[part] = [
-            f"failpoint:{next(failpoints)}" if places and number % 3 != 2 else next(others)
+            f"failpoint:{next(failpoints)}" if places and _is_failpoint(part, number) else next(others)
             for number in range(max(1, round(kills * share / shares)))
         ]
     return Schedule(seed, harms)
+
+
+def _is_failpoint(part: str, number: int) -> bool:
+    """Whether this harm of a part is a failpoint: two of three are, of agents every other one."""
+    return number % 2 == 1 if part == "agents" else number % 3 != 2
 
 
 def _deal(dice: random.Random, cards: Sequence[str], *, first: Sequence[str] = ()) -> Iterator[str]:

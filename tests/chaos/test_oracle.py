@@ -10,6 +10,7 @@ from tests.chaos.messages import ORDERS, Key, Taken
 from tests.chaos.oracle import (
     Replay,
     compare_archive,
+    compare_published,
     compare_replay,
     compare_reporting,
     compare_staging,
@@ -146,3 +147,17 @@ def test_reporting_has_every_entity_once_in_its_newest_version():
     assert compare_reporting(MESSAGES, [(1, 3, "c")]).lost == (0,)
     assert compare_reporting(MESSAGES, [(0, 4, "c"), (1, 1, "c")]).changed == ((1, 1, "c"),)
     assert compare_reporting(MESSAGES, [(0, 4, "c"), (1, 3, "c"), (1, 3, "c")]).duplicated == (1,)
+
+
+@pytest.mark.parametrize(
+    ("published", "lost", "duplicated"),
+    [
+        ([(FIRST, None, None), (FIRST, "bf", 1)], (), ()),
+        ([(FIRST, None, None), (FIRST, "bf", 1), (FIRST, "bf", 1)], (), ()),
+        ([(FIRST, None, None)] * 2, ((FIRST, "bf", 1),), ()),
+        ([(FIRST, None, None), (FIRST, "bf", 1)] * 3, (), ("repeated", 4)),
+    ],
+)
+def test_a_row_that_was_not_published_is_found_and_repeats_without_end_are(published, lost, duplicated):
+    found = compare_published([(FIRST, None, None), (FIRST, "bf", 1)], published)
+    assert (found.lost, found.duplicated) == (lost, duplicated)

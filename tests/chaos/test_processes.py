@@ -1,12 +1,14 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import descendants, find_faketime, skewed
+from rollout.child import Children
+from tests.chaos.processes import Part, StuckError, descendants, find_faketime, skewed
 
 LOOK = """
 import subprocess, sys, threading, time
@@ -38,3 +40,23 @@ def test_descendants_are_found_by_their_programs_names():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = {pid: name for name, pids in descendants(os.getpid()).items() for pid in pids}
         assert found[child.pid] == Path(f"/proc/{child.pid}/comm").read_text().strip()
+
+
+def test_nothing_is_started_again_once_its_run_is_over(tmp_path):
+    over = threading.Event()
+    with Children() as children:
+        part = Part(
+            "part",
+            [sys.executable, "-c", "input()"],
+            home=tmp_path,
+            environment=os.environ,
+            children=children,
+            is_ready=lambda _: True,
+            over=over,
+        )
+        part.start()
+        part.kill()
+        over.set()
+        with pytest.raises(StuckError, match="part: the run is over"):
+            part.start()
+        assert not part.is_running

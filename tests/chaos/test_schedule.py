@@ -74,16 +74,34 @@ def test_a_run_of_forty_kills_has_an_outage_longer_than_ids_are_known(warehouse)
         assert "outage:server" in draw(seed, 40, warehouse, set(), can_skew=True).harms["server"]
 
 
+def split(harms):
+    """Return the harms that are failpoints, by their names, and the others."""
+    names = [harm.partition(":")[2] for harm in harms if harm.startswith("failpoint:")]
+    return names, [harm for harm in harms if not harm.startswith("failpoint:")]
+
+
 @pytest.mark.parametrize("warehouse", WAREHOUSES)
-def test_each_run_under_agents_moves_puts_back_and_updates_a_stream_and_comes_to_other_harms_in_turn(warehouse):
+def test_each_run_under_agents_moves_puts_back_updates_and_rolls_out_and_comes_to_other_harms_in_turn(warehouse):
+    rollouts = {name for name in FAILPOINTS if name.startswith(("rollout.", "shadow.", "upload."))}
     for seed in range(5):
         short = draw_under_agents(seed, 40, warehouse, set())
         assert short.has_agents
         assert not {"backup", "pipeline"} & short.harms.keys()
-        assert len(short.harms["agents"]) == 6
-        assert set(short.harms["agents"][:3]) == {"move:home", "rollback:source", "kill:update"}
-        long = draw_under_agents(seed, 200, warehouse, set()).harms["agents"]
-        assert len(set(long[3:17])) == 14
+        names, others = split(short.harms["agents"])
+        assert (len(names), set(names) <= rollouts) == (3, True)
+        assert set(others) == {"move:home", "rollback:source", "kill:update", "kill:rollout"}
+        names, others = split(draw_under_agents(seed, 200, warehouse, set()).harms["agents"])
+        assert set(names[: len(rollouts)]) == rollouts
+        assert len(set(others[4:])) == len(others[4:])
+
+
+@pytest.mark.parametrize("warehouse", WAREHOUSES)
+def test_runs_under_agents_come_to_every_place_that_agents_and_the_service_pass(warehouse):
+    hit: set[tuple[str, str]] = set()
+    for seed in range(20):
+        names, _ = split(draw_under_agents(seed, 40, warehouse, hit).harms["agents"])
+        hit |= {("agents", name) for name in names}
+    assert {name for _, name in hit} == {name for name in FAILPOINTS if name.startswith(AGENT_PLACES)}
 
 
 def test_no_clock_is_skewed_where_it_can_t_be():

@@ -28,7 +28,19 @@ from rollout.child import Children
 from rollout.process import StreamProcess
 from streams.folder import StreamFolder
 from tests.chaos.disk import SmallDisk
-from tests.chaos.messages import APPEND_BYTES, EVENTS, ORDERS, TOPICS, Ear, Entity, Key, SteadyPublisher, digest
+from tests.chaos.messages import (
+    APPEND_BYTES,
+    EVENTS,
+    ORACLE,
+    ORDERS,
+    TOPICS,
+    Ear,
+    Entity,
+    Key,
+    SteadyPublisher,
+    digest,
+    drain_topic,
+)
 from tests.chaos.oracle import Identity
 from tests.chaos.processes import Part
 from tests.chaos.schedule import parts_of
@@ -39,12 +51,14 @@ from warehouse.open import open_warehouse
 _ACK_SECONDS: Final = 10
 # Longer than a stream that was killed keeps the leases of what it had in hand, short enough to outlast.
 KNOWN_IDS_SECONDS: Final = 90
+# The topic of the rows of the one after a schema.
+ROWS: Final = "rows-of-orders"
 _PROTO: Final = (
     'syntax = "proto3"; package shop; message Order { int64 id = 1; int64 version = 2; string customer = 3; }'
 )
 _SOURCES: Final = f"""
 sources:
-  orders: {{topic: {ORDERS}, message: shop.Order, key: id, dedup_order: [version]}}
+  orders: {{topic: {ORDERS}, message: shop.Order, key: id, dedup_order: [version], publish: {ROWS}}}
   events: {{topic: {EVENTS}, schema: inferred}}
 """
 
@@ -96,6 +110,7 @@ class ChaosYard:
             "REFEED_BACKUP_BATCH_SECONDS": "0.3",
             "REFEED_PIPELINE_BATCH_SECONDS": "0.5",
             "REFEED_RATE_LIMIT_PER_MINUTE": "100000",
+            **({"REFEED_MANIFESTS": str(home / "manifests")} if has_agents else {}),
             **warehouse,
         }
         self.settings = read_settings(self.environment)
@@ -122,8 +137,16 @@ class ChaosYard:
         """The streams that there are with this warehouse."""
         return ["backup", "pipeline"] if self.has_pipeline else ["backup"]
 
+    @property
+    def uploads(self) -> Path:
+        """The folder of uploaded manifests that the API watches under agents."""
+        return self.home / "manifests"
+
     def open(self) -> None:
         """Start the Pub/Sub server and make all topics; whoever breaks a part starts it."""
+        self.uploads.mkdir()
+        # An empty folder removes nothing.
+        (self.uploads / "README").touch()
         self.server.ensure()
         self._make_topics()
 
@@ -202,13 +225,20 @@ class ChaosYard:
     def dead_letters(self, topic: str) -> Iterator[Identity]:
         """Yield the messages of a topic that the pipeline could make no row of, as their tags have them."""
         source = "orders" if topic == ORDERS else "events"
-        columns = ["source", "topic", "message_id", "attributes"]
+        columns = ["source", "topic", "message_id", "attributes", "error_code"]
         for row in self._rows(self.settings.dead_letter_table, columns, is_large=True):
-            if row["source"] == source:
+            # One that is a row too is told by the other sink.
+            if row["source"] == source and row["error_code"] != "publish_refused":
                 tags = {pair["key"]: pair["value"] for pair in row["attributes"]}
                 number = tags.get(ROW_ATTRIBUTE, "")
                 at = int(number) if number.isdecimal() else None
                 yield (row["topic"], row["message_id"]), tags.get(BACKFILL_ID_ATTRIBUTE), at
+
+    def published(self) -> Iterator[Identity]:
+        """Yield the rows that came out of the pipeline's topic, as often as they did."""
+        for message in drain_topic(self.pubsub, ROWS):
+            row = json.loads(message.data)
+            yield (row["_topic"], row["_message_id"]), row["_backfill_id"], row["_backfill_row"]
 
     def reported(self) -> Iterator[Entity]:
         """Yield the entities of the reporting table."""
@@ -246,6 +276,8 @@ class ChaosYard:
             archive.create()
             archive.close()
         if self.has_pipeline:
+            self.pubsub.create_topic(ROWS)
+            self.pubsub.create_subscription(f"{ORACLE}{ROWS}", ROWS)
             for topic in (ORDERS, EVENTS):
                 self.pubsub.create_subscription(
                     f"refeed-pipeline.{topic}", topic, ack_deadline_seconds=_ACK_SECONDS

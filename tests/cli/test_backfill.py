@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import JobCalls, RefeedApi
+from client.api import JobCalls, RefeedApi
 from tests.cli.backfills import backfill
 
 Refeed = Callable[..., Any]

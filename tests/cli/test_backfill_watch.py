@@ -18,7 +18,7 @@ import pytest
 
 import cli.backfill_watch
 from cli.backfill_watch import watch_live
-from cli.client import JobCalls, RefeedApi
+from client.api import JobCalls, RefeedApi
 
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import JobCalls, RefeedApi
+from client.api import JobCalls, RefeedApi
 
 Refeed = Callable[..., Any]
 
@@ -12,12 +12,14 @@ Refeed = Callable[..., Any]
 def reason(code: str, messages: int, repaired: int | None, source: str = "orders") -> dict[str, Any]:
     lists = {
         "codes": {"type": "ARRAY<STRING>", "value": [code]},
+        "paths": {"type": "ARRAY<STRING>", "value": ["amount"]},
         "message_ids": {"type": "ARRAY<STRING>", "value": []},
     }
     return {
         "source": source,
         "topic": source,
         "code": code,
+        "path": "amount" if code == "wrong_type" else None,
         "messages": messages,
         "repaired": repaired,
         "first_ingest_time": "2026-01-10T01:00:00.000000Z",
@@ -55,7 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def lists_of(request: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {name: request["parameters"][name]["value"] for name in ("codes", "message_ids")}
+    return {name: request["parameters"][name]["value"] for name in ("codes", "paths", "message_ids")}
 
 
 def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, asked: list[Any]) -> None:
@@ -64,8 +66,8 @@ def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, as
     assert asked == ["2026-01-10T00:00:00Z"]
     assert all(len(line) <= 80 for line in lines)
     words = [line.split() for line in lines]
-    assert words[0] == ["SOURCE", "CODE", "MESSAGES", "REPAIRED", "LAST", "EXAMPLE"]
-    assert words[1] == ["orders", "wrong_type", "12", "3", "2026-01-10", "02:30", "81234"]
+    assert words[0] == ["SOURCE", "CODE", "PATH", "MESSAGES", "REPAIRED", "LAST", "EXAMPLE"]
+    assert words[1] == ["orders", "wrong_type", "amount", "12", "3", "2026-01-10", "02:30", "81234"]
     assert words[2] == ["orders", "not_json", "1", "unknown", "2026-01-10", "02:30", "81234"]
     assert "orders wrong_type: amount: wrong_type" in lines
     assert any("REFEED_QUERY_TABLES" in line for line in lines)
@@ -75,12 +77,12 @@ def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, as
 
 def test_all_of_a_source_some_or_one_are_planned_and_sent_again(refeed: Refeed, asked: list[Any]) -> None:
     assert refeed("dead-letters", "plan", "--source", "orders").code == 130
-    assert lists_of(asked[-1]) == {"codes": [], "message_ids": []}
+    assert lists_of(asked[-1]) == {"codes": [], "paths": [], "message_ids": []}
     assert (asked[-1]["topic"], asked[-1]["query"]) == ("orders", "SELECT ...")
     refeed("dead-letters", "plan", "--source", "orders", "--code", "wrong_type")
-    assert lists_of(asked[-1]) == {"codes": ["wrong_type"], "message_ids": []}
+    assert lists_of(asked[-1]) == {"codes": ["wrong_type"], "paths": [], "message_ids": []}
     refeed("dead-letters", "redrive", "--source", "orders", "--id", "8", "--id", "9", "--canary", "1")
-    assert lists_of(asked[-1]) == {"codes": [], "message_ids": ["8", "9"]}
+    assert lists_of(asked[-1]) == {"codes": [], "paths": [], "message_ids": ["8", "9"]}
     assert asked[-1]["canary_messages"] == 1
 
 
@@ -95,3 +97,8 @@ def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None
 def test_where_there_are_none_it_says_so(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RefeedApi, "count_dead_letters", lambda self, start=None: {"reasons": []})
     assert refeed("dead-letters").out == "There are no dead letters of the pipeline in this time.\n"
+
+
+def test_those_at_one_place_of_the_message_are_chosen_by_its_path(refeed: Refeed, asked: list[Any]) -> None:
+    refeed("dead-letters", "redrive", "--source", "orders", "--path", "amount", "--path", "lines[].count")
+    assert lists_of(asked[-1]) == {"codes": [], "paths": ["amount", "lines[].count"], "message_ids": []}

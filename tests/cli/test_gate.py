@@ -97,3 +97,12 @@ def test_a_listed_table_is_looked_up_in_the_lake(
     assert (known["verdict"], known["lake"]) == ("accept", [])
     gone = json.loads(refeed("sql", "check", text.replace("dead", "gone"), "--json").out)
     assert gone["codes"] == ["table_missing"]
+
+
+def test_the_rewritten_query_is_printed_and_passes(refeed: Callable[..., Any]) -> None:
+    result = refeed("sql", "check", "SELECT data FROM backup.messages", "--rewrite")
+    assert result.code == 0
+    assert refeed("sql", "check", result.out).code == 0
+    # What can't be mended is printed as it is.
+    kept = refeed("sql", "check", "DROP TABLE x", "--rewrite")
+    assert (kept.code, kept.out) == (2, "DROP TABLE x\n")

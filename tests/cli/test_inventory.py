@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from cli import inventory, terminal
-from cli.client import RefeedApi
 from cli.inventory import render_histogram, render_streams
 from cli.moments import parse_moment
 from cli.terminal import COLUMNS, render_figures
+from client.api import RefeedApi
 from model.errors import InputError
 
 Refeed = Callable[..., Any]

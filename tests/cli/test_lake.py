@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.columns import arrow_schema
+from connectors.lake import files, volumes
 from connectors.lake.archive import Attempt, LakeArchive
 from connectors.lake.rows import LakeRowTable
 from model.schema import Field, RowSchema
@@ -63,6 +64,19 @@ def test_expire_asks_first_and_then_takes_whole_days(
         "files_removed": 3
     }
     assert archive.data_files() == []
+
+
+def test_files_of_an_earlier_refeed_are_counted_once(
+    refeed: Callable[..., Any], archive: LakeArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(file.size_bytes for file in archive.data_files())
+    assert json.loads(refeed("lake", "count", "--json").out) == {"files": 0, "bytes": 0, "dry_run": False}
+    monkeypatch.setattr(files, "VOLUMES_KEY", b"another")
+    monkeypatch.setattr(volumes, "VOLUMES_KEY", b"another")
+    asked = json.loads(refeed("lake", "count", "--dry-run", "--json").out)
+    assert asked == {"files": 3, "bytes": size, "dry_run": True}
+    assert f"3 files were read, {size:,} bytes" in refeed("lake", "count").out
+    assert json.loads(refeed("lake", "count", "--dry-run", "--json").out)["files"] == 0
 
 
 def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., Any], home: Path) -> None:

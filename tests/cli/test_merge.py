@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import JobCalls, RefeedApi
+from client.api import JobCalls, RefeedApi
 from connectors.lake.entities import EntityTable
 from tests.reporting.orders import Orders
 

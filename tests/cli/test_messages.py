@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cli.client import RefeedApi
 from cli.terminal import COLUMNS
+from client.api import RefeedApi
 
 WINDOW = {"from": "2026-01-02T03:00:00.000000Z", "to": "2026-01-02T04:00:00.000000Z"}
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cli import up
-from cli.client import DEFAULT_API_URL, RefeedApi
+from cli.api import DEFAULT_API_URL, open_api
 from cli.invocation import command_settings
 from cli.processes import free_port
 from cli.running import RunningUp, find_running, record_of
@@ -33,7 +33,7 @@ def test_commands_on_the_home_of_a_running_up_find_it_without_any_variable(home:
     write(home, RUNNING)
     assert find_running(os.environ) == RUNNING
     assert command_settings().pubsub_emulator_host == "127.0.0.1:18085"
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         assert api.url == "http://127.0.0.1:18080"
 
 
@@ -42,7 +42,7 @@ def test_variables_that_are_set_win_over_a_running_up(home: Path, monkeypatch: p
     monkeypatch.setenv("REFEED_API_URL", "https://refeed.shop.example")
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "")
     assert command_settings().pubsub_emulator_host is None
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         assert api.url == "https://refeed.shop.example"
 
 
@@ -63,7 +63,7 @@ def test_what_a_dead_up_left_is_ignored(home: Path) -> None:
         one.kill()
     assert find_running(os.environ) is None
     assert command_settings().pubsub_emulator_host is None
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         assert api.url == DEFAULT_API_URL
     for text in ("", "[]", '{"up": 1}', json.dumps({"processes": {}, "up": {}})):
         record_of(home).write_text(text)
@@ -94,6 +94,6 @@ def test_an_api_url_that_is_none_says_what_to_write(
 ) -> None:
     monkeypatch.setenv("REFEED_API_URL", url)
     with pytest.raises(SettingsError, match=wanted):
-        RefeedApi.from_environment()
+        open_api()
     result = refeed("streams")
     assert (result.code, result.err.startswith("error settings_invalid  REFEED_API_URL=")) == (2, True)

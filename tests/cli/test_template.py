@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.client import RefeedApi
+from client.api import RefeedApi
 
 REPLAY = {
     "name": "replay",

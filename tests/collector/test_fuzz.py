@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import zlib
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +28,8 @@ _QUICK = settings(
     max_examples=_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 WORLD = SnsWorld()
+# Nothing is written there: no message that is drawn ends a subscription.
+FOLDER = Path("/nonexistent")
 
 
 class Memory(Delivery):
@@ -36,6 +39,12 @@ class Memory(Delivery):
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, Message]] = []
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
 
     async def deliver(self, topic: str, messages: Any) -> list[RefeedError | None]:
         self.taken += [(topic, decode_message(message)) for message in messages]
@@ -116,7 +125,7 @@ def ask(method: str, path: str, query: list[tuple[str, str]], sent: dict[str, st
         delivery=memory,
         directory=Everywhere(),  # type: ignore[arg-type]
         door=Door(SETTINGS, is_open=True),
-        sns=SnsRoute(SETTINGS.sns, SnsClient(WORLD.transport)),
+        sns=SnsRoute(SETTINGS.sns, SnsClient(WORLD.transport), folder=FOLDER),
     )
 
     async def run() -> httpx.Response:

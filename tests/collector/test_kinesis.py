@@ -11,18 +11,28 @@ from typing import Any
 
 import pytest
 
-from collector.kinesis import Relay, RelayQuery, find_ready
+from collector.kinesis import Relay, RelayQuery, find_ready, run_kinesis, usual_name
 from collector.records import ChunkPublisher, RecordReader
 from collector.refused import RefusedFile
 from connectors.kinesis.client import AwsKey, KinesisStream, Shard
+from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
-from model.errors import KinesisUnavailableError, LeaseLostError, PubSubUnavailableError, RefeedError
+from model.errors import (
+    KinesisUnavailableError,
+    LeaseLostError,
+    PubSubUnavailableError,
+    RefeedError,
+    SettingsError,
+)
+from model.settings import read_settings
+from streams.folder import StreamFolder
 from streams.lease import HeldLease
-from streams.positions import Positions, ShardPosition
+from streams.positions import POSITIONS_FILE, Positions, ShardPosition
 from streams.status import StatusFile
 from tests.collector.conftest import Yard
 from tests.connectors.test_kinesis_aggregation import packed
 from tests.standin.kinesis import Kinesis
+from warehouse.open import open_warehouse
 
 SHARD = "shardId-00000000000"
 
@@ -323,3 +333,29 @@ def test_a_query_begins_only_after_the_threads_of_the_one_before_it(site: Site) 
         relay.start(idle_seconds=0.05, chunk_bytes=10**6)
         relay._query.processAllAvailable()  # type: ignore[union-attr]
     site.check()
+
+
+def test_a_home_without_the_positions_of_another_one_does_not_begin_at_the_newest_record(tmp_path: Path) -> None:
+    environment = {"REFEED_KINESIS_STREAM": "orders", "REFEED_KINESIS_REGION": "eu-west-1"}
+    environment |= {"REFEED_KINESIS_TOPIC": "orders", "REFEED_LAKE": str(tmp_path / "lake")}
+
+    def start(home: str, **more: str) -> None:
+        def no_pubsub() -> PubSub:
+            raise CrashError("it may begin")
+
+        settings = read_settings({**environment, **more}, home=tmp_path / home)
+        run_kinesis(settings, open_warehouse(settings), open_pubsub=no_pubsub)
+
+    with pytest.raises(CrashError):
+        start("one")
+    with pytest.raises(CrashError):
+        start("one")
+    with pytest.raises(SettingsError, match=r"positions\.json from the stream's folder there"):
+        start("two")
+    with pytest.raises(CrashError):
+        start("three", REFEED_KINESIS_START="TRIM_HORIZON")
+    state = StreamFolder.of(tmp_path / "four", usual_name("orders")).state
+    state.mkdir(parents=True)
+    Positions(state / POSITIONS_FILE, "eu-west-1/orders").begin(None)
+    with pytest.raises(CrashError):
+        start("four")

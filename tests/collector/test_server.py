@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from collector.server import make_config, open_collector
 from model.errors import SettingsError
@@ -100,3 +101,70 @@ def test_listed_topics_are_created_on_a_local_server_and_patterns_are_not(yard: 
 def test_another_host_without_keys_is_refused_at_start(yard: Yard) -> None:
     with pytest.raises(SettingsError, match="public: true"):
         open_collector(read_settings({"HOME": "/nowhere"}), yard.settings(), yard.pubsub, host="0.0.0.0")
+
+
+@pytest.mark.parametrize(("request_line", "ending"), [(b"GET", b"}"), (b"HEAD", b"\r\n\r\n")])
+def test_an_answer_is_sent_whole(yard: Yard, request_line: bytes, ending: bytes) -> None:
+    said = serve(
+        yard, lambda port: talk(port, request_line + b" /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    )
+    assert said.startswith(b"HTTP/1.1 200 OK")
+    assert said.endswith(ending)
+
+
+def test_a_client_that_asks_first_is_told_to_go_on_before_its_body(yard: Yard) -> None:
+    async def work(port: int) -> tuple[bytes, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: close\r\n"
+        writer.write(head.encode() + b"Content-Length: 2\r\n\r\n")
+        first = await asyncio.wait_for(reader.readline(), 5)
+        writer.write(b"{}")
+        rest = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        return first, rest
+
+    first, rest = serve(yard, work)
+    assert first.startswith(b"HTTP/1.1 100 ")
+    assert b"HTTP/1.1 200 OK" in rest
+    yard.pull(1)
+
+
+def test_head_and_body_of_an_answer_are_one_write(yard: Yard) -> None:
+    sizes: list[int] = []
+
+    class Counted(asyncio.Transport):
+        def write(self, data: bytes) -> None:  # type: ignore[override]
+            sizes.append(len(data))
+
+        def is_closing(self) -> bool:
+            return False
+
+        def close(self) -> None:
+            pass
+
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return default
+
+    async def work(_port: int) -> None:
+        config = make_config(yard.collector(), head_seconds=5)
+        config.load()
+        make_protocol: Any = config.http_protocol_class
+        protocol = make_protocol(config=config, server_state=ServerState(), app_state={})
+        protocol.connection_made(Counted())
+        protocol.data_received(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        async with asyncio.timeout(5):
+            while not sizes:  # noqa: ASYNC110  the protocol has no event for it
+                await asyncio.sleep(0.01)
+        protocol.connection_lost(None)
+
+    serve(yard, work)
+    assert len(sizes) == 1
+
+
+def test_requests_that_come_before_an_answer_are_answered_in_turn(yard: Yard) -> None:
+    one = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode()
+    last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    said = serve(yard, lambda port: talk(port, one + one + last))
+    assert said.count(b"HTTP/1.1 200 OK") == 3
+    assert said.endswith(b'{"status":"ok"}')
+    yard.pull(2)

@@ -2,6 +2,7 @@ import asyncio
 import base64
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 
 from collector.http import Collector
 from collector.sns import SnsRoute
+from collector.unsubscribed import UnsubscribedTopics
 from connectors.sns.client import SnsClient
 from tests.collector.conftest import Yard, problem_of
 from tests.collector.snsworld import ARN, CERTIFICATE_URL, HOST, SUBSCRIBE_URL, SnsWorld, body_of, timestamp
@@ -32,15 +34,16 @@ def world() -> SnsWorld:
 class Post:
     """A collector that takes one SNS topic, far from its senders, and posts to it."""
 
-    def __init__(self, yard: Yard, world: SnsWorld) -> None:
+    def __init__(self, yard: Yard, world: SnsWorld, folder: Path) -> None:
         self.yard = yard
+        self.folder = folder
         self.world = world
         self.app = self.start()
 
     def start(self, section: str = "{topics: [TOPIC]}", yaml: str = "", *topics: str) -> Collector:
         found = self.yard.settings(f"{{sns: {{topics: {{'{ARN}': {section}}}}}{yaml}}}", *topics)
         app = self.yard.collector(found, is_open=False)
-        app._sns = SnsRoute(found.sns, SnsClient(self.world.transport))
+        app._sns = SnsRoute(found.sns, SnsClient(self.world.transport), folder=self.folder)
         self.app = app
         return app
 
@@ -55,9 +58,9 @@ class Post:
 
 
 @pytest.fixture
-def post(yard: Yard, world: SnsWorld, monkeypatch: pytest.MonkeyPatch) -> Any:
+def post(yard: Yard, world: SnsWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv("SNS_PASSWORD", PASSWORD)
-    return Post(yard, world)
+    return Post(yard, world, tmp_path / "collector")
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
@@ -219,14 +222,54 @@ def test_an_end_of_a_subscription_is_shown_and_not_taken_back(yard: Yard, post: 
     message = post.world.confirmation("UnsubscribeConfirmation")
     assert post(message).status_code == 200
     assert post.world.called == [CERTIFICATE_URL]
+    assert unsubscribed(post) == {ARN: message["Timestamp"]}
+    assert post(post.world.confirmation()).status_code == 200
+    assert unsubscribed(post) == {}
+
+
+def test_an_end_of_a_subscription_is_shown_after_a_restart_until_it_is_confirmed_again(post: Post) -> None:
+    message = post.world.confirmation("UnsubscribeConfirmation")
+    assert post(message).status_code == 200
+    post.start()
+    assert unsubscribed(post) == {ARN: message["Timestamp"]}
+    assert post(post.world.confirmation()).status_code == 200
+    post.start()
+    assert unsubscribed(post) == {}
+
+
+def test_an_end_of_a_subscription_is_forgotten_with_its_topic(post: Post, tmp_path: Path) -> None:
+    kept = UnsubscribedTopics(tmp_path / "kept.json", {ARN})
+    kept.add(ARN, "2026-01-03T10:12:44.190Z")
+    assert UnsubscribedTopics(tmp_path / "kept.json", {ARN}).by_arn == kept.by_arn != {}
+    assert UnsubscribedTopics(tmp_path / "kept.json", {f"{ARN}-other"}).by_arn == {}
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff"])
+def test_a_damaged_list_of_ended_subscriptions_stops_nothing(post: Post, content: bytes) -> None:
+    post.folder.mkdir()
+    (post.folder / "unsubscribed.json").write_bytes(content)
+    post.start()
+    assert unsubscribed(post) == {}
+    assert post(post.world.confirmation("UnsubscribeConfirmation")).status_code == 200
+    assert set(unsubscribed(post)) == {ARN}
+
+
+def test_an_end_that_can_t_be_kept_is_shown_by_this_process(post: Post) -> None:
+    post.folder.write_text("a file is in the way")
+    post.start()
+    assert post(post.world.confirmation("UnsubscribeConfirmation")).status_code == 200
+    assert set(unsubscribed(post)) == {ARN}
+
+
+def unsubscribed(post: Post) -> dict[str, str]:
+    """What an operator sees in /readyz."""
     post.app._door._is_open = True
 
     async def ready(client: httpx.AsyncClient) -> Any:
         return (await client.get("/readyz")).json()
 
-    assert yard.call(ready, post.app)["unsubscribed"] == {ARN: message["Timestamp"]}
-    assert post(post.world.confirmation()).status_code == 200
-    assert yard.call(ready, post.app)["unsubscribed"] == {}
+    found: dict[str, str] = post.yard.call(ready, post.app)["unsubscribed"]
+    return found
 
 
 def test_what_somebody_kept_and_sends_again_later_is_refused(post: Post) -> None:

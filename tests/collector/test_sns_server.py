@@ -77,11 +77,11 @@ def text_of(answer: ET.Element, name: str) -> str:
     return found.text or ""
 
 
-def test_what_moto_signs_and_posts_becomes_events(yard: Yard, moto: str) -> None:
+def test_what_moto_signs_and_posts_becomes_events(yard: Yard, moto: str, tmp_path: Path) -> None:
     arn = text_of(call(moto, "CreateTopic", Name=yard.topic), "TopicArn")
     settings = yard.settings(f"sns: {{topics: {{'{arn}': {{topics: [TOPIC]}}}}}}")
     app = yard.collector(settings, is_open=False)
-    app._sns = SnsRoute(settings.sns, SnsClient(Detour(moto)))
+    app._sns = SnsRoute(settings.sns, SnsClient(Detour(moto)), folder=tmp_path)
     texts = ['{"n": 1.0,  "\\u00e9": "é"}', '[{"n": 2}, {"n": 3}]']
 
     def publish(port: int) -> list[str]:

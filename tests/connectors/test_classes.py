@@ -20,6 +20,8 @@ def test_archives_of_two_javas_have_two_names(tmp_path):
     assert set(first).isdisjoint(second)
 
 
+# Java writes a hundred megabytes here, which takes as long as a thousand other tests.
+@pytest.mark.cloud
 @pytest.mark.java
 def test_the_archive_is_made_used_and_not_made_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))

@@ -21,6 +21,8 @@ from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.lake.query_tables import TableColumn, TableFile, TableSnapshot
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 
+pytestmark = pytest.mark.usefixtures("own_spares")
+
 EMPTY = ArchiveSnapshot([], "day")
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
 # DuckDB does not count what this aggregate keeps.

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -12,6 +13,7 @@ from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseError
 from model.schema import Field, RowSchema
+from model.window import Window
 
 INGEST_TIME = Field("ingest_time", "TIMESTAMP")
 ITEM = Field("items", "RECORD", "REPEATED", fields=(Field("sku", "STRING"),))
@@ -300,3 +302,29 @@ def test_upkeep_that_comes_between_a_change_is_waited_out_three_times_at_most(ta
     with pytest.raises(WarehouseError, match="changed by others"):
         table.evolve(RowSchema((*WIDER.fields, Field("last", "BOOL")), "x"))
     assert len(tries) == 3
+
+
+def test_files_that_have_no_row_of_a_window_are_not_opened_and_the_oldest_values_come_first(table):
+    schema = RowSchema(
+        (Field("id", "INT64"), Field("at", "TIMESTAMP"), Field("_publish_time", "TIMESTAMP"), INGEST_TIME)
+    )
+    noon = datetime.now(UTC).replace(microsecond=0)
+    table.evolve(schema)
+    for number in (3, 1, 2):
+        moment = noon + timedelta(minutes=number)
+        write(table, schema, {"id": number, "at": moment, "_publish_time": moment}, number=4 - number)
+
+    def read(column: str, first: float, last: float) -> list[int]:
+        window = Window(noon + timedelta(minutes=first), noon + timedelta(minutes=last))
+        return [i for found in table.read_between(["id"], column, window) for i in found.column("id").to_pylist()]
+
+    assert read("_publish_time", 0, 9) == [1, 2, 3]
+    assert read("_publish_time", 1, 3) == [1, 2]
+    assert sorted(read("at", 1, 3)) == [1, 2]
+    for file in table.data_files():
+        Path(file.path).unlink()
+    assert read("_publish_time", 4, 5) == []
+    # A column without statistics: the day on which the rows came says that they are older.
+    assert read("at", 3 * 24 * 60, 4 * 24 * 60) == []
+    with pytest.raises(WarehouseError):
+        read("_publish_time", 1, 2)

@@ -1,7 +1,8 @@
 """What a backup needs of an archive, the same in the lake, in BigQuery (against the stand-in) and in memory."""
 
 import uuid
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,8 @@ from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
 from model.errors import LeaseLostError
 from model.settings import read_settings
+from model.volume import hour_key
+from model.window import Window
 from tests.memory.warehouse import MemoryWarehouse
 from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse, warehouse_from_json
@@ -56,6 +59,26 @@ class World:
         writer = warehouse_from_json(self.opened.to_json()).archive_writer(self.archive.writer().as_json())
         part = writer.write([("orders", "refeed-backup.orders", messages(*payloads, first=first))])
         return self.archive.parse_part(part.as_json())
+
+    def volumes(self) -> dict:
+        """Return the archive's own volumes, as somebody asks who has seen nothing of it before."""
+        now = datetime.now(UTC)
+        found = self.another().volumes(Window(now - timedelta(days=2), now + timedelta(days=1)))
+        assert found.unknown == ()
+        return {
+            (hour_key(hour), topic): tuple(volume)
+            for hour, topics in found.by_hour.items()
+            for topic, volume in topics.items()
+        }
+
+    def counted(self) -> dict:
+        """Return the volumes of the rows themselves."""
+        messages, sizes = Counter(), Counter()
+        for row in self.rows():
+            key = hour_key(row["ingest_time"]), row["topic"]
+            messages[key] += 1
+            sizes[key] += len(row["data"])
+        return {key: (messages[key], sizes[key]) for key in messages}
 
     def close(self) -> None:
         for archive in self._opened:
@@ -222,6 +245,26 @@ def test_two_leases_do_not_meet(world):
     one.commit([world.write(b"a")], Attempt("s", 1, "one", first), ids_of("1"))
     two.commit([world.write(b"b", first=2)], Attempt("t", 1, "two", second), ids_of("2"))
     assert world.ids() == ["1", "2"]
+
+
+def test_the_volumes_are_those_of_the_rows_that_were_committed(world):
+    epoch = world.archive.take_lease("l")
+    writer = world.archive.writer()
+    both = writer.write([("orders", "s", messages(*EXTREMES)), ("members", "s", messages(b"", b"22"))])
+    world.archive.commit([both, world.write(b"x" * 7, first=9)], Attempt("s", 1, "l", epoch), ids_of("1"))
+    part = world.archive.without(world.write(b"aa", b"b" * 9, b"c", first=20), pa.array([False, True, False]))
+    if part is not None:
+        world.archive.commit([part], Attempt("s", 2, "l", epoch), ids_of("20", "22"))
+    world.archive.drop(world.write(b"never", first=30))
+    assert world.volumes() == world.counted() != {}
+    assert {topic for _, topic in world.volumes()} == {"orders", "members"}
+    world.archive.commit([world.write(b"late", first=40)], Attempt("s", 3, "l", epoch), ids_of("40"))
+    world.another().compact()
+    assert world.volumes() == world.counted()
+
+
+def test_an_archive_without_a_message_has_no_volumes(world):
+    assert world.volumes() == {}
 
 
 def test_upkeep_changes_no_row(world):

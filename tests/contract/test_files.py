@@ -93,6 +93,35 @@ def test_a_list_names_files_logs_and_folders_once(files: Files) -> None:
     assert files.list() == ["b", "below", "log"]
 
 
+def test_a_file_s_version_changes_with_each_write_and_is_read_only_while_it_is_there(
+    files: Files, reopen: Callable[[], Files]
+) -> None:
+    files.make()
+    files.write("a", b"first")
+    below = files.folder("below")
+    below.make()
+    below.write("c", b"")
+    first = reopen().versions()
+    assert [(name, version.size_bytes) for name, version in first.items()] == [("a", 5)]
+    assert reopen().versions() == first
+    assert reopen().read_version("a", first["a"]) == b"first"
+
+    files.write("a", b"later")
+    second = reopen().versions()
+    assert second["a"] != first["a"]
+    assert reopen().read_version("a", first["a"]) is None
+    assert reopen().read_version("a", second["a"]) == b"later"
+    files.remove("a")
+    assert reopen().versions() == {}
+    assert reopen().read_version("a", second["a"]) is None
+
+
+def test_a_folder_or_bucket_that_is_away_has_no_versions_and_says_so(tmp_path: Path, files: Files) -> None:
+    away = open_files("gs://nowhere/tests" if files.path is None else str(tmp_path / "nowhere"))
+    with pytest.raises(OSError, match="nowhere"):
+        away.versions()
+
+
 def test_of_many_who_change_a_file_none_loses_a_change(location: str, files: Files) -> None:
     files.make()
 

@@ -63,6 +63,17 @@ def snapshot_of(store: JobStore, name: str) -> str:
     return made.id
 
 
+def test_the_record_names_who_launched_this_generation(store: JobStore) -> None:
+    first = store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    assert (first.launched_by, first.launched_at) == ("ann", first.created_at)
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    again = store.launch_stream("backup", StreamKind.BACKUP, actor="bob")
+    assert (again.created_by, again.created_at) == ("ann", first.created_at)
+    assert again.launched_by == "bob"
+    assert again.launched_at > first.launched_at
+    assert [each.launched_by for each in (store.get_stream("backup"), *store.list_streams())] == ["bob", "bob"]
+
+
 def test_what_was_launched_is_kept_as_it_was_asked_for(store: JobStore, launch: Launch) -> None:
     made = launch(release="1.2", options={"slots": 4}, why="first day")
 

@@ -24,6 +24,8 @@ from jobs.store.tables import METADATA, SCHEMA_REVISION
 from model.errors import SettingsError, StoreError, StoreUnavailableError
 from model.job import JobState
 
+pytestmark = pytest.mark.usefixtures("migrations")
+
 ROOT = Path(__file__).parents[2]
 KIND = "backfill"
 

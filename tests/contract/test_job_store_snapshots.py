@@ -125,14 +125,14 @@ def test_a_stream_is_put_back_step_by_step(store: JobStore) -> None:
     made = store.create_restore("backup", snapshot.id, actor="bob")
     assert (made.state, made.step, made.created_by) == (RestoreState.RUNNING, RestoreStep.WAITING, "bob")
     assert (made.generation, made.snapshot_id) == (1, snapshot.id)
-    assert store.find_restore("backup") == made
+    assert store.list_running_restores() == [made]
     store.advance_restore(made.id, RestoreStep.RESTORED, not_reverted=["a table"])
     moved = store.advance_restore(made.id, RestoreStep.SOUGHT)
     assert (moved.step, moved.not_reverted) == (RestoreStep.SOUGHT, ("a table",))
     ended = store.end_restore(made.id)
     assert (ended.state, ended.error) == (RestoreState.SUCCEEDED, None)
     assert ended.finished_at is not None
-    assert store.find_restore("backup") is None
+    assert store.list_running_restores() == []
     again = store.create_restore("backup", snapshot.id, actor="bob")
     failed = store.end_restore(again.id, error=SnapshotFault("snapshot_corrupt", "Damaged."))
     assert (failed.state, failed.error) == (RestoreState.FAILED, SnapshotFault("snapshot_corrupt", "Damaged."))
@@ -159,8 +159,7 @@ def test_a_stream_is_launched_from_a_snapshot_and_put_to_it_before_it_starts(sto
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
     record = store.launch_stream("second", StreamKind.BACKUP, actor="ann", snapshot_id=done.id)
     assert (record.snapshot_id, record.instance_id) == (done.id, None)
-    restore = store.find_restore("second")
-    assert restore is not None
+    (restore,) = store.list_running_restores()
     assert (restore.snapshot_id, restore.generation, restore.step) == (done.id, 1, RestoreStep.WAITING)
     assert [event.what for event in store.list_stream_events("second")] == [f"launched from {done.id}"]
     with pytest.raises(StreamStateError):
@@ -185,7 +184,7 @@ def test_a_stream_that_ended_before_it_was_put_back_is_not_put_back_when_it_is_l
     store.create_restore("backup", done.id, actor="ann")
     store.end_stream("backup", Wanted.CANCELLED, actor="ann")
     store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
-    assert store.find_restore("backup") is None
+    assert store.list_running_restores() == []
     (left,) = store.list_restores("backup")
     assert left.error is not None
     assert (left.state, left.error.code) == (RestoreState.FAILED, "stream_state_conflict")

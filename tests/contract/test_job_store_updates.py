@@ -50,7 +50,7 @@ def advance(store: JobStore, *states: UpdateState) -> StreamUpdate:
 
 def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store: JobStore) -> None:
     made = create(store)
-    assert made == store.get_update(made.id) == store.find_update("backup")
+    assert [made, made] == [store.get_update(made.id), *store.list_updates("backup", living=True)]
     assert (made.state, made.stream, made.generation) == (UpdateState.CHECKING, "backup", 1)
     assert (made.request, made.created_by, made.has_way_back) == (REQUEST, "ann", None)
     assert (made.from_release, made.from_options) == ("1.2", store.get_stream("backup").options)
@@ -108,7 +108,7 @@ def test_the_hand_back_gives_the_stream_to_a_process_of_the_old_release(store: J
     assert ended == store.get_update(back.id)
     assert (ended.error, ended.replay, ended.paused_seconds) == (fault, replay, 1.25)
     assert ended.finished_at == ended.changed_at
-    assert store.find_update("backup") is None
+    assert store.list_updates("backup", living=True) == []
     assert store.list_stream_events("backup")[-1].why == "stream_died: It ended."
 
 

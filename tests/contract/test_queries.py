@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from backfill.plan.checking import check_replay_query
 from model.archive import Attempt
+from model.errors import QueryTooLargeError
 from model.settings import Settings, read_settings
 from model.window import Window
 from sql.validate import Policy, ValidatedQuery, validate_query
@@ -98,6 +100,13 @@ def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_mor
     assert (cut.rows.to_pylist(), cut.is_cut) == ([{"topic": "members", "n": 3}], True)
 
 
+def test_an_answer_reads_no_more_than_it_may(world: World) -> None:
+    query = world.validate("topic", replay=False)
+    with pytest.raises(QueryTooLargeError, match="it may read 1"):
+        world.queries.answer(query, max_rows=100, max_bytes=1)
+    assert world.queries.answer(query, max_rows=100, max_bytes=10**9).rows.num_rows == ROWS + 3
+
+
 def test_a_table_is_there_or_it_is_not(world: World) -> None:
     assert world.queries.has_table(world.settings.archive_table)
     assert not world.queries.has_table("nothing.here")
@@ -140,3 +149,17 @@ def test_topics_are_counted_by_their_ingestion(world: World) -> None:
     assert {topic: volume.messages for topic, volume in volumes.items()} == {"orders": ROWS, "members": 3}
     found = world.queries.counts.histogram("members", Window(TODAY - timedelta(days=1), now), "hour")
     assert sum(found.values()) == 3
+
+
+def test_a_query_is_checked_without_a_dry_run_and_names_the_tables_that_it_may_read(world: World) -> None:
+    table = world.settings.archive_table
+    policy = world.queries.policy(Policy(table, world.settings.project, datetime.now(UTC), ("ops.gone",)))
+    bad = check_replay_query(f"SELECT data FROM {table}", {}, policy, world.queries.check)
+    assert not bad["passes"]
+    assert bad["rewritten"]["passes"]
+    good = check_replay_query(bad["rewritten"]["query"], {}, policy, world.queries.check)
+    assert (good["passes"], good["reads"]) == (True, [table])
+    is_known = world.settings.warehouse == "lake"
+    # The lake knows that there is no such table; BigQuery says so when the query is tried.
+    assert [each["table"] for each in good["tables"]] == ([table] if is_known else [table, "ops.gone"])
+    assert [each["columns"] is None for each in good["tables"][1:]] == ([] if is_known else [True])

@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections import Counter
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,7 @@ from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseUnavail
 from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.inferred import EventType, Variation
-from pipeline.repository import SchemaRepository
+from pipeline.repository import SchemaRepository, read_versions
 from pipeline.shapes import Shape
 from tests.memory.warehouse import MemoryWarehouse
 from tests.standin.fixture import session_standin, shared_standin
@@ -393,3 +393,6 @@ def test_the_schema_repository_reads_what_it_noted_and_notes_nothing_twice(world
         ("h1", False, {"id": 1}),
         ("h2", True, None),
     ]
+    (version,) = read_versions(world.tables.open(name))["s"]
+    assert (version.event_type, version.number, version.table) == ("a", 1, world.name("t_a"))
+    assert (version.schema, version.noted_at.utcoffset()) == (kinds[0].schema, timedelta(0))

@@ -311,6 +311,7 @@ def run_pipeline(world: World) -> None:
             dead_letter_table="backup.dead_letters",
             max_bytes=100_000,
             status=status,
+            secret="secret",
         )
         names = group.start()
         with hold_lease(tables.leases(), "l", "s"):

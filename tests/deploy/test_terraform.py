@@ -76,6 +76,58 @@ def test_every_setting_that_it_prints_exists() -> None:
     assert printed <= known
 
 
+def test_the_bucket_of_manifests_tells_of_every_change_and_few_may_write_there() -> None:
+    code = (FOLDER / "manifests.tf").read_text()
+    assert 'event_types    = ["OBJECT_FINALIZE", "OBJECT_DELETE", "OBJECT_ARCHIVE"]' in code
+    members = dict(re.findall(r'role +\= "(roles/[\w.]+)"\n +member +\= (\S+)', code))
+    assert members == {
+        "roles/pubsub.publisher": "data.google_storage_project_service_account.agent[each.key].member",
+        "roles/pubsub.subscriber": 'google_service_account.component["api"].member',
+        "roles/storage.objectViewer": 'google_service_account.component["api"].member',
+        "roles/storage.objectUser": "each.key",
+    }
+    for setting in ("uniform_bucket_level_access = true", 'public_access_prevention    = "enforced"'):
+        assert setting in code
+
+
+def test_a_notification_is_made_after_all_that_it_needs() -> None:
+    """Cloud Storage checks at once that its agent may publish; the agent exists only once its API is enabled."""
+    code = (FOLDER / "manifests.tf").read_text()
+    for needs_api in ("google_storage_bucket", "google_storage_project_service_account"):
+        assert depends_on(code, needs_api) == {"google_project_service.manifests"}
+    assert depends_on(code, "google_storage_notification") == {
+        "google_pubsub_topic_iam_member.manifests",
+        "google_storage_bucket_iam_member.manifests_api",
+        "google_storage_bucket_iam_member.manifests_uploaders",
+    }
+
+
+def test_every_name_that_is_referred_to_is_declared() -> None:
+    code = "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))
+    assert undeclared(code) == set()
+    assert undeclared(f"{code}\nx = google_pubsub_topic.manifest.id") == {"google_pubsub_topic.manifest"}
+    assert undeclared(f"{code}\nx = var.nobody") == {"var.nobody"}
+
+
+def depends_on(code: str, kind: str) -> set[str]:
+    """Return what the block of this kind depends on."""
+    (block,) = re.findall(rf'^(?:resource|data) "{kind}" .*?^}}', code, re.MULTILINE | re.DOTALL)
+    (listed,) = re.findall(r"depends_on = \[(.*?)\]", block, re.DOTALL)
+    return {name.strip() for name in listed.split(",") if name.strip()}
+
+
+def undeclared(code: str) -> set[str]:
+    """Return the resources, data, variables and locals that the code refers to and that it does not declare."""
+    code = re.sub(r"#.*", "", code)
+    declared = {f"{kind}.{name}" for kind, name in re.findall(r'^resource "(\w+)" "(\w+)"', code, re.MULTILINE)}
+    declared |= {f"data.{kind}.{name}" for kind, name in re.findall(r'^data "(\w+)" "(\w+)"', code, re.MULTILINE)}
+    declared |= {f"var.{name}" for name in re.findall(r'^variable "(\w+)"', code, re.MULTILINE)}
+    for block in re.findall(r"^locals \{\n(.*?)^\}", code, re.MULTILINE | re.DOTALL):
+        declared |= {f"local.{name}" for name in re.findall(r"^  (\w+) +=", block, re.MULTILINE)}
+    referred = re.findall(r"\b(?:data\.google_\w+\.\w+|(?<!data\.)google_\w+\.\w+|(?:var|local)\.\w+)", code)
+    return set(referred) - declared
+
+
 @needs_terraform
 def test_it_is_formatted() -> None:
     checked = terraform("fmt", "-check", "-recursive")

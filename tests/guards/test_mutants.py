@@ -87,7 +87,7 @@ def test_text_that_stands_twice_is_no_place() -> None:
 def test_every_item_has_a_mutant_and_ids_are_unique() -> None:
     listed = mutants.read_mutants()
     assert len({mutant.id for mutant in listed}) == len(listed)
-    assert {mutant.item for mutant in listed} == {str(number) for number in range(1, 20)}
+    assert {mutant.item for mutant in listed} == {str(number) for number in range(1, 21)}
 
 
 @pytest.mark.parametrize("mutant", mutants.read_mutants(), ids=lambda mutant: mutant.id)

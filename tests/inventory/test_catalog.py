@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import backup_subscription_id, replay_filter, replay_token
+from model.volume import hour_key
 from model.window import Window
 from streams.status import StatusFile
 from warehouse.lake.counts import LakeCounts
@@ -96,6 +98,37 @@ def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: 
     )
     assert orders.stored_bytes + members.stored_bytes == sum(file.size_bytes for file in archive.data_files())
     assert (quiet.messages, quiet.last_ingest_time, quiet.freshness_seconds) == (0, None, None)
+
+
+def test_hours_that_are_over_are_counted_without_a_query(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, [rows(3, "orders"), rows(2, "members")])
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    over = Window(now - timedelta(days=30), now - timedelta(hours=2))
+    later = Window(now - timedelta(hours=3), now + timedelta(hours=2))
+    asked: list[Window] = []
+    query = LakeCounts.histogram
+
+    def histogram(self: LakeCounts, topic: str, window: Window, step: Any) -> dict[datetime, int]:
+        asked.append(window)
+        return query(self, topic, window, step)
+
+    monkeypatch.setattr(LakeCounts, "histogram", histogram)
+    monkeypatch.setattr(
+        "connectors.lake.volumes._read_end", lambda *_: (_[2], count_of(over.end - timedelta(hours=1)))
+    )
+    assert catalog.histogram("orders", over, "hour").messages == 3
+    assert catalog.histogram("orders", over, "day").messages == 3
+    assert catalog.histogram("members", over, "day").messages == 2
+    assert asked == []
+    assert catalog.histogram("orders", later, "hour").messages == 3
+    assert catalog.histogram("orders", Window(over.start + timedelta(minutes=1), over.end), "hour").messages == 0
+    assert len(asked) == 2
+
+
+def count_of(hour: datetime) -> dict[str, dict[str, tuple[int, int]]]:
+    return {hour_key(hour): {"orders": (3, 3), "members": (2, 2)}}
 
 
 def test_a_backup_whose_filter_lets_replays_through_is_told_apart(catalog: Catalog) -> None:

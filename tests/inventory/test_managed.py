@@ -44,6 +44,8 @@ def record(agent: str) -> StreamRecord:
         error=None,
         created_by="ann",
         created_at=NOW,
+        launched_by="bob",
+        launched_at=NOW,
         changed_at=NOW,
     )
 
@@ -64,6 +66,7 @@ def test_what_was_asked_for_stands_beside_what_is_reported(record: StreamRecord)
     assert (found.instance_id, found.owner, found.etag) == ("in_2", {"host": "m", "pid": 7}, '"5"')
     assert (found.redelivered, found.totals, found.not_committed) == (2, {"messages": 5, "redelivered": 2}, None)
     assert (found.home, found.created_by) == ({"host": "m", "path": "/h"}, "ann")
+    assert (found.launched_by, found.launched_at) == ("bob", "2026-01-01T00:00:00Z")
     assert (found.created_at, found.drain_timeout_seconds) == ("2026-01-01T00:00:00Z", None)
     assert found.agent is not None
     assert found.agent["pid"] > 0

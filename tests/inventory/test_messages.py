@@ -1,5 +1,6 @@
 """The message browser over a small archive in a lake; test_bigquery has it over BigQuery's stand-in."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -120,6 +121,30 @@ def test_whole_payloads_come_ten_a_page_however_many_are_asked_for() -> None:
 @pytest.mark.parametrize("data", [b"1e400", rb'"\ud800"', b"NaN", b"9" * 5000, b"[" * 5000])
 def test_json_that_no_answer_can_hold_is_shown_as_the_text_it_is(data: bytes) -> None:
     assert render_data(data, None) == (data.decode(), "text")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"n": 1.10}', b"[1e3, -0]", b"0.1000000000000000055", b"1E2", b'{"n": 1, "n": 2}', b'{"a": {"n": -0.0e0}}'],
+)
+def test_json_whose_numbers_or_keys_an_answer_would_change_is_shown_as_the_text_it_is(data: bytes) -> None:
+    assert render_data(data, None) == (data.decode(), "text")
+
+
+def test_json_whose_numbers_an_answer_keeps_is_shown_as_json() -> None:
+    data = b'{"id": 9007199254740993, "n": [1.5, -0.0, 1e+16, 0, -7, 123456789012345678901234567890]}'
+    found, encoding = render_data(data, None)
+    assert (json.dumps(found), encoding) == (data.decode(), "json")
+
+
+def test_payloads_that_are_wanted_as_text_are_never_parsed() -> None:
+    rows = _Rows(b'{"n":1.10 }', b'{"n": 1}', b"\xff\xfe")
+    found = MessageBrowser(rows).read_page(MessageRequest("orders", is_text=True)).messages
+    assert [(each["data"], each["encoding"]) for each in found] == [
+        ('{"n":1.10 }', "text"),
+        ('{"n": 1}', "text"),
+        ("//4=", "base64"),
+    ]
 
 
 def test_a_request_that_is_none_is_refused_with_its_place() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import structlog
 from google.pubsub_v1 import types
 from structlog.testing import capture_logs
 
+from local import damage
 from local.damage import DamagedError
 from local.indexes import HEADER
 from local.segments import JUMP, MessageLog
@@ -17,6 +19,12 @@ from local.wire import find_records, read_message
 PubsubMessage = types.PubsubMessage.pb()
 FIRST_ID = 10**15
 TIME = 1_700_000_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logger that no earlier test of the process has configured and cached: what it says is captured."""
+    monkeypatch.setattr(damage, "_LOG", structlog.get_logger())
 
 
 def old_record(text: str, seq: int) -> bytes:

@@ -10,13 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.columns import arrow_schema
+from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import IdSpan
 from model.errors import LeaseLostError
 from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
+from model.volume import add_counts, hour_key, volumes_of
 from model.widening import plan_widening, widen_value
+from model.window import Window
 
 IDS = pa.schema(
     [("topic", pa.string()), ("message_id", pa.string()), ("publish_time", pa.timestamp("us", tz="UTC"))]
+)
+MESSAGES = pa.schema(
+    [
+        *(field for field in PULLED_SCHEMA if field.name != "ack_id"),
+        ("topic", pa.string()),
+        ("subscription", pa.string()),
+        ("ingest_time", pa.timestamp("us", tz="UTC")),
+    ]
 )
 
 
@@ -58,6 +69,9 @@ class Memory:
             for row in list(self.table(name).rows)
             if row[publish_column] >= span.published_since or row["ingest_time"] >= span.ingested_since
         ]
+
+    def read_between(self, name: str, column: str, window: Window) -> list[dict[str, Any]]:
+        return [row for row in list(self.table(name).rows) if window.contains(row[column])]
 
     def check(self, lease: str, epoch: int) -> None:
         if self.epochs.get(lease, 0) != epoch:
@@ -174,6 +188,12 @@ class Archive:
         rows = self._memory.read_since(self._name, "publish_time", span)
         yield from pa.Table.from_pylist(rows, schema=IDS).to_batches()
 
+    def read_messages(self, topics, window, budget):
+        rows = self._memory.read_between(self._name, "ingest_time", window)
+        yield from pa.Table.from_pylist(
+            [row for row in rows if row["topic"] in topics], schema=MESSAGES
+        ).to_batches()
+
     def commit(self, parts, attempt, ids=None):
         with self._memory.lock:
             self._memory.check(attempt.lease, attempt.lease_epoch)
@@ -181,6 +201,12 @@ class Archive:
 
     def compact(self, *, max_small_files=0):
         return 0
+
+    def volumes(self, window):
+        counts: dict[str, dict[str, tuple[int, int]]] = {}
+        for row in self.rows:
+            add_counts(counts, {hour_key(row["ingest_time"]): {row["topic"]: (1, len(row["data"]))}})
+        return volumes_of([counts], window)
 
     def batch_seconds(self, wanted_seconds, slots):
         return wanted_seconds
@@ -287,6 +313,12 @@ class RowTables:
         schema = self.open(name).schema()
         if schema is not None:
             rows = self._memory.read_since(name, publish_column, span)
+            yield from pa.Table.from_pylist(rows, schema=arrow_schema(schema)).select(columns).to_batches()
+
+    def read_published(self, name, columns, publish_column, window, budget):
+        schema = self.open(name).schema()
+        if schema is not None:
+            rows = self._memory.read_between(name, publish_column, window)
             yield from pa.Table.from_pylist(rows, schema=arrow_schema(schema)).select(columns).to_batches()
 
     def delete_since(self, name, since):

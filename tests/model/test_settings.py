@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from model.errors import SettingsError
+from model.principal import UPLOAD_SCOPES
 from model.settings import read_settings
 
 
@@ -174,3 +175,23 @@ def test_a_key_has_to_lie_where_the_dataset_does(location: str, key_location: st
         return
     with pytest.raises(SettingsError, match=f"lies in {key_location}"):
         read_settings(environment)
+
+
+def test_who_uploads_manifests_has_the_scopes_that_a_setting_names() -> None:
+    assert read_settings({}).manifests is None
+    assert read_settings({}).manifests_scopes == UPLOAD_SCOPES
+    given = read_settings(
+        {"REFEED_MANIFESTS": "gs://ours/manifests", "REFEED_MANIFESTS_SCOPES": "schedules.apply, backfills.run"}
+    )
+    assert (given.manifests, given.manifests_scopes) == (
+        "gs://ours/manifests",
+        {"schedules.apply", "backfills.run"},
+    )
+    with pytest.raises(SettingsError, match="REFEED_MANIFESTS_SCOPES='all': no such scope: all"):
+        read_settings({"REFEED_MANIFESTS_SCOPES": "all"})
+    bucket = {"REFEED_MANIFESTS": "gs://ours/m", "REFEED_MANIFESTS_SUBSCRIPTION": "manifest-changes"}
+    assert read_settings(bucket).manifests_subscription == "manifest-changes"
+    with pytest.raises(SettingsError, match="REFEED_MANIFESTS is no gs://bucket/prefix"):
+        read_settings({**bucket, "REFEED_MANIFESTS": "/etc/manifests"})
+    with pytest.raises(SettingsError, match="REFEED_MANIFESTS_SUBSCRIPTION='a/b': takes the id of a subscription"):
+        read_settings({**bucket, "REFEED_MANIFESTS_SUBSCRIPTION": "a/b"})

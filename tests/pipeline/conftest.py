@@ -9,11 +9,13 @@ import pytest
 from google.api import field_behavior_pb2
 from grpc_tools import protoc
 
+import pipeline
 from connectors.pubsub.pull import PULLED_SCHEMA
 from pipeline.descriptors import DescriptorSet
-from pipeline.options import OPTIONS_PROTO
 
 PROTOS = Path(__file__).parent / "protos"
+# What people import: refeed/options.proto.
+OWN_PROTOS = Path(pipeline.__file__).parent / "proto"
 # Where protoc finds google/protobuf and google/api.
 INCLUDED = (Path(protoc.__file__).parent / "_proto", Path(field_behavior_pb2.__file__).parents[2])
 
@@ -21,7 +23,7 @@ INCLUDED = (Path(protoc.__file__).parent / "_proto", Path(field_behavior_pb2.__f
 def compile_protos(folder: Path, *files: str) -> bytes:
     """Return the descriptor set of ``files``, as protoc makes it."""
     target = folder / "compiled.desc"
-    arguments = [f"-I{path}" for path in (folder, PROTOS, OPTIONS_PROTO.parents[1], *INCLUDED)]
+    arguments = [f"-I{path}" for path in (folder, PROTOS, OWN_PROTOS, *INCLUDED)]
     ended = protoc.main([sys.argv[0], *arguments, "--include_imports", f"--descriptor_set_out={target}", *files])
     assert ended == 0
     return target.read_bytes()

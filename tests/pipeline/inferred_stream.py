@@ -84,6 +84,7 @@ class Stream:
             dead_letter_table="backup.dead_letters",
             max_bytes=1_000_000,
             status=status,
+            secret="secret",
             mapping=self.mapping,
         )
         names = group.start()

@@ -8,6 +8,7 @@ from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 from model.errors import CheckpointCorruptError
+from model.message import replay_filter, replay_token
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
@@ -41,6 +42,7 @@ class Deployment:
         self.plan_file = PlanFile(folder / "plan.json", self.warehouse)
         self.open_table = partial(LakeRowTable, str(folder / "lake"))
         self.committer = Committer()
+        self.is_embedded = True
 
     def publish(self, fields: str, sources: str = SOURCES) -> None:
         (self.folder / "shop.proto").write_text(PROTO % fields)
@@ -55,11 +57,12 @@ class Deployment:
             plan_file=self.plan_file,
             tables=self.warehouse.open_row_tables(stream="s", lease="l"),
             pubsub=self.pubsub,
-            is_embedded=True,
+            is_embedded=self.is_embedded,
             ack_deadline_seconds=10,
             dead_letter_table="backup.dead_letters",
             max_bytes=1000,
             status=StatusFile(self.folder / "status.json"),
+            secret="secret",
             mapping=mapping,
         )
         group.start()
@@ -90,10 +93,12 @@ def deployment(tmp_path):
         yield Deployment(tmp_path, pubsub)
 
 
-def test_a_source_gets_its_subscription_its_table_and_its_place_in_the_plan(deployment):
+def test_a_source_gets_both_its_subscriptions_its_table_and_its_place_in_the_plan(deployment):
     deployment.publish("int64 id = 1;")
     deployment.start()
-    assert [s.id for s in deployment.pubsub.list_subscriptions("orders")] == ["refeed-pipeline.orders"]
+    backup, pipeline = deployment.pubsub.list_subscriptions("orders")
+    assert (backup.id, pipeline.id) == ("refeed-backup.orders", "refeed-pipeline.orders")
+    assert backup.filter == replay_filter(replay_token("secret", "orders"))
     assert deployment.columns() == deployment.planned() == ["id"]
     assert deployment.committer.taken == ["staging.orders"]
     assert deployment.alerts() == {}
@@ -235,3 +240,48 @@ def test_a_source_that_was_renamed_goes_on_with_the_schema_that_it_had(deploymen
         plan = deployment.plan_file.read()
         assert plan is not None
         assert [found.source.name for found in plan.sources] == ["sales"]
+
+
+def test_a_topic_that_rows_are_published_to_exists_before_the_source_is_taken_up(deployment):
+    deployment.is_embedded = False
+    for topic in ("orders", "rows"):
+        deployment.pubsub.create_topic(topic)
+    deployment.pubsub.delete_topic("rows")
+    deployment.publish("int64 id = 1;", SOURCES.replace("key: id", "key: id, publish: rows"))
+    group = deployment.start()
+    assert (deployment.alerts(), deployment.planned()) == ({"orders": "topic_not_found"}, [])
+    deployment.pubsub.create_topic("rows")
+    group.follow(deployment.committer)
+    assert (deployment.alerts(), deployment.planned()) == ({}, ["id"])
+
+
+def test_a_local_server_gets_the_topic_that_rows_are_published_to(deployment):
+    deployment.publish("int64 id = 1;", SOURCES.replace("key: id", "key: id, publish: rows"))
+    deployment.start()
+    assert deployment.pubsub.topic_exists("rows")
+    (plan,) = deployment.plan_file.read().sources
+    assert plan.source.publish == "rows"
+
+
+def test_tasks_are_told_of_the_newest_messages_whose_rows_pubsub_refused(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    group.refuse("staging.orders", {str(number): "too wide" for number in range(1001)})
+    group.refuse("staging.orders", {"x": "no such field"})
+    refused = deployment.plan_file.read().refused["staging.orders"]
+    assert (len(refused), refused["x"], refused["1000"]) == (1000, "no such field", "too wide")
+    assert "1" not in refused
+
+
+def test_a_topic_that_was_detached_and_a_backup_that_is_there_are_left_as_they_are(deployment):
+    for topic in ("orders", "more"):
+        deployment.pubsub.create_topic(topic)
+    # Somebody made the one of another filter, and took the other away.
+    deployment.pubsub.attach_backup("more", token="another's", ack_deadline_seconds=60)
+    deployment.pubsub.create_subscription("refeed-pipeline.orders", "orders", ack_deadline_seconds=10)
+    deployment.publish("int64 id = 1;", f"{SOURCES}  more: {{topic: more, message: shop.Order}}\n")
+    deployment.start()
+    found = {subscription.id: subscription for subscription in deployment.pubsub.list_subscriptions()}
+    assert found.keys() == {"refeed-pipeline.orders", "refeed-pipeline.more", "refeed-backup.more"}
+    assert found["refeed-backup.more"].filter == replay_filter("another's")
+    assert deployment.alerts() == {}

@@ -318,3 +318,55 @@ def test_a_table_reference_that_is_no_table_is_a_fault(tmp_path, registry):
 def test_a_sources_yaml_in_a_folder_below_is_somebody_s_copy(registry):
     registry.publish({"old/sources.yaml": b"nonsense: ["})
     assert len(registry.read().sources) == 3
+
+
+@pytest.mark.parametrize(
+    ("sources", "wrong"),
+    [
+        (["aaa, publish: aaa, message: shop.Order"], ["s0"]),
+        (
+            [
+                "aaa, publish: bbb, message: shop.Order",
+                "bbb, publish: ccc, schema: inferred, group: other",
+                "ccc, publish: aaa, schema: inferred",
+                "ccc, subscription: ddd, publish: eee, schema: inferred",
+                "eee, schema: inferred",
+            ],
+            ["s0", "s1", "s2"],
+        ),
+        (["aaa, publish: ccc, message: shop.Order", "bbb, publish: ccc, schema: inferred"], []),
+    ],
+)
+def test_sources_whose_rows_come_back_to_their_own_topic_are_faults(registry, sources, wrong):
+    entries = "".join(f"  s{number}: {{topic: {entry}}}\n" for number, entry in enumerate(sources))
+    registry.publish({"sources.yaml": f"sources:\n{entries}".encode()})
+    found = registry.read_valid()
+    assert [broken.name for broken in found.broken] == wrong
+    assert all("comes back to" in broken.error.message for broken in found.broken)
+    if wrong:
+        with pytest.raises(RegistryError) as caught:
+            registry.read()
+        assert places(caught) == [f"sources.yaml.sources.{name}.publish" for name in wrong]
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ("publish: goog-x", "publish"),
+        ("publish_ordering: key, key: id", "publish_ordering"),
+        ("publish: rows, publish_ordering: key", "publish_ordering"),
+        ("publish: rows, publish_ordering: time", "publish_ordering"),
+    ],
+)
+def test_a_topic_that_rows_can_t_be_published_to_is_a_fault(registry, more, place):
+    registry.publish({"sources.yaml": f"sources:\n  a: {{topic: aaa, message: shop.Order, {more}}}\n".encode()})
+    with pytest.raises(RegistryError) as caught:
+        registry.read()
+    assert places(caught) == [f"sources.yaml.sources.a.{place}"]
+
+
+def test_a_source_names_the_topic_of_its_rows_and_their_order(registry):
+    entry = "{topic: aaa, message: shop.Order, key: id, publish: rows, publish_ordering: key}"
+    registry.publish({"sources.yaml": f"sources:\n  a: {entry}\n".encode()})
+    (source,) = registry.read().sources
+    assert (source.publish, source.is_published_by_key) == ("rows", True)

@@ -71,6 +71,7 @@ class Stream:
     """A committer over real tables, a lake's by default, and what it takes to start another one after a crash."""
 
     keep_seconds = 600
+    registered = SOURCES
     # Whether its first start is in a new home, after another stream's.
     has_moved = False
 
@@ -81,7 +82,7 @@ class Stream:
         tables.create()
         (folder / "shop.proto").write_text(MESSAGES)
         registry = Registry(str(folder / "registry"))
-        registry.publish({"shop.desc": compile_protos(folder, "shop.proto"), "sources.yaml": SOURCES})
+        registry.publish({"shop.desc": compile_protos(folder, "shop.proto"), "sources.yaml": self.registered})
         self.sources = registry.read().sources
         for source in self.sources:
             tables.open(source.staging).evolve(source.row_schema)
@@ -111,12 +112,11 @@ class Stream:
         status = StatusFile(self.folder / "status.json")
         plans = tuple(SourcePlan(s, tables.open(s.staging).writer(s.row_schema)) for s in self.sources)
         letters = tables.open("backup.dead_letters")
-        self.plan = GroupPlan(plans, letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000).to_text(
-            self.open_warehouse()
-        )
+        plan = GroupPlan(plans, letters.name, letters.writer(DEAD_LETTER_SCHEMA), 1000, self.refused())
+        self.plan = plan.to_text(self.open_warehouse())
         self.committer = StreamCommitter(
             work=StagingWork(tables.parse_part),
-            targets=tables,
+            targets=self.targets(tables),
             names=TABLES,
             journal=self.journal,
             ack_leases=self.hold,
@@ -131,6 +131,14 @@ class Stream:
             ),
         )
         self.committer.recover()
+
+    def targets(self, tables):
+        """Return what the committer commits to."""
+        return tables
+
+    def refused(self):
+        """Return the messages of which Pub/Sub did not take the row."""
+        return {}
 
     def batch(self, *slots) -> None:
         """Run one batch: a slot is the pulled batches of one task."""

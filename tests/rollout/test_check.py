@@ -63,7 +63,7 @@ def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format() -> No
         ("format_unreadable", "formats.lake parts", Remedy.DRAIN_AND_RELAUNCH),
     ]
     assert result.reasons[0].message == "0.1.0 writes journal in format 1, and 9.0 reads formats 2 3."
-    assert result.reasons[1].message == "0.1.0 writes plan in format 1, and 9.0 reads nothing of it."
+    assert result.reasons[1].message == "0.1.0 writes plan in format 2, and 9.0 reads nothing of it."
 
 
 def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_passes() -> None:
@@ -74,6 +74,26 @@ def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_p
         "0.1.0 can't read watermarks as 9.0 writes it",
     )
     assert result.changes == ("version 0.1.0 becomes 9.0",)
+
+
+def test_a_renamed_source_s_reporting_table_that_changes_with_its_name_is_said_with_what_keeps_it() -> None:
+    before = replace(ORDERS, reporting="reporting.orders")
+    renamed = replace(before, name="sales", reporting="reporting.sales")
+    running = replace(RUNNING, sources=(before,))
+    result = check_update(running, replace(WANTED, sources=(renamed,)), {"orders": "sales"})
+    assert result.passes
+    assert result.changes == (
+        "orders goes on as sales",
+        (
+            "the reporting table of orders changes from reporting.orders to reporting.sales, which begins empty: "
+            "write 'reporting: reporting.orders' in the registry to keep the rows that are merged"
+        ),
+    )
+    kept = replace(renamed, reporting="reporting.orders")
+    unknown = replace(renamed, reporting=None)
+    for source in (kept, unknown):
+        wanted = replace(WANTED, sources=(source,))
+        assert check_update(running, wanted, {"orders": "sales"}).changes == ("orders goes on as sales",)
 
 
 def test_another_home_project_warehouse_table_or_group_is_no_update() -> None:
@@ -191,3 +211,11 @@ def test_every_reason_is_told_at_once_and_with_what_to_do() -> None:
     assert not document["passes"]
     assert not document["has_way_back"]
     assert all(reason["advice"] for reason in document["reasons"])
+
+
+def test_another_topic_for_the_rows_is_stated_and_no_reason_against_an_update() -> None:
+    result = check(sources=(replace(ORDERS, publish="rows"), MEMBERS))
+    assert result.passes
+    assert result.changes == (
+        "orders publishes its rows to rows, was no topic; what was published before is not again",
+    )

@@ -93,7 +93,11 @@ def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house: Ho
     assert [reason.code for reason in house.check(record).reasons] == ["source_renamed"]
     mapped = house.check(record, mapping={"orders": "sales"}, options={"slots": 3})
     assert mapped.reasons == ()
-    assert mapped.changes == ("slots becomes 3, was the deployment's setting", "orders goes on as sales")
+    *changes, reporting = mapped.changes
+    assert changes == ["slots becomes 3, was the deployment's setting", "orders goes on as sales"]
+    assert reporting.endswith(
+        "write 'reporting: reporting.orders' in the registry to keep the rows that are merged"
+    )
 
     house.publish("sources: 3")
     # Every fault of it, not how many there are.

@@ -100,6 +100,29 @@ def test_packages_that_are_not_here_are_installed_by_their_hashes_and_shared_by_
     assert started.python == str(home / "environments" / first.environment / "bin" / "python")
 
 
+def test_spark_s_classes_are_kept_for_an_environment_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = write_wheel(tmp_path / "index", "tinypackage", "3.1", {"tinypackage.py": "NAME = 'tiny'\n"})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    keeps = "import sys, tinypackage\nfrom pathlib import Path\n(Path(sys.prefix) / 'kept').write_text(__file__)\n"
+    more = {"connectors/__init__.py": "", "connectors/spark/__init__.py": "", "connectors/spark/classes.py": keeps}
+    home = tmp_path / "home"
+    own = write_small_release(tmp_path, "1.0", lock=lock_of(package), more=more)
+    release = Releases(home).add(own)
+    kept = home / "environments" / release.environment / "kept"
+    assert kept.read_text().endswith("connectors/spark/classes.py")
+
+    # One that can't be made costs time at each start, and nothing else.
+    fails = {**more, "connectors/spark/classes.py": "raise SystemExit(1)"}
+    Releases(home).add(write_small_release(tmp_path, "2.0", lock=lock_of(package), more=fails))
+    # The environment that is installed has its archive since it was set up.
+    shared = {**more, "connectors/spark/classes.py": f"open({str(tmp_path / 'made')!r}, 'w')"}
+    Releases(home).add(write_small_release(tmp_path, "3.0", lock=_INSTALLED, more=shared))
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_release_whose_packages_are_gone_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     releases = Releases(tmp_path / "home")
     release = releases.add(write_small_release(tmp_path, "1.0", lock=_INSTALLED))

@@ -173,7 +173,7 @@ def test_what_can_not_go_back_changes_nothing(
     assert (failed.state, failed.error.code) == (RestoreState.FAILED, code)
     assert bench.is_at("after")
     assert bench.open_messages() == 0
-    assert bench.store.find_restore("backup") is None
+    assert bench.store.list_running_restores() == []
 
 
 def test_a_snapshot_on_another_machines_disk_is_refused(bench: Bench) -> None:
@@ -200,8 +200,7 @@ def test_what_passes_by_itself_is_tried_again_from_where_it_ended(
         context.setattr(PubSub, "seek_to_snapshot", fail)
         with pytest.raises(PubSubUnavailableError):
             bench.restorer.restore(asked, bench.state)
-    left = bench.store.find_restore("backup")
-    assert left is not None
+    (left,) = bench.store.list_running_restores()
     assert (left.state, left.step) == (RestoreState.RUNNING, RestoreStep.RESTORED)
     # The state is not put back a second time: a stream may have been asked for more since.
     bench.mark("later")
@@ -229,8 +228,7 @@ def test_a_kill_between_two_steps_costs_a_repetition_and_nothing_else(
             context.setattr(JobStore, "advance_restore", kill)
             with pytest.raises(KilledError):
                 bench.restorer.restore(asked, bench.state)
-    left = bench.store.find_restore("backup")
-    assert left == asked
+    assert bench.store.list_running_restores() == [asked]
     assert bench.restorer.restore(asked, bench.state).state is RestoreState.SUCCEEDED
     assert bench.open_messages() == 1
     assert bench.is_at("before")
@@ -262,8 +260,7 @@ def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, R
     """Launch another stream from the snapshot, after the first one has ended; return it and its folder."""
     bench.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     record = bench.store.launch_stream("second", StreamKind.BACKUP, actor="ann", snapshot_id=snapshot.id)
-    restore = bench.store.find_restore("second")
-    assert restore is not None
+    (restore,) = bench.store.list_running_restores()
     return record, restore, bench.state.with_name("second")
 
 
@@ -411,8 +408,7 @@ def test_nothing_is_discarded_before_the_subscriptions_are_back(
             shop.roll_back(snapshot)
     # What is deleted and does not come again would be lost.
     assert shop.staged("orders") == ["new"]
-    left = bench.store.find_restore("shop")
-    assert left is not None
+    (left,) = bench.store.list_running_restores()
     assert bench.restorer.restore(left, shop.state).state is RestoreState.SUCCEEDED
     assert shop.staged("orders") == []
 

@@ -121,7 +121,7 @@ def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
     restore = bench.store.create_restore("backup", asked.id, actor="ann")
     bench.look()
     assert bench.work.is_going_back("backup")
-    assert bench.store.find_restore("backup") == restore
+    assert bench.store.list_running_restores() == [restore]
     bench.process.is_running = False
     bench.look()
     (ended,) = bench.store.list_restores("backup")

@@ -19,7 +19,7 @@ from model.principal import STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, StreamState, Wanted
 from model.stream_snapshot import SnapshotReason, SnapshotState
-from model.stream_update import StreamUpdate, UpdateRequest, UpdateState
+from model.stream_update import StreamUpdate, UpdateFault, UpdateRequest, UpdateState
 from rollout.agent import Agent
 from rollout.check import CheckReason, Remedy, UpdateCheck
 from rollout.checking import UpdateChecker
@@ -442,6 +442,41 @@ def test_an_agent_that_is_killed_on_the_way_back_is_followed_by_one_that_goes_ba
     yard.agent = yard.make_agent()
     yard.look_until_it_is(UpdateState.ROLLED_BACK)
     yard.check_one_runs("old")
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_a_standby_whose_update_another_machine_s_agent_goes_on_with_is_ended_here(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    kill_at(monkeypatch, "update.standby_started")
+    yard.update()
+    look_until_killed(yard)
+    (orphan,) = [each.instance_id for each in yard.instances() if each.instance_id != yard.first]
+    yard.store.release_streams(yard.agent.owner)
+    yard.store.take_streams("elsewhere", limit=1, lease_seconds=600)
+    if is_over:
+        fault = UpdateFault("standby_failed", "It did not start.")
+        yard.store.advance_update(yard.living(), UpdateState.FAILED, error=fault)
+    else:
+        yard.store.note_update(yard.living(), instance_id="in_elsewhere", attempts=2)
+    yard.agent = yard.make_agent()
+    yard.look_until(
+        lambda: orphan not in [each.instance_id for each in yard.instances()],
+        "an agent that does not hold the stream ends the standby",
+    )
+    assert yard.record().agent == "elsewhere"
+
+
+def test_a_standby_that_its_update_names_is_no_orphan(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill_at(monkeypatch, "update.standby_started")
+    yard.update()
+    look_until_killed(yard)
+    before = [each.instance_id for each in yard.instances()]
+    yard.store.release_streams(yard.agent.owner)
+    yard.store.take_streams("elsewhere", limit=1, lease_seconds=600)
+    yard.agent = yard.make_agent()
+    yard.agent.look()
+    assert [each.instance_id for each in yard.instances()] == before
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, place: str, *, skip: int = 0) -> None:

@@ -48,10 +48,16 @@ def write_wheel(folder: Path, name: str, version: str, files: Mapping[str, str])
     return wheel
 
 
-def write_small_release(folder: Path, version: str, *, lock: str | None = "", extra: str = "") -> Path:
-    """Write a wheel named refeed whose terminal says its formats; ``extra`` runs when it starts."""
+def write_small_release(
+    folder: Path, version: str, *, lock: str | None = "", extra: str = "", more: Mapping[str, str] | None = None
+) -> Path:
+    """Write a wheel named refeed whose terminal says its formats; ``extra`` runs when it starts.
+
+    ``more`` are files beside its terminal.
+    """
     formats = {**own_formats().to_json(), "version": version}
     files = {"cli/__init__.py": "", "cli/main.py": MAIN.format(extra=extra, formats=json.dumps(formats))}
+    files |= more or {}
     if lock is not None:
         files[f"refeed-{version}.dist-info/extra_metadata/requirements.lock"] = lock
     return write_wheel(folder, "refeed", version, files)

@@ -112,7 +112,6 @@ def test_what_is_rewritten_is_said() -> None:
         POLICY,
     )
     assert (query.rewrites_data, query.rewrites_attributes) == (True, False)
-    assert [column.archive_column for column in query.output] == [None, "attributes", "message_id"]
 
 
 def test_a_text_that_reads_like_a_sign_is_a_text() -> None:

@@ -2,6 +2,9 @@
 
 It takes what Google's client sends with STORAGE_EMULATOR_HOST: uploads in one piece and in several, ranges, lists,
 deletes, and ``ifGenerationMatch`` ("Request preconditions"). :attr:`GcsServer.faults` are answers to give instead.
+
+It notes the notifications that a bucket with a notification configuration publishes, in the order of the changes;
+:mod:`tests.standin.gcs_notifications` publishes them as unkindly as Google may.
 """
 
 import base64
@@ -56,6 +59,9 @@ class GcsServer:
     lock: threading.RLock = field(default_factory=threading.RLock)
     uploads: dict[str, tuple[str, str, str | None, bytearray]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    # The attributes of each notification, oldest first; versioned buckets keep what was overwritten or deleted.
+    notifications: list[dict[str, str]] = field(default_factory=list)
+    versioned: set[str] = field(default_factory=set)
     url: str = ""
 
     def put(self, bucket: str, name: str, content: bytes, if_generation: str | None) -> dict[str, object] | None:
@@ -65,8 +71,37 @@ class GcsServer:
             before = objects.get(name)
             if if_generation is not None and int(if_generation) != (before.generation if before else 0):
                 return None
-            objects[name] = StoredObject(content, next(self.numbers), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
+            now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+            made = objects[name] = StoredObject(content, next(self.numbers), now)
+            if before is not None:
+                self._notify(bucket, name, before, overwrittenByGeneration=str(made.generation))
+            more = {} if before is None else {"overwroteGeneration": str(before.generation)}
+            self._notify(bucket, name, made, eventType="OBJECT_FINALIZE", **more)
             return self.resource(bucket, name)
+
+    def remove(self, bucket: str, name: str) -> None:
+        with self.lock:
+            self._notify(bucket, name, self.buckets[bucket].pop(name))
+
+    def _notify(self, bucket: str, name: str, stored: StoredObject, **more: str) -> None:
+        """Note a notification; without an ``eventType`` that of an object that is gone.
+
+        https://cloud.google.com/storage/docs/pubsub-notifications, "Attributes" and "Event types": an object that
+        is replaced gets OBJECT_DELETE, "OBJECT_ARCHIVE" with versioning, with the attribute
+        "overwrittenByGeneration", and the one that replaces it OBJECT_FINALIZE with "overwroteGeneration".
+        """
+        self.notifications.append(
+            {
+                "notificationConfig": f"projects/_/buckets/{bucket}/notificationConfigs/1",
+                "eventType": "OBJECT_ARCHIVE" if bucket in self.versioned else "OBJECT_DELETE",
+                "payloadFormat": "NONE",
+                "bucketId": bucket,
+                "objectId": name,
+                "objectGeneration": str(stored.generation),
+                "eventTime": stored.updated,
+                **more,
+            }
+        )
 
     def resource(self, bucket: str, name: str) -> dict[str, object]:
         found = self.buckets[bucket][name]
@@ -153,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
             if query.get("ifGenerationMatch", str(stored.generation)) != str(stored.generation):
                 return _error(412, "conditionNotMet")
             if self.command == "DELETE":
-                del self.gcs.buckets[bucket][name]
+                self.gcs.remove(bucket, name)
                 return 204, b"", {}
             if query.get("alt") == "media":
                 return self._media(stored)

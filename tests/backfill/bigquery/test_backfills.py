@@ -98,6 +98,35 @@ def test_an_exact_plan_counts_and_its_create_reads_the_same_rows_without_a_secon
     assert queries(shared_standin) == before + 1
 
 
+def test_samples_of_an_exact_plan_have_their_archived_messages_by_one_capped_query(
+    service: BackfillService, ask: Any, shared_standin: StandIn
+) -> None:
+    def jobs() -> int:
+        return len(list(shared_standin.client().list_jobs(all_users=True)))
+
+    columns = "CONCAT(data, b' ') AS data, attributes, message_id"
+    query = f"SELECT {columns}, topic FROM `{{table}}` WHERE _PARTITIONTIME >= @from AND topic = @topic"
+    started = [jobs()]
+    for originals in (False, True):
+        plan = service.plan(ask(query), principal=LOCAL, exact=True, originals=originals)
+        started.append(jobs())
+    assert started[2] - started[1] == started[1] - started[0] + 1
+    assert len(plan["samples"]) == 10
+    for sample in plan["samples"]:
+        archived, published = sample["comparison"]["archived"], sample["comparison"]["published"]
+        assert (archived["topic"], published["data"]) == ("orders", f"{archived['data']} ")
+        assert archived["data"] == f'{{"n": {sample["message_id"]}}}'
+    # The ten of members have the ids of some of orders, and this query gives no topic.
+    unnamed = f"SELECT {columns} FROM `{{table}}` WHERE _PARTITIONTIME >= @from"
+    asked = ask(unnamed, parameters={"from": PARAMETERS["from"]})
+    both = service.plan(asked, principal=LOCAL, exact=True, originals=True)["samples"]
+    for sample in both:
+        is_twice = int(sample["message_id"]) >= ROWS - 10
+        assert (sample["comparison"]["archived"] is None) == is_twice
+    dry = service.plan(ask(), principal=LOCAL, originals=True)
+    assert dry["samples"] == [], "nothing is read without exact"
+
+
 def test_columns_that_a_query_does_not_give_are_warned_of_and_not_made_up(
     service: BackfillService, make: Any, ask: Any
 ) -> None:

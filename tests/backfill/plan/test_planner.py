@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from app.backfills import open_queries
@@ -40,6 +41,7 @@ def settings_of(home: Path, *tables: str) -> BackfillSettings:
     )
 
 
+@pytest.mark.usefixtures("own_spares")
 def test_the_first_plan_waits_for_no_process(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     queries: Any = open_queries(settings)

@@ -16,7 +16,7 @@ from backfill.job import select
 from backfill.plan.creation import render_specification
 from backfill.plan.options import RunOptions
 from backfill.plan.planner import Planner
-from backfill.plan.redrive import LetterCounter
+from backfill.plan.redrive import LetterChoice, LetterCounter
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
@@ -56,10 +56,17 @@ def write(lake: Path, table: str, schema: pa.Schema, rows: list[dict[str, Any]])
 
 
 def fail(
-    lake: Path, message_id: str, code: str, hours: int, *, topic: str = "orders", source: str = "orders"
+    lake: Path,
+    message_id: str,
+    code: str,
+    hours: int,
+    *,
+    topic: str = "orders",
+    source: str = "orders",
+    says: str | None = None,
 ) -> None:
     row = {"data": b"x", "message_id": message_id, "publish_time": DAY, "topic": topic, "ordering_key": ""}
-    row |= {"source": source, "error_code": code, "error_message": f"{code} at {hours}"}
+    row |= {"source": source, "error_code": code, "error_message": says or f"{code} at {hours}"}
     write(lake, "backup.dead_letters", LETTERS, [{**row, "ingest_time": DAY + timedelta(hours=hours)}])
 
 
@@ -179,3 +186,49 @@ def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path: Pat
         assert desk.selected(desk.request("wrong_type"), "all") == {"a"}
     finally:
         desk.queries.close()
+
+
+def test_one_fault_is_one_group_wherever_in_a_list_it_stands_and_is_sent_again_alone(desk: Desk) -> None:
+    reasons = {
+        "a": "lines[1].count: is a list, not a number.",
+        "b": "lines[17].count: is the string ': x', not a number.",
+        "c": 'stock["a b"]: is null.',
+        "d": "The message is a list, not an object.",
+        "e": "A value has no cell: too large.",
+        "f": "first name: is a number, not a string.",
+    }
+    for name, says in reasons.items():
+        fail(desk.lake, name, "wrong_type", 1, says=says)
+    fail(desk.lake, "g", "not_json", 1, says="It is no JSON: lines[1].count: x.")
+
+    found = {(one.code, one.path): one for one in desk.counter.count(DAY)}
+    assert {key: one.messages for key, one in found.items()} == {
+        ("wrong_type", "lines[].count"): 2,
+        ("wrong_type", "stock[]"): 1,
+        ("wrong_type", "first name"): 1,
+        ("wrong_type", None): 2,
+        ("not_json", None): 1,
+    }
+    assert desk.selected(found["wrong_type", "lines[].count"].request, "path") == {"a", "b"}
+    assert desk.selected(found["wrong_type", None].request, "none") == {"d", "e"}
+    whole = dict(found["wrong_type", None].request)
+    whole["parameters"] = {**whole["parameters"], "paths": {"type": "ARRAY<STRING>", "value": []}}
+    assert desk.selected(whole, "whole") == set("abcdef")
+
+
+def test_messages_are_listed_by_their_latest_reason_to_be_chosen_by_id(desk: Desk) -> None:
+    fail(desk.lake, "a", "not_json", 1)
+    fail(desk.lake, "a", "wrong_type", 3, says="n[3]: is null.")
+    fail(desk.lake, "b", "wrong_type", 2, says="m: is null.")
+    fail(desk.lake, "x", "wrong_type", 4, source="billing")
+
+    def listed(limit: int = 10, **chosen: str) -> list[tuple[str, str, str | None]]:
+        found = desk.counter.list_messages(LetterChoice("orders", DAY, **chosen), limit=limit)
+        return [(one.message_id, one.code, one.path) for one in found]
+
+    assert listed() == [("a", "wrong_type", "n[]"), ("b", "wrong_type", "m")]
+    assert listed(code="not_json") == []
+    assert listed(path="m") == [("b", "wrong_type", "m")]
+    assert listed(limit=1) == [("a", "wrong_type", "n[]")]
+    (one,) = desk.counter.list_messages(LetterChoice("orders", DAY, path="m"), limit=9)
+    assert (one.reason, one.ingest_time) == ("m: is null.", "2026-01-10T02:00:00.000000Z")

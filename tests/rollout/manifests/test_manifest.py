@@ -6,6 +6,7 @@ import pytest
 
 from model.errors import ManifestInvalidError
 from rollout.manifests.manifest import MAX_BYTES, manifest_schema, parse_manifest, read_spec
+from rollout.manifests.schedule import ScheduleManifest
 
 NIGHTLY = """\
 kind: Schedule
@@ -40,6 +41,7 @@ def faults(text: str | bytes, name: str | None = None) -> list[tuple[int, int, s
 
 def test_a_schedule_is_read_and_is_the_same_from_what_is_kept() -> None:
     made = parse_manifest(NIGHTLY.encode(), "replay-orders")
+    assert isinstance(made.spec, ScheduleManifest)
     assert (made.kind, made.name, made.spec.overlap, made.spec.on_failure) == (
         "Schedule",
         "replay-orders",
@@ -206,9 +208,28 @@ def test_a_schedule_that_is_never_due_or_ends_before_it_starts_is_refused() -> N
 
 def test_the_schema_takes_what_is_good_and_is_of_every_field() -> None:
     schema = manifest_schema()
-    assert schema["additionalProperties"] is False
-    assert set(schema["required"]) == {"kind", "name", "cron", "job"}
+    assert [each["$ref"] for each in schema["oneOf"]] == ["#/$defs/ScheduleManifest", "#/$defs/RolloutManifest"]
+    parts = schema["$defs"]
+    schedule = parts["ScheduleManifest"]
+    assert schedule["additionalProperties"] is False
+    assert set(schedule["required"]) == {"kind", "name", "cron", "job"}
     assert {"kind", "name", "cron", "time_zone", "start", "end", "job", "catch_up", "overlap"} <= set(
-        schema["properties"]
+        schedule["properties"]
     )
-    assert {"BackfillJob", "MergeJob", "SnapshotJob", "TemplateJob"} <= set(schema["$defs"])
+    assert {"BackfillJob", "MergeJob", "SnapshotJob", "TemplateJob", "RolloutJob", "CompactionJob"} <= set(parts)
+    assert set(parts["RolloutManifest"]["required"]) == {"kind", "name", "stream", "from", "to"}
+    assert parts["RolloutManifest"]["properties"]["from"]["$ref"] == "#/$defs/RolloutSideWanted"
+
+
+def test_a_compaction_is_of_the_archive_or_of_the_tables_that_are_named() -> None:
+    for job, tables in (
+        ("{kind: compaction}", ["archive"]),
+        ("{kind: compaction, request: {tables: [archive, staging.orders]}}", ["archive", "staging.orders"]),
+    ):
+        spec = parse_manifest(MERGE.replace("{kind: merge}", job).encode()).spec
+        assert isinstance(spec, ScheduleManifest)
+        assert spec.job.model_dump() == {"kind": "compaction", "request": {"tables": tables}}
+    for tables, pointer in (("[orders]", "/0"), ("[staging.*]", "/0"), ("[../x.y]", "/0"), ("[]", "")):
+        text = MERGE.replace("{kind: merge}", f"{{kind: compaction, request: {{tables: {tables}}}}}")
+        ((line, _, at, _),) = faults(text)
+        assert (line, at) == (4, f"/job/request/tables{pointer}")

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -327,3 +328,99 @@ def test_by_the_machine_s_clock_a_gap_and_an_overlap_have_one_run(tmp_path: Path
         cwd=root,
     )
     assert (done.stdout.splitlines()[-1:], done.returncode) == (["29 01:00,25 00:30"], 0), done.stderr
+
+
+REPLICA = """
+import os, sys
+from pathlib import Path
+import structlog
+from jobs.store import JobStore
+from model.manifest_record import RunState
+from rollout.manifests.scheduled_jobs import StartedJob
+from rollout.manifests.scheduler import Scheduler
+
+class Jobs:
+    def start(self, run, principal):
+        # Each start is a line, so that a second job of a slot would be seen.
+        with (folder / "started").open("a") as started:
+            started.write(f"{run.slot:%d %H:%M}\\n")
+        return StartedJob("merge", f"{run.slot:%d %H:%M}")
+
+    def look(self, run):
+        return RunState.SUCCEEDED, None
+
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+folder = Path(sys.argv[1])
+store = JobStore(folder / "jobs.db")
+scheduler = Scheduler(store, Jobs())
+for moment in sys.stdin:
+    os.environ["FAKETIME"] = moment.strip()
+    scheduler.tick()
+    print("looked", flush=True)
+store.close()
+"""
+QUARTERS = """\
+kind: Schedule
+name: quarters
+cron: "*/15 * * * *"
+time_zone: Europe/Berlin
+job: {kind: merge}
+catch_up: {window_seconds: 3600, max: 3}
+"""
+
+
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [
+        # 02:00 to 02:45 are missing, and all of them are due at the end of the gap.
+        ("2026-03-29", ["00:30", "00:45", "01:00", "01:15", "01:30", "01:45", "02:00", "03:15", "03:30", "03:45"]),
+        # 02:00 to 02:45 come twice, and are due at the first.
+        ("2026-10-25", ["00:30", "00:45", "02:00", "03:15", "03:30", "03:45"]),
+    ],
+)
+def test_two_replicas_that_look_at_the_same_instants_start_each_slot_once_and_catch_up_once(
+    tmp_path: Path, day: str, expected: list[str]
+) -> None:
+    library = find_faketime()
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    root = str(Path(__file__).parents[3])
+    begin = datetime.fromisoformat(f"{day} 00:20:00")
+    environment = {**skewed(library, str(begin)), "TZ": "UTC", "FAKETIME_NO_CACHE": "1"}
+    environment["PYTHONPATH"] = f"{environment['PYTHONPATH']}:{root}"
+    store = JobStore(tmp_path / "jobs.db")
+    store._database.now = lambda _: begin.replace(tzinfo=UTC)  # type: ignore[method-assign]
+    ManifestService(store).apply("quarters", QUARTERS.encode(), principal=ANN)
+    # Then nobody looks until the slots of 02:15 to 03:45 are past.
+    moments = [begin + timedelta(seconds=30) * number for number in range(202)]
+    moments += [datetime.fromisoformat(f"{day} 03:50:00") + timedelta(seconds=30) * number for number in range(8)]
+    with ExitStack() as stack:
+        replicas = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", REPLICA, str(tmp_path)],
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd=root,
+                )
+            )
+            for _ in range(2)
+        ]
+        for replica in replicas:
+            stack.callback(replica.kill)
+        for moment in moments:
+            for replica in replicas:
+                assert replica.stdin is not None
+                replica.stdin.write(f"{moment}\n")
+                replica.stdin.flush()
+            for replica in replicas:
+                assert replica.stdout is not None
+                assert replica.stdout.readline() == "looked\n", f"a replica has ended at {moment}"
+    slots = [f"{day[-2:]} {slot}" for slot in expected]
+    assert sorted(run.state for run in store.list_runs("quarters", limit=100)) == ["SUCCEEDED"] * len(slots)
+    assert [f"{run.slot:%d %H:%M}" for run in store.list_runs("quarters", limit=100)[::-1]] == slots
+    started = (tmp_path / "started").read_text().splitlines()
+    assert sorted(set(started)) == slots
+    store.close()

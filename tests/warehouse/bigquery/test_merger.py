@@ -22,7 +22,7 @@ from warehouse.bigquery.merger import BigQueryMerger
 __all__ = ["session_standin", "shared_standin"]
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

@@ -1,6 +1,7 @@
 """What a create checks, keeps and refuses."""
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,7 +32,7 @@ from model.errors import (
 )
 from model.job import JobState, is_job_id
 from model.message import replay_token
-from model.principal import LOCAL, PLAN, READ, RUN, Principal
+from model.principal import LOCAL, MESSAGES, PLAN, READ, RUN, Principal
 from sql.validate import QueryRefusedError
 
 RequestOf = Callable[..., BackfillRequest]
@@ -368,6 +369,42 @@ def test_live_traffic_that_is_yielded_to_must_have_its_subscription(
     made = service.create(request_of(yield_to=live), principal=ANN)
     assert made.to_json()["yield_to"] == {"subscription": "live", "max_oldest_unacked_seconds": 5.0}
     assert service.get(made.id, principal=ANN).yield_to == live
+
+
+def test_samples_of_a_plan_are_shown_as_archived_and_as_published(
+    service: BackfillService,
+    deployment: BackfillSettings,
+    request_of: RequestOf,
+    archive: LakeArchive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    query = (
+        "SELECT CONCAT(data, b'!') AS data, attributes, message_id FROM backup.messages "
+        "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"
+    )
+    asked = request_of(query=query, attributes={"why": "repair"})
+    bob = Principal("key:bob", frozenset({PLAN, MESSAGES}))
+    plan = service.plan(asked, principal=bob, originals=True)
+    assert len(plan["samples"]) == 10
+    for sample in plan["samples"]:
+        archived, published = sample["comparison"]["archived"], sample["comparison"]["published"]
+        assert (archived["data"], published["data"]) == (archived["data"], f"{archived['data']}!")
+        assert archived["data"].startswith("data ")
+        assert (archived["topic"], archived["data_bytes"]) == ("orders", len(archived["data"]))
+        assert published["attributes"] == {**archived["attributes"], "why": "repair"}
+        assert (archived["is_cut"], archived["encoding"]) == (False, "text")
+    with closing(JobStore(deployment.home / "jobs.db")) as store:
+        kept = store.get_plan(plan["plan_id"])
+    assert kept is not None
+    assert "comparison" not in str(kept.document), "what was archived stays in the archive"
+    with pytest.raises(ForbiddenError, match=r"messages\.read"):
+        service.plan(asked, principal=ANN, originals=True)
+    with pytest.raises(ForbiddenError, match="read messages of the topic orders"):
+        service.plan(asked, principal=replace(bob, topics=("replay",)), originals=True)
+    monkeypatch.setattr("backfill.plan.planner.MAX_BYTES", 1)
+    dear = service.plan(asked, principal=bob, originals=True)
+    assert "originals_not_read" in {warning["code"] for warning in dear["warnings"]}
+    assert "comparison" not in dear["samples"][0]
 
 
 def test_a_plan_says_what_would_be_published_and_keeps_no_backfill(

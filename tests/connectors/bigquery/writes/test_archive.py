@@ -324,6 +324,7 @@ def test_a_row_that_is_refused_goes_to_the_dead_letters_whole_and_its_batch_goes
     world.standin.fault("AppendRows", "row_errors", rows=[1], message="no good", resource="messages/")
     part = world.write(b"a", b"\x00\xff", b"c")
     assert (part.rows, part.dead_letters) == (3, 1)
+    assert list(part.volumes.values()) == [{"orders": (2, 2)}]
     assert world.ids("_dead_letters", "TRUE") == Counter()
     world.commit([part], 1, "1", "2", "3")
     assert world.ids() == Counter(["1", "3"])

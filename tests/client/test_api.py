@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.processes import free_port
+from client.api import RefeedApi
 from model.errors import ApiUnavailableError, RequestRefusedError
 
 Answer = tuple[int, str, str]
@@ -145,10 +146,10 @@ def test_ready_is_what_readyz_says(api_server: tuple[FakeApi, str], status: int,
 
 
 def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         assert api.url == "http://127.0.0.1:8080"
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:9/")
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         assert api.url == "http://127.0.0.1:9"
 
 
@@ -172,7 +173,7 @@ def test_the_key_is_sent_as_a_bearer_token(
     monkeypatch.setenv("REFEED_API_URL", url)
     for key, sent in ((" rf_secret\n", "Bearer rf_secret"), ("", None)):
         monkeypatch.setenv("REFEED_API_KEY", key)
-        with RefeedApi.from_environment() as api:
+        with open_api() as api:
             api.backfills.read("bf_1")
         assert {k.lower(): v for k, v in fake.asked[-1][2].items()}.get("authorization") == sent
 
@@ -250,7 +251,7 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(
         monkeypatch.setattr(api.backfills, "_stream_events", fail)
         assert next(watched)["state"] == "SUCCEEDED"
 
-        monkeypatch.setattr("cli.client._PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr("client.api._PATIENCE_SECONDS", 0.0)
         fake.answers += [(200, "application/json", shown("RUNNING"))]
         again = api.backfills.watch("bf_1")
         next(again)
@@ -266,3 +267,33 @@ def test_a_log_that_is_refused_is_an_error(api_server: tuple[FakeApi, str]) -> N
     )
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError, match="There is no job"):
         list(api.backfills.read_log("bf_1", tail_bytes=1, follow=False))
+
+
+def test_another_caller_s_calls_go_out_with_their_own_key(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers += [(200, "application/json", "{}")] * 3
+    with RefeedApi(url, "rf_ann") as api:
+        api.as_caller("rs_bob").read_status()
+        api.as_caller(None).read_status()
+        api.read_status()
+    sent = [{name.lower(): value for name, value in asked[2].items()}.get("authorization") for asked in fake.asked]
+    assert sent == ["Bearer rs_bob", None, "Bearer rf_ann"]
+
+
+def test_an_action_is_bound_to_what_was_read_and_an_id_never_leaves_its_place(
+    api_server: tuple[FakeApi, str],
+) -> None:
+    fake, url = api_server
+    fake.answers += [(200, "application/json", "{}")] * 2
+    with RefeedApi(url) as api:
+        api.backfills.act("bf_1", "cancel", etag='"4"')
+        api.backfills.act("bf_1:cancel?x=/../..", "pause")
+    (_, path, headers, _), (_, odd, bare, _) = fake.asked
+    assert (path, {name.lower(): value for name, value in headers.items()}["if-match"]) == (
+        "/backfills/bf_1:cancel",
+        '"4"',
+    )
+    assert (odd, "if-match" in {name.lower() for name in bare}) == (
+        "/backfills/bf_1%3Acancel%3Fx%3D%2F..%2F..:pause",
+        False,
+    )

@@ -1,0 +1,132 @@
+"""Rollouts with real processes and releases, on one system: a restart, its reversal, and updates over a kill."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from jobs.loop import BackgroundLoop
+from model.principal import SCOPES, Principal
+from model.rollout_record import Rollout as RolloutRecord
+from model.rollout_record import RolloutState
+from model.stream_record import StreamRecord, StreamState
+from model.stream_update import UpdateState
+from rollout.manifests.service import ManifestService
+from rollout.rollout_engine import RolloutEngine
+from rollout.rollouts import RolloutService
+from rollout.statuses import StreamStatuses
+from tests.acceptance.conftest import wait_for
+from tests.acceptance.test_updates import Rollout, rollout, wheels
+
+__all__ = ["rollout", "wheels"]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
+ANN = Principal("ann", frozenset(SCOPES))
+MIN_MESSAGES = 50
+TEXT = """\
+kind: Rollout
+name: {name}
+stream: backup
+from: {{}}
+to: {{release: {release}}}
+strategy: {strategy}
+validate: {{seconds: {seconds}, min_messages: {messages}}}
+"""
+
+
+class Replica:
+    """What a replica of the service does of rollouts, beside a stream whose agent is a process."""
+
+    def __init__(self, beside: Rollout) -> None:
+        self.beside = beside
+        self.store = beside.store
+        self.rollouts = RolloutService(self.store)
+        self.manifests = ManifestService(self.store, rollouts=self.rollouts)
+        statuses = StreamStatuses(beside.yard.home, self.store.list_stream_reports)
+        self.engine = RolloutEngine(self.store, read_status=statuses.read, read_lag=self._read_lag)
+
+    def _read_lag(self, _record: StreamRecord, _status: Mapping[str, Any]) -> float:
+        return max(each["oldest_unacked_seconds"] for each in self.beside.yard.stats().values())
+
+    def apply(self, name: str, release: str, strategy: str, seconds: int) -> None:
+        text = TEXT.format(name=name, release=release, strategy=strategy, seconds=seconds, messages=MIN_MESSAGES)
+        self.manifests.apply(name, text.encode(), principal=ANN)
+
+    @property
+    def newest(self) -> RolloutRecord:
+        return self.store.list_rollouts(limit=1)[0]
+
+    def wait_for(self, state: RolloutState, *, publishing: bool = False) -> RolloutRecord:
+        """Return the newest rollout in ``state``; with ``publishing`` messages come meanwhile, twenty a second."""
+        published_at = 0.0
+
+        def is_there() -> bool:
+            nonlocal published_at
+            found = self.newest
+            assert not found.state.is_ended or found.state is state, f"{found}: {self.beside.logs()}"
+            if publishing and time.monotonic() - published_at >= 1:
+                self.beside.yard.publish("orders", 20)
+                published_at = time.monotonic()
+            return found.state is state
+
+        wait_for(is_there, seconds=300, why=f"{state}: {self.beside.agent.log_tail(40)}")
+        return self.newest
+
+    def release(self) -> str | None:
+        return self.store.get_stream("backup").release
+
+
+@pytest.fixture
+def replica(rollout: Rollout) -> Iterator[Replica]:
+    made = Replica(rollout)
+    loop = BackgroundLoop("rollouts", made.engine.tick, every_seconds=1.0)
+    loop.start()
+    yield made
+    loop.stop()
+
+
+def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_agent(
+    rollout: Rollout, replica: Replica
+) -> None:
+    rollout.launch()
+    rollout.wait_until_archived()
+
+    replica.apply("restart", "changed", "restart", seconds=60)
+    replica.wait_for(RolloutState.WATCHING)
+    restarted = replica.wait_for(RolloutState.STABLE, publishing=True)
+    assert (replica.release(), rollout.store.get_stream("backup").generation) == ("changed", 2)
+    assert processed(restarted) >= MIN_MESSAGES
+
+    reversal = replica.rollouts.reverse(restarted.id, principal=ANN)
+    assert reversal.is_trusted
+    replica.wait_for(RolloutState.STABLE)
+    assert replica.release() is None
+
+    replica.apply("broken", "broken", "update", seconds=120)
+    replica.wait_for(RolloutState.UPDATING)
+    rollout.wait_for_update(UpdateState.WATCHING)
+    back = replica.wait_for(RolloutState.ROLLED_BACK, publishing=True)
+    assert back.error is not None
+    assert back.error.code == "stream_died"
+    assert replica.release() is None
+
+    replica.apply("update", "changed", "update", seconds=20)
+    replica.wait_for(RolloutState.UPDATING)
+    rollout.wait_for_update(UpdateState.STARTING)
+    rollout.agent.kill()
+    rollout.start_agent()
+    updated = replica.wait_for(RolloutState.STABLE, publishing=True)
+    assert replica.release() == "changed"
+    assert processed(updated) >= MIN_MESSAGES
+
+    rollout.wait_for_stream(StreamState.RUNNING)
+    rollout.wait_until_archived()
+    rollout.drain()
+    assert rollout.check_each_message_once()["new"] >= processed(restarted) + processed(updated)
+
+
+def processed(rollout: RolloutRecord) -> float:
+    """Return how many messages the new release had processed when it was judged."""
+    assert rollout.compared is not None
+    messages: float = rollout.compared["after"]["messages"]
+    return messages

@@ -1,0 +1,239 @@
+"""Uploads under a random walk of writers and kills: what is there in the end is applied, each version once."""
+
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from connectors.pubsub.client import PubSub
+from jobs.files import open_files
+from jobs.store import JobStore, open_store
+from local.server import PubSubServer
+from model import failpoint
+from model.approval import ApprovalState
+from model.errors import ManifestChangedError
+from model.principal import SCOPES, Principal
+from rollout.approvals import ApprovalService
+from rollout.child import Child, Children
+from rollout.manifests.removals import manifest_actions
+from rollout.manifests.service import ManifestService
+from tests.acceptance.conftest import wait_for
+from tests.standin.gcs_notifications import publish_unkindly
+from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(300)]
+
+ANN = Principal("ann", frozenset(SCOPES))
+SCRIPT = Path(__file__).with_name("upload_replica.py")
+NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
+GOOD = "kind: Schedule\nname: {}\ncron: {} 3 * * *\njob: {{kind: snapshot, request: {{stream: s}}}}\noverlap: {}\n"
+BAD = "kind: Schedule\nname: {}\ncron: {} 3 * *\njob: {}\n"
+STEPS = 30
+
+
+class Place(Protocol):
+    """Where people upload to."""
+
+    location: str
+    environment: Mapping[str, str]
+
+    def write(self, name: str, content: str) -> None: ...
+
+    def delete(self, name: str) -> None: ...
+
+    def tell(self, seed: int) -> None: ...
+
+
+class Folder:
+    """A folder in which files are written in place, a piece at a time."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir()
+        self._path = path
+        self.location = str(path)
+        self.environment: Mapping[str, str] = {}
+
+    def write(self, name: str, content: str) -> None:
+        with (self._path / name).open("w") as file:
+            for start in range(0, len(content), 40):
+                file.write(content[start : start + 40])
+                file.flush()
+                time.sleep(0.05)
+
+    def delete(self, name: str) -> None:
+        (self._path / name).unlink()
+
+    def tell(self, seed: int) -> None:
+        """A folder sends no notifications: the service polls it."""
+
+
+class Bucket:
+    """A bucket whose notifications come twice and in any order, those of before among them."""
+
+    location = "gs://ours/manifests"
+
+    def __init__(self, gcs: GcsServer, pubsub: PubSub) -> None:
+        self._gcs = gcs
+        self._pubsub = pubsub
+        pubsub.create_topic("changes")
+        pubsub.create_subscription("changes", "changes", ack_deadline_seconds=10)
+        self.environment = {"REFEED_MANIFESTS_SUBSCRIPTION": "changes", "STORAGE_EMULATOR_HOST": gcs.url}
+
+    def write(self, name: str, content: str) -> None:
+        self._gcs.put("ours", f"manifests/{name}", content.encode(), None)
+
+    def delete(self, name: str) -> None:
+        self._gcs.remove("ours", f"manifests/{name}")
+
+    def tell(self, seed: int) -> None:
+        publish_unkindly(self._gcs, self._pubsub, "changes", seed=seed)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    if request.param == "folder":
+        yield Folder(tmp_path / "manifests")
+        return
+    with running_gcs("ours") as gcs, pointing_at(gcs, monkeypatch):
+        yield Bucket(gcs, pubsub)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PubSubServer]:
+    with PubSubServer(tmp_path / "pubsub") as running:
+        yield running
+
+
+@pytest.fixture
+def pubsub(server: PubSubServer) -> Iterator[PubSub]:
+    with PubSub("shop", server.emulator_host) as opened:
+        yield opened
+
+
+class Replicas:
+    """Two replicas as processes, each of which comes back when it was killed at a named place."""
+
+    def __init__(self, folder: Path, place: Place, server: PubSubServer, children: Children) -> None:
+        self.places = folder / "places"
+        self.kills = 0
+        self._folder = folder
+        self._children = children
+        self._environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
+            **place.environment,
+            "REFEED_HOME": str(folder / "home"),
+            "REFEED_PROJECT": "shop",
+            "REFEED_MANIFESTS": place.location,
+            "REFEED_FAILPOINTS": str(self.places),
+            "PUBSUB_EMULATOR_HOST": server.emulator_host,
+        }
+        self._running = [self._start(number) for number in range(2)]
+
+    def keep(self) -> None:
+        """Start again what was killed."""
+        for number, child in enumerate(self._running):
+            if not child.is_running:
+                assert child.exit_code == -9, child.log_tail()
+                self.kills += 1
+                self._running[number] = self._start(number)
+
+    def _start(self, number: int) -> Child:
+        ready = self._folder / f"ready-{number}-{self.kills}"
+        command = [sys.executable, str(SCRIPT), str(ready)]
+        log = self._folder / f"replica-{number}.log"
+        child = self._children.start(Child(f"replica {number}", command, environment=self._environment, log=log))
+        child.wait_until(lambda: ready.exists() or not child.is_running, seconds=60, what="started")
+        return child
+
+
+def walk(place: Place, replicas: Replicas, rng: random.Random) -> dict[str, list[str]]:
+    """Upload, spoil and delete at random while replicas are killed; return what each file held, oldest first.
+
+    The content of a file that is not there is empty.
+    """
+    held: dict[str, list[str]] = {f"{name}.yaml": [""] for name in (*NAMES, "keep")}
+    place.write("README", "so that it is never empty")
+    for step in range(STEPS):
+        name = rng.choice(NAMES)
+        file = f"{name}.yaml"
+        what = rng.choices(("good", "bad", "delete"), (6, 2, 2))[0]
+        if what == "delete":
+            if held[file][-1]:
+                place.delete(file)
+                held[file].append("")
+        else:
+            minute = rng.randrange(60)
+            more = rng.choice(("skip", "queue", "replace")) if what == "good" else "[]"
+            held[file].append((GOOD if what == "good" else BAD).format(name, minute, more))
+            place.write(file, held[file][-1])
+        if rng.random() < 0.5:
+            place.tell(step)
+        if step % 7 == 3:
+            failpoint.arm(replicas.places, rng.choice(("upload.applied", "upload.noted", "upload.removed")))
+        time.sleep(rng.uniform(0.0, 0.8))
+        replicas.keep()
+    for file, contents in held.items():
+        # One more good one each, so that the end is known of most.
+        name = file.removesuffix(".yaml")
+        if contents[-1] or name == "keep":
+            contents.append(GOOD.format(name, 1, "queue"))
+            place.write(file, contents[-1])
+    place.tell(STEPS)
+    return held
+
+
+def test_what_is_there_in_the_end_is_applied_and_each_version_once(
+    tmp_path: Path, place: Place, server: PubSubServer
+) -> None:
+    rng = random.Random(20260302)
+    with Children() as children:
+        replicas = Replicas(tmp_path, place, server, children)
+        store = open_store(f"sqlite:///{tmp_path / 'home' / 'jobs.db'}")
+        service = ManifestService(store)
+        approvals = ApprovalService(store, manifest_actions(store, service))
+        held = walk(place, replicas, rng)
+        live = {file.removesuffix(".yaml") for file, contents in held.items() if contents[-1]}
+
+        def is_settled() -> bool:
+            replicas.keep()
+            _approve_all(store, approvals)
+            found = {record.name: record.document["cron"] for record in store.list_manifests()}
+            return found == dict.fromkeys(live, "1 3 * * *")
+
+        wait_for(is_settled, seconds=90, why=f"exactly {sorted(live)} are applied")
+        source = f"upload:{place.location}"
+        versions = open_files(place.location).versions()
+
+        def is_noted() -> bool:
+            replicas.keep()
+            noted = {each.file: each for each in store.list_uploads(source) if each.removed_at is None}
+            return all(
+                (each := noted.get(f"{name}.yaml")) is not None
+                and (each.fault, each.applied_generation) == (None, versions[f"{name}.yaml"].generation)
+                for name in live
+            )
+
+        wait_for(is_noted, seconds=60, why="the last version of each file is noted")
+        lines = [line for line in store.list_audit(1000) if line.actor == source]
+        store.close()
+    applied = Counter((line.target, line.why) for line in lines if line.action == "applyManifest")
+    assert replicas.kills >= 2, "the walk has to kill"
+    assert max(applied.values()) == 1, applied.most_common(3)
+    assert {line.outcome for line in lines} == {"done", "refused"}
+
+
+def _approve_all(store: JobStore, approvals: ApprovalService) -> None:
+    for waiting in store.list_approvals(state=ApprovalState.WAITING):
+        # Its file may be there again.
+        try:
+            approvals.approve(waiting.id, principal=ANN)
+        except ManifestChangedError:
+            continue

@@ -1,0 +1,178 @@
+"""Actions that wait for a second person, over HTTP and in the terminal."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs.store.tables import APPROVALS, MANAGED_STREAMS, STREAM_EVENTS, STREAM_RESTORES, STREAM_SNAPSHOTS
+from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
+from model.stream_options import StreamKind
+from model.stream_record import Wanted
+from tests.api.terminal import Refeed, refeed
+from tests.contract.test_job_store_snapshots import complete
+
+__all__ = ["refeed"]
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Any) -> Any:
+    return start_api(REFEED_APPROVE_STREAMS="drain,cancel,rollback,update")
+
+
+@pytest.fixture(scope="module")
+def keys(served: Any) -> dict[str, str]:
+    names = {
+        "ann": (READ, STREAMS_READ, STREAMS_OPERATE),
+        "bob": (READ, STREAMS_READ, STREAMS_OPERATE),
+        "eve": (READ,),
+    }
+    return {name: served.make_key(*scopes, name=name) for name, scopes in names.items()}
+
+
+@pytest.fixture
+def api(served: Any, keys: dict[str, str]) -> Iterator[Any]:
+    served.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
+    served.store.take_streams("agent", limit=1, lease_seconds=60)
+    yield served
+    with served.store._database.write() as connection:
+        for table in (APPROVALS, STREAM_RESTORES, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS):
+            connection.execute(table.delete())
+
+
+def test_a_drain_answers_with_what_it_waits_for_and_is_carried_out_when_somebody_else_approves(
+    api: Any, keys: dict[str, str]
+) -> None:
+    with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob, api.client(keys["eve"]) as eve:
+        answer = ann.post("/streams/backup:drain", json={"timeout_seconds": 7})
+        assert answer.status_code == 202
+        made = answer.json()
+        path = answer.headers["Location"]
+        assert path == f"/approvals/{made['id']}"
+        assert (made["state"], made["kind"], made["name"], made["action"]) == (
+            "WAITING",
+            "stream",
+            "backup",
+            "drain",
+        )
+        assert (made["requested_by"], made["scope"]) == ("key:ann", STREAMS_OPERATE)
+        assert made["request"] == {"timeout_seconds": 7.0}
+        assert ann.post("/streams/backup:drain", json={"timeout_seconds": 7}).json() == made
+        assert bob.get(path).json() == made
+        assert api.store.get_stream("backup").wanted is Wanted.RUNNING
+        for client in (ann, eve):
+            assert client.post(f"{path}:approve").status_code == 403
+        approved = bob.post(f"{path}:approve")
+        assert (approved.status_code, approved.json()["state"]) == (200, "APPROVED")
+        assert (approved.json()["decided_by"], approved.json()["outcome"]) == ("key:bob", {"stream": "backup"})
+        again = bob.post(f"{path}:approve")
+        assert (again.status_code, again.json()["code"]) == (409, "approval_state_conflict")
+        late = bob.post(f"{path}:reject", json={"reason": "too late"})
+        assert (late.status_code, late.json()["code"]) == (409, "approval_state_conflict")
+    assert api.store.get_stream("backup").wanted is Wanted.DRAINED
+    audited = {(line.actor, line.action, line.target, line.outcome) for line in api.audit()}
+    assert audited >= {
+        ("key:ann", "drainStream", path, "done"),
+        ("key:ann", "approveApproval", f"{path}:approve", "refused"),
+        ("key:eve", "approveApproval", f"{path}:approve", "refused"),
+        ("key:bob", "approveApproval", f"{path}:approve", "done"),
+    }
+
+
+def test_every_action_that_the_deployment_names_waits(api: Any, keys: dict[str, str]) -> None:
+    snapshot = complete(api.store).id
+    bodies: dict[str, Any] = {
+        "cancel": None,
+        "rollback": {"snapshot": snapshot},
+        "update": {"options": {"slots": 3}},
+    }
+    with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
+        made = {}
+        for verb, body in bodies.items():
+            answer = ann.post(f"/streams/backup:{verb}", json=body)
+            assert (answer.status_code, answer.json()["action"]) == (202, verb)
+            made[verb] = answer.json()["id"]
+        page = bob.get("/approvals", params={"state": "WAITING", "page_size": 2}).json()
+        rest = bob.get("/approvals", params={"page_token": page["next_page_token"]}).json()
+        assert {each["id"] for each in page["approvals"] + rest["approvals"]} == set(made.values())
+        rejected = bob.post(f"/approvals/{made['update']}:reject", json={"reason": "not on a Friday"}).json()
+        assert (rejected["state"], rejected["reason"]) == ("REJECTED", "not on a Friday")
+        done = bob.post(f"/approvals/{made['rollback']}:approve").json()
+        (rollback,) = bob.get("/streams/backup/rollbacks").json()["rollbacks"]
+        assert done["outcome"] == {"rollback": rollback["id"]}
+        assert rollback["created_by"] == "key:ann"
+        launched = ann.post("/streams", json={"name": "kin", "kind": "kinesis"})
+        assert launched.status_code == 201, launched.text
+
+
+def test_what_could_not_be_done_anyway_does_not_wait(api: Any, keys: dict[str, str]) -> None:
+    with api.client(keys["ann"]) as ann:
+        unknown = ann.post("/streams/backpu:cancel")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "stream_not_found")
+        stale = ann.post("/streams/backup:cancel", headers={"If-Match": '"77"'})
+        assert (stale.status_code, stale.json()["code"]) == (412, "stream_changed")
+        wrong = ann.post("/streams/backup:update", json={"options": {"slots": 0}})
+        assert (wrong.status_code, wrong.json()["code"]) == (422, "request_invalid")
+        assert ann.get("/approvals").json() == {"approvals": [], "next_page_token": None}
+        missing = ann.get("/approvals/ap_none")
+        assert (missing.status_code, missing.json()["code"]) == (404, "approval_not_found")
+
+
+def test_an_approval_of_a_stream_that_has_changed_is_refused_and_says_so(api: Any, keys: dict[str, str]) -> None:
+    with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
+        path = ann.post("/streams/backup:cancel").headers["Location"]
+        assert ann.patch("/streams/backup", json={"options": {"batch_seconds": 2}}).status_code == 200
+        refused = bob.post(f"{path}:approve")
+        assert (refused.status_code, refused.json()["code"]) == (412, "stream_changed")
+        shown = bob.get(path).json()
+        assert (shown["state"], shown["error"]["code"]) == ("EXPIRED", "stream_changed")
+
+
+def test_an_approval_that_nobody_decides_in_a_day_expires(api: Any, keys: dict[str, str]) -> None:
+    with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob:
+        path = ann.post("/streams/backup:cancel").headers["Location"]
+        with api.store._database.write() as connection:
+            over = api.store._database.now(connection) - timedelta(seconds=1)
+            connection.execute(APPROVALS.update().values(expires_at=over))
+        assert bob.get("/inbox").json()["items"] == []
+        refused = bob.post(f"{path}:approve")
+        assert (refused.status_code, refused.json()["code"]) == (409, "approval_state_conflict")
+        assert bob.get(path).json()["error"]["code"] == "approval_late"
+    assert api.store.get_stream("backup").wanted is Wanted.RUNNING
+
+
+def test_the_terminal_says_who_has_to_approve_and_how(
+    api: Any, keys: dict[str, str], refeed: Refeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFEED_API_KEY", keys["ann"])
+    code, text, said = refeed("stream", "drain", "backup", "--timeout", "5")
+    approval = text.split()[0]
+    assert code == 0
+    assert text.splitlines()[0] == f"{approval}  WAITING: nothing has happened yet."
+    assert "Somebody other than key:ann has to approve it until" in said
+    assert f"refeed approval approve {approval}" in said
+    for waiting in (("cancel", "backup", "--wait"), ("update", "backup", "--set", "slots=3", "--watch")):
+        assert refeed("stream", *waiting)[0] == 1
+    snapshot = complete(api.store).id
+    code, text, _ = refeed("stream", "rollback", "backup", snapshot, "--yes", "--json")
+    assert (code, json.loads(text)["action"]) == (0, "rollback")
+    assert refeed("approval", "approve", approval)[0] == 4
+
+    monkeypatch.setenv("REFEED_API_KEY", keys["bob"])
+    code, text, _ = refeed("inbox")
+    assert f"  refeed approval approve {approval}" in text.splitlines()
+    code, text, _ = refeed("approval", "show", approval)
+    assert f"refeed approval approve {approval}, by somebody other than key:ann" in text
+    code, text, _ = refeed(
+        "approval", "reject", json.loads(refeed("approval", "list", "--json")[1])["approvals"][0]["id"]
+    )
+    assert (code, "REJECTED" in text) == (0, True)
+    code, text, _ = refeed("approval", "approve", approval)
+    assert (code, text.splitlines()[0]) == (0, f"{approval}  APPROVED")
+    assert "stream backup" in text
+    listed = refeed("approval", "list", "--state", "approved")[1]
+    assert [approval, "APPROVED", "drain", "backup", "key:ann"] == listed.splitlines()[-1].split()[:5]
+    code, text, _ = refeed("stream", "events", "backup")
+    assert approval in text

@@ -1,0 +1,70 @@
+"""What changed in the last day over HTTP and in the terminal, and streams whose dead letters grow in the inbox."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from model.job import JobState, new_job_id
+from model.principal import ADMIN, READ
+from streams.status import StatusFile
+from tests.api.backfills import assert_problem
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
+
+
+@pytest.fixture(scope="module")
+def api(start_api: Callable[..., Any]) -> Any:
+    api = start_api()
+    for _ in range(3):
+        job = api.store.insert(new_job_id("bf"), "backfill", {"topic": "replay"}, actor="ann")
+        api.store.move(job.id, JobState.CANCELLED, actor="bob", why="a mistake")
+    return api
+
+
+def test_changes_come_newest_first_page_by_page_and_in_the_terminal(api: Any, refeed: Refeed) -> None:
+    with api.client() as client:
+        first = client.get("/changes", params={"page_size": 4}).json()
+        token = first["next_page_token"]
+        second = client.get("/changes", params={"page_size": 4, "page_token": token}).json()
+        assert_problem(client.get("/changes", params={"page_token": "x" * 30}), 422, "request_invalid")
+        assert client.get("/changes", params={"since": "0001-01-01T00:00:00+14:00"}).status_code == 200
+    assert [len(page["changes"]) for page in (first, second)] == [4, 3]
+    assert second["next_page_token"] is None
+    moves = [change for page in (first, second) for change in page["changes"] if change["type"] == "moved"]
+    assert {(change["resource"], change["actor"], change["why"]) for change in moves} == {
+        ("backfill", "bob", "a mistake")
+    }
+    code, text, _ = refeed("changes", "--since", "2h")
+    assert (code, text.count("PENDING -> CANCELLED")) == (0, 3)
+    assert len(json.loads(refeed("changes", "--json")[1])["changes"]) == 7
+
+
+def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., Any]) -> None:
+    api = start_api()
+    admin, reader = api.make_key(ADMIN, name="admin"), api.make_key(READ, name="reader")
+    seen = {}
+    for name, key in (("admin", admin), ("reader", reader)):
+        with api.client(key) as client:
+            seen[name] = [change["id"] for change in client.get("/changes").json()["changes"]]
+    assert (sorted(seen["admin"]), seen["reader"]) == (["admin", "nightly-merge", "reader"], ["nightly-merge"])
+
+
+def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_them_before_does_not(
+    api: Any, refeed: Refeed
+) -> None:
+    now = datetime.now(UTC)
+    for name, before in (("pipeline-a", 5), ("pipeline-b", 9)):
+        path = api.home / "streams" / name / "status.json"
+        path.parent.mkdir(parents=True)
+        # It stands still: one that runs would have to report again while this looks.
+        StatusFile(path).write(state="failed", totals={"dead_letters": 9})
+        api.store.put_figures(now - timedelta(minutes=30), {f"stream:{name}": {"dead_letters": before}})
+    with api.client() as client:
+        items = [item for item in client.get("/inbox").json()["items"] if item["kind"] == "dead_letters"]
+    assert [(item["id"], item["state"], item["created_by"]) for item in items] == [("pipeline-a", "FAILED", None)]
+    assert items[0]["message"].startswith("4 messages became dead letters of it since ")
+    assert "refeed dead-letters" in refeed("inbox")[1]

@@ -1,0 +1,240 @@
+"""Rollouts over HTTP and in the terminal: begun by their manifests, shown, cancelled and reversed."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.store.tables import MANAGED_STREAMS, MANIFESTS, ROLLOUTS, STREAM_EVENTS, STREAM_UPDATES
+from model.errors import RolloutStateError
+from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ
+from model.rollout_record import RolloutFault, RolloutState
+from model.stream_options import StreamKind
+from model.stream_record import StreamState
+from tests.api.terminal import Refeed, refeed
+
+__all__ = ["refeed"]
+AGENT = "agent-1"
+TEXT = """\
+kind: Rollout
+name: faster
+stream: backup
+from: {}
+to: {options: {slots: 4}}
+strategy: restart
+validate: {seconds: 3600, min_messages: 0}
+"""
+QUERY = """\
+kind: Rollout
+name: faster
+stream: backup
+from: {}
+to: {options: {slots: 4}}
+strategy: restart
+validate:
+  query: |
+    SELECT message_id FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY) AND data = b''
+"""
+SCHEDULED = """\
+kind: Schedule
+name: faster
+cron: 0 3 * * *
+job:
+  kind: rollout
+  request:
+    stream: backup
+    to: {options: {slots: 4}}
+    validate:
+      query: |
+        SELECT message_id FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY)
+"""
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Callable[..., Any]) -> Any:
+    return start_api()
+
+
+@pytest.fixture
+def api(served: Any) -> Iterator[Any]:
+    served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    run(served)
+    yield served
+    with served.store._database.write() as connection:
+        for table in (ROLLOUTS, STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS):
+            connection.execute(table.delete())
+        connection.execute(MANIFESTS.delete().where(MANIFESTS.c.source == "api"))
+
+
+def run(api: Any) -> None:
+    """What an agent does of a stream that is to run."""
+    api.store.take_streams(AGENT, limit=1, lease_seconds=600)
+    api.store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id=f"in_{time.monotonic_ns()}")
+
+
+def put(api: Any, text: str = TEXT, token: str | None = None) -> Any:
+    with api.client(token) as client:
+        return client.put("/manifests/faster", content=text.encode())
+
+
+def begin(api: Any) -> dict[str, Any]:
+    answer = put(api)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["rollout"]
+    return found
+
+
+def wait_for(api: Any, rollout_id: str, state: str) -> dict[str, Any]:
+    """The service's own engine brings it there, while the test is its agent."""
+    deadline = time.monotonic() + 20
+    with api.client() as client:
+        while True:
+            found: dict[str, Any] = client.get(f"/rollouts/{rollout_id}").json()
+            if found["state"] == state:
+                return found
+            assert time.monotonic() < deadline, f"not {state} within 20 s: {found}"
+            time.sleep(0.05)
+
+
+def wait_until_draining(api: Any, rollout_id: str) -> None:
+    """As two minutes would: no process runs here whose figures a restart could wait for."""
+    with api.store._database.write() as connection:
+        passed = datetime.now(UTC) - timedelta(seconds=121)
+        connection.execute(ROLLOUTS.update().where(ROLLOUTS.c.id == rollout_id).values(changed_at=passed))
+    wait_for(api, rollout_id, "DRAINING")
+
+
+def fail(api: Any, rollout_id: str, fault: RolloutFault) -> None:
+    """End a rollout, whichever step the service's engine has brought it to."""
+    while api.store.get_rollout(rollout_id).state is not RolloutState.FAILED:
+        with suppress(RolloutStateError):
+            api.store.advance_rollout(api.store.get_rollout(rollout_id), RolloutState.FAILED, error=fault)
+
+
+def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) -> None:
+    with api.client() as client:
+        planned = client.post("/manifests/faster:plan", content=TEXT).json()
+        assert (planned["kind"], planned["action"], planned["note"]) == ("Rollout", "create", None)
+        made = begin(api)
+        assert (made["manifest"], made["stream"], made["strategy"]) == ("faster", "backup", "restart")
+        assert (made["from"], made["to"]) == (
+            {"release": None, "options": {}},
+            {"release": None, "options": {"slots": 4}},
+        )
+        assert (made["validate"]["seconds"], made["validate"]["thresholds"]["lag_factor"]) == (3600, 2.0)
+        for call in (
+            client.delete("/manifests/faster"),
+            client.put("/manifests/faster", content=TEXT + "description: other\n"),
+            client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}),
+            client.post("/streams/backup:update", json={"options": {"slots": 8}}),
+        ):
+            assert (call.status_code, call.json()["code"]) == (409, "rollout_in_progress"), call.text
+        wait_until_draining(api, made["id"])
+        again = put(api).json()
+        assert again["plan"]["action"] == "none"
+        assert made["id"] in again["plan"]["note"]
+        cancelled = client.post(f"/rollouts/{made['id']}:cancel")
+        assert (cancelled.status_code, cancelled.json()["unwanted_by"]) == (200, "local")
+        api.store.report_stream("backup", AGENT, StreamState.DRAINED)
+        wait_for(api, made["id"], "STARTING_BACK")
+        run(api)
+        back = wait_for(api, made["id"], "ROLLED_BACK")
+        assert back["error"] == {
+            "code": "rollout_unwanted",
+            "message": "local cancelled it.",
+        }
+        assert [step["state"] for step in back["steps"]] == ["PENDING", "DRAINING", "STARTING_BACK", "ROLLED_BACK"]
+        assert client.get("/rollouts").json()["rollouts"] == [back]
+        assert client.get("/inbox").json()["items"] == [], "somebody wanted that"
+        assert client.delete("/manifests/faster").status_code == 200
+        assert client.get("/streams/backup").json()["options"] == {}
+
+
+def test_what_can_t_begin_is_refused_by_its_name(api: Any) -> None:
+    for text, status, code in (
+        (TEXT.replace("from: {}", "from: {options: {slots: 2}}"), 409, "rollout_refused"),
+        (TEXT.replace("from: {}", "from: {environment: {PATH: x}}"), 422, "manifest_invalid"),
+        (TEXT.replace("stream: backup", "stream: other"), 404, "stream_not_found"),
+        (TEXT.replace("to: {", "to: {release: '9', "), 404, "release_not_found"),
+        (TEXT.replace("slots: 4", "slots: 0"), 422, "request_invalid"),
+    ):
+        refused = put(api, text)
+        assert (refused.status_code, refused.json()["code"]) == (status, code), refused.text
+    for text, pointer in ((QUERY, "/validate/query"), (SCHEDULED, "/job/request/validate/query")):
+        refused = put(api, text.replace("SELECT message_id", "SELECT mesage_id"))
+        (fault,) = refused.json()["errors"]
+        place = len(text.splitlines()), text.splitlines()[-1].index("message_id") + 1, pointer
+        assert (refused.status_code, fault["line"], fault["column"], fault["pointer"]) == (422, *place), fault
+    with api.client() as client:
+        assert client.get("/rollouts").json() == {"rollouts": []}
+        assert client.get("/rollouts/ro_1").json()["code"] == "rollout_not_found"
+        assert client.get("/schedules/faster").status_code == 404
+        put(api)
+        assert client.get("/schedules/faster").status_code == 404, "it is no schedule"
+
+
+def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None:
+    # One of its own: an API with a key is open to nobody without one.
+    api = start_api()
+    api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    run(api)
+    may = api.make_key(ROLLOUTS_APPLY, name="deployer")
+    for scope, name in ((READ, "reader"), (SCHEDULES_APPLY, "planner"), (STREAMS_READ, "looker")):
+        key = api.make_key(scope, name=name)
+        assert put(api, token=key).status_code == 403
+        with api.client(key) as client:
+            assert client.get("/rollouts").status_code == (200 if scope != SCHEDULES_APPLY else 403)
+            for verb in ("reverse", "cancel"):
+                assert client.post(f"/rollouts/ro_1:{verb}").status_code == 403
+    both = api.make_key(ROLLOUTS_APPLY, SCHEDULES_APPLY, name="nightly")
+    for text, key in ((QUERY, may), (SCHEDULED, both)):
+        asks = put(api, text, key)
+        assert (asks.status_code, "backfills.run" in asks.text) == (403, True), "the query reveals something"
+    made = put(api, token=may).json()["rollout"]
+    assert made["created_by"] == "key:deployer"
+    with api.client(may) as client:
+        assert client.post(f"/rollouts/{made['id']}:cancel").status_code == 200
+        schedule = b"kind: Schedule\nname: merges\ncron: 15 0 * * *\njob: {kind: merge}\n"
+        assert client.put("/manifests/merges", content=schedule).status_code == 403
+    assert {"applyManifest", "cancelRollout"} <= {line.action for line in api.audit()}
+
+
+def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed: Refeed, tmp_path: Path) -> None:
+    file = tmp_path / "faster.yaml"
+    file.write_text(TEXT)
+    assert "create: Rollout faster" in refeed("apply", "-f", str(file))[1]
+    (made,) = api.store.list_rollouts()
+    assert f"{made.id} is" in refeed("plan", "-f", str(file))[1]
+    code, printed, _ = refeed("rollout", "show", "faster")
+    assert (code, f"{made.id} of faster: backup is" in printed, "slots: None -> 4" in printed) == (0, True, True)
+    wait_until_draining(api, made.id)
+    assert "cancelled by local" in refeed("rollout", "cancel", made.id)[1]
+    assert refeed("rollout", "reverse", made.id)[0] == 4, "it has not ended"
+    living = api.store.get_rollout(made.id)
+    figures = {"seconds": 60.0, "messages": 6.0, "dead_letters": 0.0, "faults": None, "lag_seconds": 1.0}
+    compared = {"before": figures, "after": figures, "paused_seconds": 1.5}
+    fault = RolloutFault("rollout_failed", "Slow.")
+    api.store.advance_rollout(living, RolloutState.HALTED, error=fault, compared=compared)
+    code, printed, _ = refeed("inbox")
+    assert (code, "refeed rollout show" in printed) == (0, False), "it was cancelled"
+    printed = refeed("rollout", "show", "faster")[1]
+    assert "rollout_failed: Slow." in printed
+    assert {"BEFORE", "AFTER", "unknown", "paused"} <= set(printed.split())
+    assert made.id in refeed("rollout", "list")[1]
+    assert json.loads(refeed("rollout", "list", "--json")[1])[0]["state"] == "HALTED"
+    assert refeed("rollout", "show", "ro_1")[0] == 4
+    api.store.report_stream("backup", AGENT, StreamState.DRAINED)
+    api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", options={"slots": 4})
+    code, printed, _ = refeed("rollout", "reverse", "faster", "--json")
+    reversal = json.loads(printed)
+    assert (code, reversal["reverses"], reversal["to"]["options"]) == (0, made.id, {})
+    fail(api, reversal["id"], fault)
+    assert f"refeed rollout show {reversal['id']}" in refeed("inbox")[1]
+    with api.client() as client:
+        problems = client.get("/status").json()["problems"]
+    assert ("rollout_failed", reversal["id"]) in {(each["code"], each["name"]) for each in problems}

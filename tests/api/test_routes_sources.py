@@ -1,0 +1,47 @@
+"""``GET /sources`` and below, as it is served: in the shapes that OpenAPI shows, for those who may."""
+
+from collections.abc import Callable
+from typing import Any
+
+from model.principal import MESSAGES, READ
+from pipeline.registry import Registry
+from streams.status import StatusFile
+
+SOURCES = b"sources: {hooks: {topic: hooks, schema: inferred}, odd: {topic: odd, schema: inferred, message: m}}"
+
+
+def test_sources_are_listed_and_shown_with_their_counts(start_api: Callable[..., Any]) -> None:
+    api = start_api()
+    with api.client() as client:
+        assert client.get("/sources").json() == {"sources": []}
+        Registry(str(api.home / "registry")).publish({"sources.yaml": SOURCES})
+        path = api.home / "streams" / "pipeline-default" / "status.json"
+        path.parent.mkdir(parents=True)
+        counts = {"hooks": {"rows": {"staged": 3}, "unknown": {"a.b": 2}}}
+        StatusFile(path).write(state="running", sources=counts)
+        listed = client.get("/sources").json()["sources"]
+        hooks = client.get("/sources/hooks").json()
+        versions = client.get("/sources/hooks/versions", params={"event_type": ""})
+        unknown = client.get("/sources/hoks")
+        refused = client.get("/sources/hooks/versions", params={"from": 1})
+    assert [(each["name"], each["fault"] is None) for each in listed] == [("hooks", True), ("odd", False)]
+    assert listed[0] == hooks
+    assert (hooks["staged"]["rows"], hooks["staged"]["unknown_fields"]["largest"]) == (
+        3,
+        [{"what": "a.b", "count": 2}],
+    )
+    assert (hooks["archived"]["messages"], hooks["merged"]) == (0, None)
+    assert set(hooks["archived"]) == {"from", "to", "messages"}
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "source_not_found")
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "query:from")
+    assert (versions.status_code, versions.json()["code"]) == (422, "request_invalid")
+
+
+def test_sources_need_the_scope_read(start_api: Callable[..., Any]) -> None:
+    api = start_api()
+    reader, other = api.make_key(READ, name="reader"), api.make_key(MESSAGES, name="other")
+    with api.client(reader) as client:
+        assert client.get("/sources").status_code == 200
+    with api.client(other) as client:
+        paths = ("/sources", "/sources/x", "/sources/x/versions")
+        assert {client.get(path).status_code for path in paths} == {403}

@@ -1,0 +1,94 @@
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from client.api import JobCalls, RefeedApi
+
+COMPACTION = {
+    "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+    "state": "FAILED",
+    "tables": ["archive", "staging.orders"],
+    "files_removed": {"archive": 1812},
+    "created_by": "schedule:compactions",
+    "created_at": "2026-01-03T03:00:00Z",
+    "error": {"code": "table_not_found", "message": "There is no table staging.orders."},
+}
+PATH = f"/compactions/{COMPACTION['id']}"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every call of the API's client, which answers with one compaction."""
+    calls: list[Any] = []
+
+    def call(_api: RefeedApi, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        calls.append((method, path, arguments.get("params")))
+        if path == "/compactions":
+            return {"compactions": [COMPACTION], "next_page_token": "next"}
+        if path.endswith("/events"):
+            event = {"number": 1, "at": "2026-01-03T03:00:00Z", "actor": "schedule:compactions"}
+            return {"events": [{**event, "what": "created", "why": None}]}
+        return COMPACTION
+
+    monkeypatch.setattr(RefeedApi, "_call", call)
+    return calls
+
+
+def test_compactions_are_listed_with_the_files_that_went_away(
+    refeed: Callable[..., Any], calls: list[Any]
+) -> None:
+    listed = refeed("compaction", "list", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
+    wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
+    assert calls == [("GET", "/compactions", wanted)]
+    (row,) = (line.split() for line in listed.out.splitlines() if line.startswith("cp_"))
+    assert row == [COMPACTION["id"], "FAILED", "1", "/", "2", "1,812", *row[6:]]
+    assert "--since 2026-01-02T00:00:00Z --page-token next" in listed.err
+    assert json.loads(refeed("compaction", "list", "--json").out)["compactions"] == [COMPACTION]
+
+
+def test_one_is_shown_table_by_table_with_its_error(refeed: Callable[..., Any], calls: list[Any]) -> None:
+    shown = refeed("compaction", "show", COMPACTION["id"])
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert ["archive", "1812"] in rows
+    assert ["staging.orders", "-"] in rows
+    assert "table_not_found: There is no table staging.orders." in shown.out
+    assert json.loads(refeed("compaction", "show", COMPACTION["id"], "--json").out) == COMPACTION
+    assert "schedule:compactions" in refeed("compaction", "events", COMPACTION["id"]).out
+    assert {path for _, path, _ in calls} == {PATH, f"{PATH}/events"}
+
+
+def test_one_that_is_watched_prints_its_changes_and_ends_with_its_outcome(
+    refeed: Callable[..., Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refeed("compaction", "retry", COMPACTION["id"]).code == 0
+    assert refeed("compaction", "cancel", COMPACTION["id"]).code == 0
+    assert [path for method, path, _ in calls if method == "POST"] == [f"{PATH}:retry", f"{PATH}:cancel"]
+
+    def watch(_: JobCalls, __: str) -> Iterator[dict[str, Any]]:
+        yield COMPACTION | {"state": "RUNNING", "files_removed": {}}
+        yield COMPACTION | {"state": "RUNNING", "files_removed": {}}
+        yield COMPACTION | {"state": "SUCCEEDED", "files_removed": {"archive": 3, "staging.orders": 0}}
+
+    assert refeed("compaction", "watch", COMPACTION["id"]).code == 1, "the compaction has FAILED"
+    monkeypatch.setattr(JobCalls, "watch", watch)
+    watched = refeed("compaction", "watch", COMPACTION["id"])
+    assert watched.code == 0
+    assert watched.err.splitlines() == [
+        f"watching {COMPACTION['id']}; Ctrl-C leaves it as it is",
+        "RUNNING 0 of 2 tables",
+        "SUCCEEDED 2 of 2 tables",
+    ]
+
+
+def test_its_log_is_printed_as_it_comes(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def read(_api: RefeedApi, compaction_id: str, **arguments: Any) -> Iterator[str]:
+        asked.append((compaction_id, arguments))
+        return iter(["one\ntw", "o\n"])
+
+    monkeypatch.setattr(JobCalls, "read_log", read)
+    assert refeed("compaction", "logs", COMPACTION["id"], "--tail", "9", "--follow").out == "one\ntwo\n"
+    assert asked == [(COMPACTION["id"], {"tail_bytes": 9, "follow": True})]

@@ -1,0 +1,150 @@
+"""Volumes by the notes of attempts: an open attempt counts once it is committed, an abandoned one never."""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from connectors.bigquery.writes import archive as archives
+from connectors.bigquery.writes import volumes
+from connectors.bigquery.writes.archive import BigQueryArchive
+from connectors.bigquery.writes.archive_writer import WrittenPart
+from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
+from model.archive import Attempt
+from model.errors import CommitOutcomeUnknownError, WarehouseUnavailableError
+from model.settings import read_settings
+from model.volume import HourVolumes
+from model.window import Window
+from tests.standin.archived import numbered_messages
+from tests.standin.fixture import StandIn, session_standin, shared_standin
+
+__all__ = ["session_standin", "shared_standin"]
+
+BILLED = ("jobs.insert", "jobs.query")
+
+
+@pytest.fixture
+def archive(shared_standin: StandIn) -> Iterator[BigQueryArchive]:
+    settings = read_settings({**shared_standin.environment, "REFEED_PROJECT": "shop"})
+    found = BigQueryArchive("shop", f"d{uuid.uuid4().hex[:12]}.messages", settings.bigquery)
+    found.create()
+    yield found
+    found.close()
+
+
+def write(archive: BigQueryArchive, topic: str, count: int) -> WrittenPart:
+    return archive.writer().write([(topic, "s", numbered_messages([""] * count))])
+
+
+def read(archive: BigQueryArchive) -> HourVolumes:
+    now = datetime.now(UTC)
+    return archive.volumes(Window(now - timedelta(days=2), now + timedelta(days=1)))
+
+
+def messages(archive: BigQueryArchive) -> dict[str, int]:
+    """Return the messages by topic, as somebody who looks for the first time sees them."""
+    return summed(read(archive.another()))
+
+
+def summed(found: HourVolumes) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for topics in found.by_hour.values():
+        for topic, volume in topics.items():
+            sums[topic] = sums.get(topic, 0) + volume.messages
+    return sums
+
+
+def test_nothing_is_billed_however_often_it_is_looked_at(
+    archive: BigQueryArchive, shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = archive.take_lease("l")
+    archive.commit([write(archive, "orders", 3)], Attempt("s", 1, "l", epoch))
+    before = shared_standin.counts()
+    looker = archive.another()
+    for _ in range(3):
+        assert summed(read(looker)) == {"orders": 3}
+    assert shared_standin.counts().get("CreateReadSession", 0) - before.get("CreateReadSession", 0) == 1
+    monkeypatch.setattr(volumes, "REMEMBERED_SECONDS", -1.0)
+    archive.commit([write(archive, "orders", 2)], Attempt("s", 2, "l", epoch))
+    assert summed(read(looker)) == {"orders": 5}
+    bills = {name: shared_standin.counts().get(name, 0) - before.get(name, 0) for name in BILLED}
+    assert bills == dict.fromkeys(BILLED, 0)
+
+
+def test_an_attempt_that_is_noted_counts_once_it_is_committed(
+    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volumes, "REMEMBERED_SECONDS", -1.0)
+    epoch = archive.take_lease("l")
+    archive.commit([write(archive, "orders", 3)], Attempt("s", 1, "l", epoch))
+    looker = archive.another()
+    with monkeypatch.context() as patched:
+        patched.setattr(WriteStreamCommitter, "drive", _never)
+        with pytest.raises(CommitOutcomeUnknownError):
+            archive.commit([write(archive, "orders", 4)], Attempt("s", 2, "l", epoch))
+    assert summed(read(looker)) == messages(archive) == {"orders": 3}
+    successor = archive.another()
+    epoch = successor.take_lease("l")
+    assert summed(read(looker)) == messages(archive) == {"orders": 7}
+    successor.commit([write(archive, "orders", 1)], Attempt("s", 3, "l", epoch))
+    assert summed(read(looker)) == messages(archive) == {"orders": 8} == {"orders": archive.count_rows()}
+
+
+def _never(*_: object, **__: object) -> bool:
+    raise CommitOutcomeUnknownError("killed between note and commit")
+
+
+def test_an_attempt_whose_streams_were_dropped_never_counts(
+    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = archive.take_lease("l")
+    with monkeypatch.context() as patched:
+        patched.setattr(WriteStreamCommitter, "drive", lambda *_, **__: False)
+        with pytest.raises(WarehouseUnavailableError):
+            archive.commit([write(archive, "orders", 4)], Attempt("s", 1, "l", epoch))
+    archive.commit([write(archive, "orders", 1)], Attempt("s", 2, "l", epoch))
+    assert messages(archive) == {"orders": 1}
+
+
+def test_two_streams_with_leases_of_their_own_are_summed(archive: BigQueryArchive) -> None:
+    other = archive.another()
+    first, second = archive.take_lease("one"), other.take_lease("two")
+    archive.commit([write(archive, "orders", 2)], Attempt("s", 1, "one", first))
+    other.commit([write(archive, "orders", 3)], Attempt("t", 1, "two", second))
+    assert messages(archive) == {"orders": 5}
+
+
+def test_hours_that_an_earlier_refeed_noted_are_unknown(
+    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = archive.take_lease("l")
+    with monkeypatch.context() as patched:
+        patched.setattr(archives, "document_of", _document_without_volumes)
+        archive.commit([write(archive, "orders", 4)], Attempt("s", 1, "l", epoch))
+    archive.commit([write(archive, "orders", 1)], Attempt("s", 2, "l", epoch))
+    found = read(archive.another())
+    assert summed(found) == {"orders": 1}
+    (unknown,) = found.unknown
+    assert unknown.end - unknown.start in (timedelta(hours=1), timedelta(hours=2))
+
+
+def _document_without_volumes(parts: Sequence[WrittenPart]) -> str:
+    tables = json.loads(document_of(parts))
+    for entry in tables.values():
+        del entry["volumes"]
+    return json.dumps(tables)
+
+
+def test_what_is_older_than_the_notes_is_unknown(archive: BigQueryArchive) -> None:
+    now = datetime.now(UTC)
+    assert archive.volumes(Window(now - timedelta(days=40), now)).unknown
+    assert not archive.volumes(Window(now - timedelta(days=28), now)).unknown
+
+
+def test_rows_in_the_write_buffer_count(archive: BigQueryArchive, shared_standin: StandIn) -> None:
+    shared_standin.hold_write_buffer(f"{archive.table}_attempts")
+    epoch = archive.take_lease("l")
+    archive.commit([write(archive, "orders", 4)], Attempt("s", 1, "l", epoch))
+    assert messages(archive) == {"orders": 4}

@@ -1,0 +1,76 @@
+"""Every page of the console by axe-core's rules, in both colour schemes and widths, and by the keyboard alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from console.pages import PAGES
+from tests.console.places import LAST_DAYS, find_places
+from tests.console.tab import NARROW, WIDE, Tab
+from tests.console.yard import Yard
+from tests.npm import install_packages
+
+pytestmark = pytest.mark.browser
+
+SERIOUS = {"serious", "critical"}
+CHECK = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map((each) => ({
+  impact: each.impact, rule: each.id, help: each.help, at: each.nodes.map((node) => node.html.slice(0, 200)),
+}))"""
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The rules' own script, which runs in the page but is no part of it."""
+    folder = install_packages(Path(__file__).with_name("axe"), name="console-axe")
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
+def test_no_page_breaks_a_serious_rule_or_scrolls_sideways(
+    yard: Yard, open_tab: Callable[..., Tab], axe: str, look: tuple[int, str]
+) -> None:
+    tab = open_tab(look)
+    tab.sign_in(yard.key)
+    places = list(find_places(yard))
+    assert len(places) > len(PAGES)
+    broken, wide = {}, []
+    for place in places:
+        tab.open(place)
+        if tab.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            wide.append(place)
+        tab.page.evaluate(axe)
+        found = [each for each in tab.page.evaluate(CHECK) if each["impact"] in SERIOUS]
+        if found:
+            broken[place] = found
+    assert broken == {}, json.dumps(broken, indent=1)
+    assert wide == []
+
+
+def test_the_keyboard_alone_goes_from_a_topic_to_a_launched_replay(
+    yard: Yard, open_tab: Callable[..., Tab]
+) -> None:
+    tab = open_tab()
+    keys = tab.page.keyboard
+    tab.sign_in(yard.key)
+    tab.open("/topics/orders")
+    for name in ("from", "to"):
+        tab.press_until(at=f"input[name={name}]")
+        keys.press("Control+A")
+        keys.type(LAST_DAYS[name])
+    tab.press_until("Replay this range ...")
+    keys.press("Enter")
+    tab.page.wait_for_url("**/console/backfills/new?*")
+    # The editor lets the tabulator through.
+    tab.press_until(at="#query")
+    tab.press_until(at="#topic")
+    keys.press("Control+A")
+    keys.type("replay")
+    tab.press_until("Plan: what would it do?")
+    keys.press("Enter")
+    tab.page.wait_for_selector("#plan")
+    tab.press_until("Launch: publish 30 messages")
+    keys.press("Enter")
+    tab.page.wait_for_url("**/console/backfills/bf_*")
+    assert yard.api.store.get(tab.page.url.rpartition("/")[2]).request["topic"] == "replay"

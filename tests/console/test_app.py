@@ -1,0 +1,267 @@
+"""The console's pages over a real API, without a browser."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from console.guard import POLICY
+from jobs.keys import Keyring
+from model.job import JobState
+from model.principal import SCOPES
+from tests.console.yard import BIG, EVIL, Yard, make_yard
+
+PAGES = ("", "/topics", "/topics/orders?show=page&step=minute", "/streams", "/streams/backup", "/backfills")
+SECONDS = 20.0
+
+
+@pytest.fixture
+def browser(yard: Yard) -> Iterator[httpx.Client]:
+    with _client(yard) as client:
+        yield client
+
+
+@pytest.fixture
+def signed_in(yard: Yard, browser: httpx.Client) -> httpx.Client:
+    assert sign_in(browser, yard.key).headers["location"] == "/console"
+    return browser
+
+
+def _client(yard: Yard, **headers: str) -> httpx.Client:
+    return httpx.Client(base_url=yard.api.url, timeout=SECONDS, verify=False, headers=headers)
+
+
+def token_of(page: httpx.Response) -> str:
+    found = re.search(r'name="form_token" value="([0-9a-f]{64})"', page.text)
+    assert found is not None, page.text[:500]
+    return found[1]
+
+
+def sign_in(client: httpx.Client, key: str, back: str = "/console") -> httpx.Response:
+    page = client.get("/console/sign-in", params={"return": back})
+    return client.post("/console/sign-in", data={"key": key, "return": back, "form_token": token_of(page)})
+
+
+def test_nobody_sees_a_page_before_they_sign_in_and_then_comes_back_to_it(
+    yard: Yard, browser: httpx.Client
+) -> None:
+    asked = "/console/topics/orders?step=day&zone=Asia/Tokyo"
+    refused = browser.get(asked)
+    assert (refused.status_code, "orders" in refused.text) == (303, False)
+    page = browser.get(refused.headers["location"])
+    back = re.search(r'name="return" value="([^"]+)"', page.text)[1].replace("&amp;", "&")
+    answer = sign_in(browser, yard.key, back)
+    assert answer.headers["location"] == back
+    assert browser.get(back).status_code == 200
+
+
+def test_the_session_is_a_cookie_that_no_script_reads_and_the_key_is_nowhere(
+    yard: Yard, browser: httpx.Client
+) -> None:
+    cookie = sign_in(browser, yard.key).headers["set-cookie"]
+    assert re.match(r"refeed_session=rs_[\w-]{43}; HttpOnly; Path=/console; SameSite=lax$", cookie)
+    for page in PAGES:
+        assert yard.key not in browser.get(f"/console{page}").text
+        assert browser.cookies["refeed_session"] not in browser.get(f"/console{page}").text
+
+
+def test_off_this_machine_cookies_travel_over_tls_alone(yard: Yard) -> None:
+    with _client(yard, Host="refeed.shop.example") as client:
+        assert "; Secure" in client.get("/console/sign-in").headers["set-cookie"]
+
+
+def test_a_wrong_key_is_refused_in_words(browser: httpx.Client) -> None:
+    answer = sign_in(browser, "rf_wrong")
+    assert (answer.status_code, "The API does not know this key" in answer.text) == (403, True)
+    assert "refeed_session" not in browser.cookies
+
+
+def test_every_answer_has_the_policy(yard: Yard, signed_in: httpx.Client) -> None:
+    for path in ("/console/sign-in", "/console", "/console/nowhere", "/console/assets/console.js"):
+        headers = signed_in.get(path).headers
+        assert headers["content-security-policy"] == POLICY
+        assert headers["x-content-type-options"] == "nosniff"
+    assert signed_in.get("/console").headers["cache-control"] == "no-store"
+    assert "content-security-policy" not in signed_in.get("/healthz").headers
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_one_heading_and_it_is_in_its_content(signed_in: httpx.Client, page: str) -> None:
+    text = signed_in.get(f"/console{page}").text
+    assert text.count("<h1") == 1
+    assert text.index("<main") < text.index("<h1") < text.index("</main>")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_text_of_others_becomes_markup(yard: Yard, signed_in: httpx.Client, page: str) -> None:
+    answer = signed_in.get(f"/console{page}")
+    assert answer.status_code == 200
+    assert "<script>document" not in answer.text
+    assert "<img src=x" not in answer.text
+
+
+def test_a_job_s_page_has_all_there_is_to_know_escaped(yard: Yard, signed_in: httpx.Client) -> None:
+    text = signed_in.get(f"/console/backfills/{yard.failed}").text
+    for wanted in ("driver_died", "OPS-17", "_PARTITIONDATE = @day", "2026-01-01", "key:ann", "Retry ..."):
+        assert wanted in text
+    assert EVIL not in text
+    assert "&lt;img src=x" in text
+
+
+def test_a_payload_is_shown_as_the_archive_has_its_numbers(yard: Yard, signed_in: httpx.Client) -> None:
+    assert b"9007199254740993" in BIG
+    assert "9007199254740993" in signed_in.get("/console/topics/orders?show=page").text
+
+
+def test_a_key_without_the_scope_is_told_which_one(yard: Yard, browser: httpx.Client) -> None:
+    sign_in(browser, yard.api.make_key("backfills.read", name="reader"))
+    page = browser.get("/console/topics/orders?show=messages").text
+    assert "This needs the scope messages.read, which key:reader does not have." in page
+    assert "Steering a backfill needs the scope" in browser.get(f"/console/backfills/{yard.running}").text
+    answer = _act(browser, f"/console/backfills/{yard.running}/resume")
+    assert (answer.status_code, "backfills.run" in answer.text) == (403, True)
+    assert yard.api.store.get(yard.running).state is JobState.PAUSED
+
+
+def _act(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
+    page = client.get(path)
+    return client.post(path, data={"form_token": token_of(page), "do": "perform", **fields})
+
+
+def test_a_revoked_key_ends_the_session_with_the_next_page(yard: Yard, browser: httpx.Client) -> None:
+    keyring = Keyring(yard.api.store)
+    made, key = keyring.create("leaver", ["backfills.admin"])
+    sign_in(browser, key)
+    assert browser.get("/console").status_code == 200
+    keyring.revoke(made.id)
+    assert browser.get("/console").headers["location"].startswith("/console/sign-in?return=")
+    live = browser.get("/console/live")
+    assert (live.headers["content-type"], live.text) == (
+        "text/event-stream; charset=utf-8",
+        "event: signed-out\ndata: {}\n\n",
+    )
+
+
+def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_goes_on(
+    yard: Yard, signed_in: httpx.Client
+) -> None:
+    keyring = Keyring(yard.api.store)
+    made, key = keyring.create("leaver", list(SCOPES))
+    with _client(yard) as leaving:
+        sign_in(leaving, key)
+        with (
+            signed_in.stream("GET", "/console/live") as staying,
+            leaving.stream("GET", "/console/live") as ending,
+        ):
+            goes_on = (line for line in staying.iter_lines() if line.startswith("event: "))
+            ends = (line for line in ending.iter_lines() if line.startswith("event: "))
+            assert (next(goes_on), next(ends)) == ("event: page", "event: page")
+            keyring.revoke(made.id)
+            assert "event: signed-out" in list(ends)
+            assert next(goes_on) != "event: signed-out"
+
+
+def test_what_is_shared_is_shared_among_equal_rights_alone(yard: Yard, signed_in: httpx.Client) -> None:
+    _, key = Keyring(yard.api.store).create("nobody", ["streams.read"])
+    with _client(yard) as other:
+        sign_in(other, key)
+        pages = []
+        for client in (signed_in, other):
+            with client.stream("GET", "/console/live/backfills") as live:
+                pages.append(next(line for line in live.iter_lines() if line.startswith("data: ")))
+    assert [yard.done in page for page in pages] == [True, False]
+
+
+def test_a_sign_out_ends_the_session_for_everybody_who_has_its_cookie(yard: Yard, signed_in: httpx.Client) -> None:
+    token = signed_in.cookies["refeed_session"]
+    page = signed_in.get("/console")
+    answer = signed_in.post("/console/sign-out", data={"form_token": token_of(page)})
+    assert answer.headers["location"] == "/console/sign-in"
+    with yard.api.client(token) as client:
+        assert client.get("/backfills").status_code == 401
+
+
+def test_a_form_of_another_page_or_browser_does_nothing(yard: Yard, signed_in: httpx.Client) -> None:
+    path = f"/console/backfills/{yard.running}/resume"
+    fields = {"form_token": token_of(signed_in.get(path)), "do": "perform"}
+    foreign = {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}, {"Origin": "null"}
+    for headers in foreign:
+        assert signed_in.post(path, data=fields, headers=headers).status_code == 403
+    assert signed_in.post(path, data={"do": "perform"}).status_code == 403
+    with _client(yard) as other:
+        sign_in(other, yard.key)
+        assert other.post(path, data=fields).status_code == 403
+    assert yard.api.store.get(yard.running).state is JobState.PAUSED
+
+
+def test_what_is_dangerous_needs_the_name_typed_and_what_was_seen_to_be_true_still(
+    yard: Yard, signed_in: httpx.Client
+) -> None:
+    path = f"/console/backfills/{yard.running}/cancel"
+    page = signed_in.get(path).text
+    assert "250 of 1,000 messages are published; 750 are left." in page
+    etag = re.search(r'name="etag" value="([^"]+)"', page)[1].replace("&#34;", '"')
+    answer = _act(signed_in, path, typed="order", etag=etag)
+    assert (answer.status_code, "Nothing was done" in answer.text) == (422, True)
+    answer = _act(signed_in, path, typed="orders", etag='"999"')
+    assert (answer.status_code, "job_changed" in answer.text) == (412, True)
+    assert yard.api.store.get(yard.running).state is JobState.PAUSED
+
+
+def test_a_problem_of_the_api_is_shown_with_every_reason(yard: Yard, signed_in: httpx.Client) -> None:
+    page = signed_in.get("/console/backfills/new?topic=orders")
+    query = "SELECT data FROM elsewhere.table"
+    fields = {"form_token": token_of(page), "do": "plan", "topic": "orders", "query": query}
+    answer = signed_in.post("/console/backfills/new", data=fields)
+    assert "query_refused" in answer.text
+    assert query in answer.text
+    assert answer.text.count("<li>") >= 1
+
+
+def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed_in: httpx.Client) -> None:
+    path = "/console/backfills/new"
+    day = timedelta(days=1)
+    brushed = {"from": (datetime.now(UTC) - day).isoformat(), "to": (datetime.now(UTC) + day).isoformat()}
+    page = signed_in.get(path, params={"source": "orders", **brushed})
+    query = unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", page.text, re.DOTALL)[1])
+    fields = {"form_token": token_of(page), "topic": "replay", "query": query, "canary": "5"}
+    fields |= brushed
+    planned = signed_in.post(path, data={**fields, "do": "plan"})
+    assert "It would publish 30 messages to replay" in planned.text, planned.text[-3000:]
+    plan = re.search(r'name="plan_id" value="([^"]+)"', planned.text)[1]
+    made = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
+    assert re.fullmatch(r"/console/backfills/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
+    job = yard.api.store.get(made.headers["location"].rpartition("/")[2])
+    assert (job.request["topic"], job.plan_id) == ("replay", plan)
+
+
+def test_live_updates_send_the_part_first_and_then_only_what_has_changed(
+    yard: Yard, signed_in: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with signed_in.stream("GET", f"/console/live/backfills/{yard.done}") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines, kinds = answer.iter_lines(), []
+        for line in lines:
+            if line.startswith("event: "):
+                kinds.append(line)
+            if len(kinds) == 2:
+                break
+    assert kinds == ["event: page", "event: tick"]
+
+
+def test_an_open_api_needs_no_sign_in_and_answers_to_this_machine_alone(start_api: Callable[..., Any]) -> None:
+    yard = make_yard(start_api, with_key=False)
+    with _client(yard) as client:
+        page = client.get("/console")
+        assert (page.status_code, "Sign out" in page.text) == (200, False)
+        for headers in (
+            {"Host": "rebound.evil.example"},
+            {"X-Forwarded-For": "203.0.113.7"},
+            {"Origin": "https://evil.example"},
+        ):
+            assert client.get("/console", headers=headers).status_code == 403
+            assert client.get("/console/live", headers=headers).status_code == 403

@@ -1,0 +1,107 @@
+"""The list of all that waits for a decision, over a real API."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from model.job import JobState
+from model.principal import READ
+from model.stream_options import StreamKind
+from model.stream_record import Wanted
+from tests.console.test_app import _client, sign_in, token_of
+from tests.console.works import Works, make_works
+from tests.console.yard import EVIL
+
+
+@pytest.fixture(scope="module")
+def works(start_api: Callable[..., Any]) -> Works:
+    return make_works(start_api)
+
+
+@pytest.fixture
+def ann(works: Works) -> Iterator[httpx.Client]:
+    with _client(works) as client:
+        sign_in(client, works.key)
+        yield client
+
+
+@pytest.fixture
+def bob(works: Works) -> Iterator[httpx.Client]:
+    with _client(works) as client:
+        sign_in(client, works.bob)
+        yield client
+
+
+def card_of(page: httpx.Response, name: str) -> str:
+    found = re.search(rf'<article class="card" id="{name}">.*?</article>', page.text, re.DOTALL)
+    assert found is not None, page.text[-3000:]
+    return found[0]
+
+
+def decide(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
+    page = client.get("/console/approvals")
+    sent = {"form_token": token_of(page), "from_list": "yes", "do": "perform", **fields}
+    return client.post(f"/console{path}", data=sent)
+
+
+def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_back(
+    works: Works, ann: httpx.Client, bob: httpx.Client
+) -> None:
+    asked = works.ask("drain", body={"timeout_seconds": 7})
+    own, other = (card_of(client.get("/console/approvals"), asked) for client in (ann, bob))
+    assert "Drain backup: it commits what it has in hand, within 7 s, and ends." in own
+    assert ("You asked for it yourself" in own, f"/approvals/{asked}/approve" in own) == (True, False)
+    assert ("Take back" in own, "You asked" in other) == (True, False)
+    assert "Approve: it is done at once" in other
+    refused = decide(ann, f"/approvals/{asked}/approve")
+    assert (refused.status_code, "is your own" in refused.text) == (403, True)
+    assert works.api.store.get_stream("backup").wanted is Wanted.RUNNING
+    done = decide(ann, f"/approvals/{asked}/reject", reason=f"not now {EVIL}")
+    assert done.headers["location"] == "/console/approvals"
+    rejected = bob.get("/console/approvals", params={"state": "REJECTED"})
+    assert "Rejected by key:ann" in card_of(rejected, asked)
+    assert (EVIL in rejected.text, "not now &lt;img" in rejected.text) == (False, True)
+
+
+def test_what_can_not_be_undone_is_approved_with_its_name_alone(works: Works, bob: httpx.Client) -> None:
+    works.api.store.launch_stream("pipeline-doomed", StreamKind.PIPELINE, actor="key:ann")
+    asked = works.ask("cancel", "pipeline-doomed")
+    assert 'data-typed="pipeline-doomed"' in card_of(bob.get("/console/approvals"), asked)
+    answer = decide(bob, f"/approvals/{asked}/approve", typed="pipeline")
+    assert (answer.status_code, "Nothing was done" in answer.text) == (422, True)
+    assert works.api.store.get_approval(asked).state == "WAITING"
+    assert decide(bob, f"/approvals/{asked}/approve", typed="pipeline-doomed").status_code == 303
+    assert works.api.store.get_stream("pipeline-doomed").wanted is Wanted.CANCELLED
+    assert asked not in bob.get("/console/approvals").text
+
+
+def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(
+    works: Works, ann: httpx.Client, bob: httpx.Client
+) -> None:
+    page = ann.get("/console/approvals")
+    assert "You created it yourself" in card_of(page, works.large)
+    assert "It goes on to its end and publishes to orders. A canary ends with this." in card_of(page, works.canary)
+    card = card_of(bob.get("/console/approvals"), works.large)
+    assert "key:ann wants to publish 5,000 messages to orders." in card
+    assert EVIL not in card
+    etag = re.search(r'name="etag" value="([^"]+)"', card)[1].replace("&#34;", '"')
+    stale = decide(bob, f"/backfills/{works.large}/approve", etag='"999"')
+    assert (stale.status_code, "job_changed" in stale.text) == (412, True)
+    approved = decide(bob, f"/backfills/{works.large}/approve", etag=etag)
+    assert approved.headers.get("location") == "/console/approvals", approved.text[-2000:]
+    assert works.api.store.get(works.large).approval["by"] == "key:bob"
+    assert works.api.store.get(works.canary).state is JobState.PAUSED
+
+
+def test_a_reader_sees_which_scope_decides_and_gets_no_form(works: Works) -> None:
+    asked = works.ask("drain", body={"timeout_seconds": 7})
+    with _client(works) as client:
+        sign_in(client, works.api.make_key(READ, name="reader"))
+        page = client.get("/console/approvals")
+    card = card_of(page, asked)
+    assert ("streams.operate" in card, "<form" in card) == (True, False)
+    # What the reader may not see is refused in words, and takes the rest of the page with it nowhere.
+    assert "streams.read" in page.text

@@ -1,0 +1,67 @@
+"""A topic is attached and detached by a click."""
+
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from model.principal import READ
+from tests.console.test_app import _client, sign_in, token_of
+from tests.console.yard import Yard, make_yard
+
+
+@pytest.fixture(scope="module")
+def yard(start_api: Callable[..., Any]) -> Yard:
+    return make_yard(start_api)
+
+
+@pytest.fixture
+def ann(yard: Yard) -> Iterator[httpx.Client]:
+    with _client(yard) as client:
+        sign_in(client, yard.key)
+        yield client
+
+
+def hidden_of(page: httpx.Response) -> dict[str, str]:
+    found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', page.text)
+    return {name: unescape(value) for name, value in found}
+
+
+def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, ann: httpx.Client) -> None:
+    path = "/console/topics/orders/attach"
+    assert path in ann.get("/console/topics").text
+    page = ann.get(path)
+    for wanted in ("It creates the subscription refeed-backup.orders.", "&lt;token&gt;", "deadline is 60 s"):
+        assert wanted in page.text
+    assert yard.api.pubsub.list_subscriptions("orders") == []
+    sent = {**hidden_of(page), "form_token": token_of(page), "do": "perform"}
+    assert ann.post(path, data=sent).headers["location"] == "/console/topics"
+    (made,) = yard.api.pubsub.list_subscriptions("orders")
+    assert made.id == "refeed-backup.orders"
+    late = ann.post(path, data=sent)
+    assert (late.status_code, "topic_backup_changed" in late.text) == (409, True)
+    assert "is backed up already" in ann.get(path).text
+
+
+def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard: Yard, ann: httpx.Client) -> None:
+    with yard.api.client(yard.key) as client:
+        assert client.post("/topics/other:attach").status_code == 200
+    path = "/console/topics/other/detach"
+    page = ann.get(path)
+    assert "0 messages wait in it and are lost with it." in page.text
+    sent = {**hidden_of(page), "form_token": token_of(page), "do": "perform"}
+    assert ann.post(path, data={**sent, "typed": "oth"}).status_code == 422
+    assert len(yard.api.pubsub.list_subscriptions("other")) == 1
+    assert ann.post(path, data={**sent, "typed": "other"}).status_code == 303
+    assert yard.api.pubsub.list_subscriptions("other") == []
+
+
+def test_who_may_not_attach_is_offered_nothing(yard: Yard) -> None:
+    with _client(yard) as client:
+        sign_in(client, yard.api.make_key(READ, name="reader"))
+        page = client.get("/console/topics").text
+        assert ("Attach ..." in page, "Detach ..." in page) == (False, False)
+        assert "streams.operate" in client.get("/console/topics/replay/attach").text

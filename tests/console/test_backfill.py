@@ -1,0 +1,108 @@
+"""A backfill's page and those of its dead letters and missing messages, over a real API."""
+
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from backfill.run.folder import BackfillFolder
+from console.backfill import draw_rates
+from model.job import JobState
+from tests.console.past import run_backfill
+from tests.console.test_app import _client, sign_in, token_of
+from tests.console.yard import EVIL, Yard, make_yard
+
+
+@pytest.fixture(scope="module")
+def yard(start_api: Callable[..., Any]) -> Yard:
+    return make_yard(start_api)
+
+
+@pytest.fixture(scope="module")
+def past(yard: Yard) -> str:
+    return run_backfill(yard)
+
+
+@pytest.fixture
+def browser(yard: Yard) -> Iterator[httpx.Client]:
+    with _client(yard) as client:
+        sign_in(client, yard.key)
+        yield client
+
+
+def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(
+    yard: Yard, past: str, browser: httpx.Client
+) -> None:
+    text = browser.get(f"/console/backfills/{past}").text
+    with yard.api.client(yard.key) as client:
+        intervals = client.get(f"/backfills/{past}/rates").json()["intervals"]
+    chart = text.split('class="chart rates"')[1].split("</svg>")[0]
+    assert chart.count("<rect") == len(intervals) == 9
+    assert len(re.findall(r"M[\d.]+ [\d.]+H", chart.split('class="limit"')[1])) == 8
+    assert "1 done, 0 begun, 0 waiting" in text
+    for code, messages in (("gave_up", 2), ("refused_by_pubsub", 1)):
+        assert re.search(
+            rf'<strong>{code}</strong></td><td data-label="Messages" class="figure">{messages}</td>', text
+        )
+    assert "line 199 " in text
+    assert EVIL not in text
+
+
+def test_the_verdict_names_each_step_and_does_not_guess_one(past: str, browser: httpx.Client) -> None:
+    text = browser.get(f"/console/backfills/{past}").text
+    steps = text.split('class="verdicts"')[1].split("</ol>")[0]
+    assert [sign.strip() for sign in re.findall(r'class="sign[^"]*">([^<]+)<', steps)] == ["&ne;", "?", "?"]
+    assert steps.count("unknown") >= 2
+
+
+def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(
+    yard: Yard, past: str, browser: httpx.Client
+) -> None:
+    page = browser.get(f"/console/backfills/{past}/dead-letters").text
+    assert re.findall(r'name="rows" value="(\d+)"', page) == ["0", "2", "5"]
+    assert EVIL not in page
+    chosen = browser.get(f"/console/backfills/{past}/retry?only=failed&rows=0&rows=5")
+    assert 'value="0,5"' in chosen.text
+    fields = {"form_token": token_of(chosen), "do": "perform", "only": "failed", "rows": "zero"}
+    assert "Rows are numbers" in browser.post(f"/console/backfills/{past}/retry", data=fields).text
+    # Another one to the same topic would be in its way.
+    yard.api.store.move(yard.running, JobState.CANCELLED, actor="test")
+    etag = unescape(re.search(r'name="etag" value="([^"]+)"', chosen.text)[1])
+    fields |= {"rows": "0,5", "etag": etag}
+    answer = browser.post(f"/console/backfills/{past}/retry", data=fields)
+    assert answer.headers.get("location") == f"/console/backfills/{past}", answer.text[-3000:]
+    run = BackfillFolder(yard.api.home / "backfills" / past).read_specification()["run"]
+    assert run == {"only": "failed", "rows": [0, 5]}
+
+
+def test_what_is_missing_is_refused_in_words_where_nobody_knows_it(past: str, browser: httpx.Client) -> None:
+    assert "staging_unknown" in browser.get(f"/console/backfills/{past}/missing").text
+
+
+def test_an_interval_that_nobody_measured_is_no_bar_of_zero() -> None:
+    times = [f"2026-01-01T00:0{minute}:00Z" for minute in range(4)]
+    rates = (10.0, None, 0.0)
+    intervals = [
+        {
+            "start": start,
+            "end": end,
+            "over_seconds": 60.0,
+            "rate_messages_per_second": rate,
+            "rate_limit_messages_per_second": 1000.0,
+            "state": "RUNNING",
+        }
+        for start, end, rate in zip(times, times[1:], rates, strict=False)
+    ]
+    drawn = draw_rates(intervals)
+    assert drawn is not None
+    assert [(bar["is_known"], bar["height"]) for bar in drawn["bars"]] == [
+        (True, 100.0),
+        (False, 100.0),
+        (True, 0.0),
+    ]
+    # A limit that nothing came near is said in words, so that the bars keep their height.
+    assert (drawn["limit"], drawn["is_limit_above"], drawn["most"]) == ("", True, 10.0)
+    assert draw_rates([]) is None

@@ -1,0 +1,178 @@
+"""The console in Chromium, as people see it: both widths, both colour schemes, the keyboard, and live updates."""
+
+from collections.abc import Callable
+
+import pytest
+
+from backfill.run.progress import Progress
+from jobs.keys import Keyring
+from model.job import JobState
+from tests.console.tab import NARROW, WIDE, Tab, calm
+from tests.console.yard import Yard
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
+def test_every_page_fits_its_window_and_runs_nothing_of_others(
+    yard: Yard, open_tab: Callable[..., Tab], look: tuple[int, str]
+) -> None:
+    tab = open_tab(look)
+    with calm(tab):
+        tab.sign_in(yard.key)
+        for path, title in (
+            ("", "Home"),
+            ("/topics", "Topics"),
+            ("/topics/orders?step=minute&show=messages", "orders"),
+            ("/streams", "Streams"),
+            ("/streams/backup", "backup"),
+            ("/backfills", "Backfills"),
+            (f"/backfills/{yard.failed}", yard.failed),
+            (f"/backfills/{yard.running}/cancel", f"Cancel the backfill: {yard.running}"),
+            ("/backfills/new?source=orders", "New backfill"),
+        ):
+            assert tab.open(path).status == 200
+            # A script of a payload, a description or an attribute would have changed it.
+            assert tab.page.title() == f"{title} - Refeed"
+            assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab.page.evaluate(
+                """() => [...document.querySelectorAll("main *")]
+                  .filter((each) => each.getBoundingClientRect().right > innerWidth)
+                  .map((each) => each.outerHTML.slice(0, 200))"""
+            )
+
+
+def test_figures_change_without_a_reload_and_the_focus_stays(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    with calm(tab):
+        tab.sign_in(yard.key)
+        tab.open(f"/backfills/{yard.running}")
+        assert "25 %" in tab.text()
+        tab.page.evaluate("window.isTheSame = true")
+        tab.page.focus("text=Resume ...")
+        yard.api.store.set_progress(yard.running, Progress(selected=1000, published=500).to_json())
+        tab.page.wait_for_selector("text=50 %")
+        assert tab.page.evaluate("window.isTheSame")
+        assert tab.page.evaluate("document.activeElement.textContent") == "Resume ..."
+        # What comes or goes beside it takes no focus away either.
+        moved = tab.page.evaluate("""() => {
+          const fresh = document.createElement("p");
+          fresh.className = "warning";
+          document.querySelector("#live .actions").before(fresh);
+          return document.querySelectorAll("#live .warning").length;
+        }""")
+        yard.api.store.set_progress(yard.running, Progress(selected=1000, published=250).to_json())
+        tab.page.wait_for_selector("text=25 %")
+        assert tab.page.evaluate("document.querySelectorAll('#live .warning').length") == moved - 1
+        assert tab.page.evaluate("document.activeElement.textContent") == "Resume ..."
+
+
+def test_a_revoked_key_takes_an_open_page_to_the_sign_in(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    keyring = Keyring(yard.api.store)
+    made, key = keyring.create("leaver", ["backfills.admin"])
+    tab = open_tab()
+    tab.sign_in(key)
+    tab.open("/streams?zone=Asia%2FTokyo")
+    keyring.revoke(made.id)
+    tab.page.wait_for_url("**/console/sign-in?return=*")
+    tab.page.fill("#key", yard.key)
+    tab.page.click("main button")
+    tab.page.wait_for_url(f"{yard.url}/streams?zone=Asia%2FTokyo")
+    tab.page.wait_for_selector("#as-of time")
+    assert tab.page.inner_text("#as-of").endswith("+09:00")
+
+
+def test_a_refused_scope_is_said_in_words(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    tab.sign_in(yard.api.make_key("backfills.read", name="reader"))
+    tab.open("/topics/orders?show=messages")
+    assert "This needs the scope messages.read, which key:reader does not have." in tab.text()
+    tab.open(f"/backfills/{yard.running}/resume")
+    tab.page.click("main button")
+    assert "backfills.run" in tab.text()
+    assert yard.api.store.get(yard.running).state is JobState.PAUSED
+
+
+def test_the_keyboard_alone_signs_in_moves_about_and_acts(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    keys = tab.page.keyboard
+    tab.open("/sign-in")
+    keys.type(yard.key)
+    keys.press("Enter")
+    tab.page.wait_for_url(yard.url)
+    keys.press("Tab")
+    assert tab.page.evaluate("document.activeElement.className") == "skip"
+    seen = []
+    while tab.page.evaluate("document.activeElement.textContent") != "Backfills":
+        keys.press("Tab")
+        seen.append(tab.page.evaluate("document.activeElement.textContent"))
+        assert len(seen) < 20, seen
+    keys.press("Enter")
+    tab.page.wait_for_url("**/console/backfills")
+    tab.open(f"/backfills/{yard.running}/cancel")
+    assert tab.page.is_disabled("button.danger")
+    tab.page.focus("#typed")
+    keys.type("orders")
+    assert tab.page.is_enabled("button.danger")
+
+
+def test_from_the_hole_to_the_launch_in_four_actions(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    tab.sign_in(yard.key)
+    tab.open("/topics/orders?step=hour")
+    chart = tab.page.locator("[data-brush] svg").bounding_box()
+    y = chart["y"] + chart["height"] / 2
+    tab.page.mouse.move(chart["x"] + 2, y)
+    tab.page.mouse.down()
+    tab.page.mouse.move(chart["x"] + chart["width"] - 2, y)
+    tab.page.mouse.up()
+    begin = tab.page.input_value("[data-from]")
+    assert begin == tab.page.locator("[data-brush] rect[data-start]").first.get_attribute("data-start")
+    with calm(tab):
+        tab.page.click("text=Replay this range ...")
+        assert tab.page.input_value("#from") == begin
+        # The archive of this topic goes to another one, which has no backup subscription to refuse it.
+        tab.page.fill("#topic", "replay")
+        tab.page.click("text=Plan: what would it do?")
+        tab.page.wait_for_selector("#plan")
+        assert "It would publish 30 messages to replay" in tab.text()
+        tab.page.click("text=Launch: publish 30 messages")
+        tab.page.wait_for_url("**/console/backfills/bf_*")
+    assert yard.api.store.get(tab.page.url.rpartition("/")[2]).request["topic"] == "replay"
+
+
+def test_what_the_gate_finds_is_underlined_while_one_types_and_mended_by_a_click(
+    yard: Yard, open_tab: Callable[..., Tab]
+) -> None:
+    tab = open_tab()
+    tab.sign_in(yard.key)
+    tab.open("/backfills/new?topic=replay&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z")
+    with calm(tab):
+        tab.page.wait_for_selector("text=The gate lets it through.")
+        tab.page.fill("#query", "SELECT data, '\U0001f600' AS note FROM backup.messages")
+        tab.page.wait_for_selector(".under mark")
+        marks = tab.page.eval_on_selector_all(".under mark", "marks => marks.map((each) => each.textContent)")
+        assert "backup" in marks
+        assert tab.page.inner_text("#findings").count("column") >= 1
+        tab.page.click("text=Mend it so")
+        tab.page.wait_for_selector("text=The gate lets it through.")
+        assert "_PARTITION" in tab.page.input_value("#query")
+        assert tab.page.locator(".under mark").count() == 0
+
+
+def test_a_time_is_copied_as_utc_in_whatever_zone_it_is_shown(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    tab.sign_in(yard.key)
+    tab.open(f"/backfills/{yard.done}?zone=Asia%2FTokyo")
+    shown, copied = tab.page.evaluate("""() => {
+      const time = document.querySelector("dd time");
+      const range = document.createRange();
+      range.selectNodeContents(time);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      const event = new ClipboardEvent("copy", {clipboardData: new DataTransfer(), bubbles: true});
+      time.dispatchEvent(event);
+      return [time.textContent, event.clipboardData.getData("text/plain")];
+    }""")
+    assert shown.endswith("+09:00")
+    assert copied.endswith("Z")
+    assert copied[:10] <= shown[:10]

@@ -1,0 +1,70 @@
+"""The sign-in with an identity provider in Chromium, over two sites: the console's and the provider's."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.console.tab import MILLISECONDS, Tab
+from tests.console.yard import Yard, make_yard
+from tests.standin.oidc_provider import StrictProvider, served_provider
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[StrictProvider]:
+    with served_provider() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def yard(start_api: Callable[..., Any], provider: StrictProvider) -> Yard:
+    yard = make_yard(start_api, **provider.environment())
+    provider.register(yard.api.url)
+    return yard
+
+
+def test_a_person_signs_in_with_the_provider_loses_the_token_and_signs_out(
+    yard: Yard, provider: StrictProvider, open_tab: Callable[..., Tab]
+) -> None:
+    asked = f"{yard.url}/streams?zone=Asia%2FTokyo"
+    provider.scope = "backfills.read streams.read"
+    provider.gives_refresh_token, provider.token_seconds = False, 300
+    tab = open_tab()
+    tab.page.goto(asked)
+    tab.page.click("#provider")
+    tab.page.click("#ann")
+    tab.page.wait_for_url(asked)
+    tab.page.wait_for_selector("#as-of time")
+    assert "user:ann@shop.example" in tab.page.inner_text("header")
+    # A scope that the token lacks.
+    tab.open("/topics/orders?show=messages")
+    assert "This needs the scope messages.read, which user:ann@shop.example does not have." in tab.text()
+    # The token ends: the open page's live connection closes and leads to the sign-in, and from there back.
+    tab.page.context.clear_cookies()
+    provider.token_seconds = 15
+    closed: list[str] = []
+    tab.page.on("requestfinished", lambda request: closed.append(request.url))
+    tab.page.goto(asked)
+    tab.page.click("#provider")
+    tab.page.click("#ann")
+    tab.page.wait_for_url(asked)
+    tab.page.wait_for_selector("#as-of time")
+    tab.page.wait_for_url("**/console/sign-in?return=*", timeout=MILLISECONDS)
+    assert any("/console/live/streams" in url for url in closed)
+    provider.token_seconds = 300
+    tab.page.click("#provider")
+    tab.page.click("#decline")
+    tab.page.wait_for_selector("text=access_denied: Ann declined. <b>Really</b>")
+    tab.page.click("#provider")
+    tab.page.click("#ann")
+    tab.page.wait_for_url(asked)
+    # The sign-out leads over the provider's page back to the sign-in, and the session is over.
+    tab.page.click("text=Sign out")
+    tab.page.wait_for_url(f"{yard.url}/sign-in")
+    assert provider.signed_out == ["ann"]
+    tab.page.goto(asked)
+    assert tab.page.url.startswith(f"{yard.url}/sign-in?return=")
+    assert tab.page.evaluate("window.refused") == []
+    assert provider.refused == []

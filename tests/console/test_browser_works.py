@@ -1,0 +1,80 @@
+"""Sources and approvals in Chromium: they fit both widths, run nothing of others, and are decided in place."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from model.stream_record import Wanted
+from tests.console.tab import NARROW, WIDE, Tab, calm
+from tests.console.works import Works, fill_sources, make_works
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def yard(start_api: Callable[..., Any]) -> Works:
+    works = make_works(start_api)
+    works.api.pubsub.create_topic("hooks")
+    fill_sources(works)
+    return works
+
+
+@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
+def test_every_page_fits_its_window_and_runs_nothing_of_others(
+    yard: Works, open_tab: Callable[..., Tab], look: tuple[int, str]
+) -> None:
+    tab = open_tab(look)
+    yard.ask("drain", body={"timeout_seconds": 7})
+    with calm(tab):
+        tab.sign_in(yard.bob)
+        for path, title in (
+            ("/sources", "Sources"),
+            ("/sources/hooks?type=push", "hooks"),
+            ("/sources/hooks/dead-letters?code=wrong_type", "Dead letters: hooks"),
+            ("/sources/hooks/redrive", "Redrive: hooks"),
+            ("/approvals", "Approvals"),
+        ):
+            assert tab.open(path).status == 200
+            assert tab.page.title() == f"{title} - Refeed"
+            assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab.page.evaluate(
+                """() => [...document.querySelectorAll("main *")]
+                  .filter((each) => each.getBoundingClientRect().right > innerWidth)
+                  .map((each) => each.outerHTML.slice(0, 200))"""
+            )
+
+
+def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    tab.sign_in(yard.key)
+    tab.open("/sources/hooks")
+    with calm(tab):
+        tab.page.locator("tr", has_text="wrong_type").get_by_text("Choose some").click()
+        tab.page.check("[name=id-1]")
+        tab.page.click("text=Redrive the chosen ones")
+        tab.page.wait_for_selector("text=It publishes 1 message to hooks.")
+        assert tab.page.is_disabled("button.danger")
+        tab.page.fill("#typed", "hooks")
+        tab.page.click("button.danger")
+        tab.page.wait_for_url("**/console/backfills/bf_*")
+    job = yard.api.store.get(tab.page.url.rpartition("/")[2])
+    assert len(job.request["parameters"]["message_ids"]["value"]) == 1
+
+
+def test_an_action_is_approved_in_place_by_the_second_person(yard: Works, open_tab: Callable[..., Tab]) -> None:
+    asked = yard.ask("drain", body={"timeout_seconds": 7})
+    tab = open_tab()
+    with calm(tab):
+        tab.sign_in(yard.key)
+        tab.open("/approvals")
+        assert "You asked for it yourself" in tab.page.inner_text(f"#{asked}")
+        assert tab.page.locator(f"#{asked}").get_by_role("button", name="Approve").count() == 0
+    tab = open_tab()
+    with calm(tab):
+        tab.sign_in(yard.bob)
+        tab.open("/approvals")
+        tab.page.locator(f"#{asked}").get_by_role("button", name="Approve").click()
+        tab.page.wait_for_url(re.compile(r"/console/approvals$"))
+        tab.page.wait_for_selector(f"#{asked}", state="detached")
+    assert yard.api.store.get_stream("backup").wanted is Wanted.DRAINED

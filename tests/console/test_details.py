@@ -1,0 +1,112 @@
+"""Messages, samples, dead letters and the log in Chromium: searched, copied, saved and followed."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.console.past import run_backfill
+from tests.console.tab import NARROW, Tab, calm
+from tests.console.yard import BIG, Yard, make_yard
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def yard(start_api: Callable[..., Any]) -> Yard:
+    return make_yard(start_api)
+
+
+@pytest.fixture(scope="module")
+def past(yard: Yard) -> str:
+    return run_backfill(yard)
+
+
+def search(text: str, *, days: int) -> str:
+    now = datetime.now(UTC)
+    bounds = {"from": (now - timedelta(days=days)).isoformat(), "to": (now + timedelta(days=1)).isoformat()}
+    return f"/topics/orders?{urlencode({'show': 'messages', 'text': text, 'step': 'day', **bounds})}"
+
+
+def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(
+    yard: Yard, open_tab: Callable[..., Tab], tmp_path: Path
+) -> None:
+    tab = open_tab()
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.sign_in(yard.key)
+    with calm(tab):
+        tab.open(search("740993", days=1))
+        tab.page.wait_for_selector("text=All is read")
+        assert tab.page.locator("#scan article").count() == 1
+        tab.page.click("#scan article h3 a")
+        tab.page.wait_for_selector("text=Copy the payload")
+        assert '"id": 9007199254740993,' in tab.page.inner_text("pre.payload >> nth=0")
+        tab.page.click("text=Copy the payload")
+        tab.page.wait_for_selector("text=Copied")
+        assert tab.page.evaluate("navigator.clipboard.readText()") == BIG.decode()
+        with tab.page.expect_download() as downloading:
+            tab.page.click("text=Download the payload")
+        downloading.value.save_as(tmp_path / "payload")
+        assert (tmp_path / "payload").read_bytes() == BIG
+        tab.page.click("text=Replay this one only")
+        tab.page.fill("#topic", "replay")
+        tab.page.click("text=Plan: what would it do?")
+        tab.page.wait_for_selector("text=The same as in the archive.")
+        assert "It would publish 1 message to replay" in tab.text()
+        with tab.page.expect_download() as downloading:
+            tab.page.click("#plan button:text-is('Download')")
+        downloading.value.save_as(tmp_path / "sample")
+        assert (tmp_path / "sample").read_bytes() == BIG
+
+
+def test_a_search_is_stopped_and_says_how_far_it_came(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab(NARROW)
+    tab.sign_in(yard.key)
+    with calm(tab):
+        tab.open(search("nowhere", days=900))
+        tab.page.wait_for_selector("text=/Read from .* back to/")
+        tab.page.click("#scan [data-stop]")
+        assert tab.page.inner_text("#scan [data-status]").startswith("Stopped. 0 found. Read from ")
+        assert tab.page.is_hidden("#scan [data-stop]")
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_two_dead_letters_are_ticked_and_the_retry_says_which(
+    yard: Yard, past: str, open_tab: Callable[..., Tab]
+) -> None:
+    tab = open_tab(NARROW)
+    tab.sign_in(yard.key)
+    with calm(tab):
+        tab.open(f"/backfills/{past}")
+        tab.page.click("text=One by one ...")
+        tab.page.check("input[value='0']")
+        tab.page.check("input[value='5']")
+        tab.page.click("text=Send the chosen ones again ...")
+        assert tab.page.input_value("#field-rows") == "0,5"
+        assert tab.page.input_value("#field-only") == "failed"
+
+
+def test_the_log_follows_while_it_is_at_its_end(yard: Yard, past: str, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    tab.sign_in(yard.key)
+    is_at_end = """() => {
+      const log = document.getElementById("log");
+      return log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
+    }"""
+    log = yard.api.home / "backfills" / past / "driver.log"
+    with calm(tab):
+        tab.open(f"/backfills/{past}")
+        tab.page.wait_for_selector("#as-of time")
+        assert tab.page.evaluate(is_at_end)
+        with log.open("a") as file:
+            file.write("the newest line\n" * 30)
+        tab.page.wait_for_selector("#log:has-text('the newest line')")
+        assert tab.page.evaluate(is_at_end)
+        tab.page.evaluate("document.getElementById('log').scrollTop = 5")
+        with log.open("a") as file:
+            file.write("one more\n")
+        tab.page.wait_for_selector("#log:has-text('one more')")
+        assert tab.page.evaluate("document.getElementById('log').scrollTop") == 5

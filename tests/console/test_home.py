@@ -1,0 +1,75 @@
+"""The first page over a real API: volumes, changes, and the way to what waits."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from console.home import path_of
+from console.visit import PagePart, RecentReads
+from tests.console.test_app import _client, sign_in
+from tests.console.yard import Yard, make_yard
+
+
+@pytest.fixture(scope="module")
+def yard(start_api: Callable[..., Any]) -> Yard:
+    return make_yard(start_api)
+
+
+@pytest.fixture
+def browser(yard: Yard) -> Iterator[httpx.Client]:
+    with _client(yard) as client:
+        sign_in(client, yard.key)
+        yield client
+
+
+def test_topics_have_the_volume_that_the_api_counts(yard: Yard, browser: httpx.Client) -> None:
+    text = browser.get("/console").text
+    row = text.split("<h2>Topics")[1].split("</section>")[0]
+    assert 'href="/console/topics/orders"' in row
+    assert '<td data-label="Messages" class="figure">30</td>' in row
+    with yard.api.client(yard.key) as client:
+        (found,) = client.get("/volumes", params={"step": "hour"}).json()["topics"]
+    assert found["total_messages"] == 30
+    assert 'class="line"' in row
+
+
+def test_what_changed_is_listed_with_who_did_it_and_a_way_there(yard: Yard, browser: httpx.Client) -> None:
+    text = browser.get("/console?zone=Asia/Tokyo").text
+    changes = text.split("<h2>Changed in the last day</h2>")[1]
+    assert f'<a href="/console/backfills/{yard.failed}?zone=Asia%2FTokyo">' in changes
+    assert "by key:ann" in changes
+    assert "+09:00" in changes
+
+
+def test_what_waits_leads_to_a_page_that_is_there(yard: Yard, browser: httpx.Client) -> None:
+    text = browser.get("/console").text
+    waiting = text.split("Waits for a person")[1].split("</section>")[0]
+    assert f'href="/console/backfills/{yard.failed}"' in waiting
+    wrong = text.split('id="verdict"')[1].split("</section>")[0]
+    assert 'href="/console/streams/pipeline-shop"' in wrong
+    for resource in ("backfill", "stream", "approval", "rollout", "topic"):
+        path = path_of(resource, "unheard-of", "2026-01-02T03:00:00Z")
+        assert path is not None
+        assert browser.get(f"/console{path}").status_code == 200, path
+    assert path_of("merge", "mg_1") is None
+
+
+def test_a_caller_without_the_scope_sees_why_a_part_is_not_there(yard: Yard) -> None:
+    with _client(yard) as client:
+        sign_in(client, yard.api.make_key("messages.read", name="messages"))
+        assert "backfills.read" in client.get("/console").text
+
+
+def test_what_was_read_is_kept_for_as_long_as_it_is_good() -> None:
+    recent, calls = RecentReads(), []
+
+    def call() -> PagePart:
+        calls.append(1)
+        return PagePart(len(calls))
+
+    assert recent.read("ann", "volumes", call, for_seconds=60).data == 1
+    assert recent.read("ann", "volumes", call).data == 1
+    assert recent.read("bob", "volumes", call, for_seconds=0).data == 2
+    assert recent.read("bob", "volumes", call, for_seconds=0).data == 3

@@ -1,0 +1,64 @@
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from console.guard import own_path
+from console.topic import draw_histogram, find_range
+from console.view import UNKNOWN, find_zone, make_url, render_number, render_seconds, show_time
+
+
+@pytest.mark.parametrize("render", [render_number, render_seconds])
+def test_what_nobody_knows_is_never_zero(render) -> None:
+    assert render(None) == UNKNOWN
+    assert render(0) in ("0", "0.0 s")
+
+
+def test_a_time_has_its_offset_and_holds_utc() -> None:
+    found = str(show_time("2026-07-01T03:00:00.5Z", ZoneInfo("Europe/Stockholm")))
+    assert found == '<time datetime="2026-07-01T03:00:00.500000Z">2026-07-01 05:00:00 +02:00</time>'
+
+
+def test_an_unknown_zone_is_utc_and_a_link_keeps_the_others() -> None:
+    assert find_zone("Nowhere/Atlantis").key == find_zone("../../etc/passwd").key == find_zone(None).key == "UTC"
+    assert (
+        make_url("/streams", find_zone("Asia/Tokyo"), state="x y")
+        == "/console/streams?state=x+y&zone=Asia%2FTokyo"
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "https://evil.example/console",
+        "//evil.example/console",
+        "/\\evil.example",
+        "/console\\evil",
+        "/consolex",
+        "javascript:alert(1)",
+        "/console/sign-out",
+        "/console\r\nSet-Cookie: a=b",
+        None,
+    ],
+)
+def test_a_sign_in_goes_back_to_own_paths_only(path: str | None) -> None:
+    assert own_path(path) == "/console"
+    assert own_path("/console/topics/a?zone=UTC") == "/console/topics/a?zone=UTC"
+
+
+def test_a_range_of_the_url_is_absolute_and_one_without_offset_is_of_the_zone() -> None:
+    now = datetime(2026, 1, 10, 9, 30, tzinfo=ZoneInfo("Asia/Tokyo"))
+    start, end = find_range({"from": "2026-01-01T00:00", "to": "2026-01-01T02:00:00Z"}, "hour", now)
+    assert start.astimezone(UTC) == datetime(2025, 12, 31, 15, tzinfo=UTC)
+    assert end == datetime(2026, 1, 1, 2, tzinfo=UTC)
+    # What is none, or ends before it begins, is the latest range of the step.
+    assert find_range({"from": "yesterday", "to": ""}, "hour", now)[1] == datetime(2026, 1, 10, 1, tzinfo=UTC)
+
+
+def test_a_gap_is_a_step_without_messages_between_others() -> None:
+    buckets = [{"start": f"2026-01-01T0{n}:00:00Z", "messages": count} for n, count in enumerate((0, 5, 0, 1, 0))]
+    from datetime import timedelta
+
+    drawn = draw_histogram(buckets, timedelta(hours=1))
+    assert [bar["start"] for bar in drawn["gaps"]] == ["2026-01-01T02:00:00Z"]
+    assert drawn["bars"][1]["height"] == 100.0

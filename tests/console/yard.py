@@ -1,0 +1,107 @@
+"""A deployment with everything that a console shows: streams, jobs in each state, an archive with a hole."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from backfill.plan.request import BackfillRequest
+from backfill.run.progress import Progress
+from connectors.lake.archive import Attempt, LakeArchive
+from jobs.keys import Keyring
+from jobs.store import JobError
+from model.job import JobState, new_job_id
+from model.principal import SCOPES
+from streams.status import StatusFile
+
+# What a hostile producer, caller or operator may put into every text there is.
+EVIL = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+BIG = b'{"id": 9007199254740993, "evil": "</pre><script>document.title=3</script>"}'
+QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = @day"
+
+
+@dataclass
+class Yard:
+    """The API with its data; ``key`` may do everything."""
+
+    api: Any
+    key: str
+    running: str
+    failed: str
+    done: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.api.url}/console"
+
+    def report(self, name: str, *, seconds_ago: float = 0.0, **fields: Any) -> None:
+        path = self.api.home / "streams" / name / "status.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        StatusFile(path).write(**fields)
+        written = json.loads(path.read_text())
+        path.write_text(json.dumps({**written, "at": written["at"] - seconds_ago}))
+
+    def backfill(self, state: JobState, progress: Progress, *, error: JobError | None = None) -> str:
+        request = BackfillRequest(
+            query=QUERY,
+            topic="orders",
+            parameters={"day": {"type": "DATE", "value": "2026-01-01"}},
+            description=f"repair of the shop's hole {EVIL}",
+            labels={"ticket": "OPS-17"},
+        )
+        window = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+        asked = {**request.to_json(), "window": window, "source_topics": None}
+        job = self.api.store.insert(
+            new_job_id("bf"),
+            "backfill",
+            asked,
+            actor="key:ann",
+            state=JobState.PAUSED,
+        ).id
+        self.api.store.set_progress(job, progress.to_json())
+        if state is not JobState.PAUSED:
+            self.api.store.move(job, state, actor="key:ann", error=error)
+        return str(job)
+
+
+def make_yard(start_api: Callable[..., Any], *, with_key: bool = True, **environment: str) -> Yard:
+    """Start an API with data and these variables; without a key it is open to this machine."""
+    api = start_api(**environment)
+    key = Keyring(api.store).create("ann", list(SCOPES))[1] if with_key else ""
+    _fill_archive(api)
+    yard = Yard(api, key, "", "", "")
+    yard.report(
+        "backup",
+        state="running",
+        totals={"messages": 120_000, "bytes": 5_000_000},
+        rates={"messages": 512.5},
+    )
+    yard.report("pipeline-shop", state="running", seconds_ago=3600, totals={"messages": 7})
+    yard.running = yard.backfill(JobState.PAUSED, Progress(selected=1000, published=250))
+    error = JobError("driver_died", f"It died. {EVIL}")
+    yard.failed = yard.backfill(JobState.FAILED, Progress(selected=1000, published=990, failed=10), error=error)
+    yard.done = yard.backfill(JobState.SUCCEEDED, Progress(selected=30, published=30))
+    return yard
+
+
+def _fill_archive(api: Any) -> None:
+    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
+    count = 30
+    rows = pa.record_batch(
+        {
+            "data": pa.array([BIG, *[b'{"n": 1}'] * (count - 1)], pa.binary()),
+            "attributes": pa.array([[{"key": "note", "value": EVIL}]] * count, pa.list_(entry)),
+            "message_id": [f"m{n}" for n in range(count)],
+            "publish_time": pa.array(
+                [datetime.now(UTC) - timedelta(minutes=n) for n in range(count)], pa.timestamp("us", "UTC")
+            ),
+            "ordering_key": [""] * count,
+        }
+    )
+    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
+    archive.create()
+    lease = archive.take_lease("lease")
+    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))

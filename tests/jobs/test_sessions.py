@@ -1,0 +1,98 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.keys import Keyring
+from jobs.sessions import SessionDesk
+from jobs.store import JobStore
+from model.errors import UnauthenticatedError
+from model.principal import READ, Principal
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    store = JobStore(tmp_path / "jobs.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def keyring(store: JobStore) -> Keyring:
+    return Keyring(store)
+
+
+@pytest.fixture
+def desk(store: JobStore, keyring: Keyring) -> SessionDesk:
+    return SessionDesk(store, keyring)
+
+
+def test_a_session_has_the_rights_of_its_key(desk: SessionDesk, keyring: Keyring) -> None:
+    _, key = keyring.create("ann", [READ], topics=["orders"])
+    opened, token = desk.open(key)
+    session, principal = desk.authenticate(token)
+    assert session == opened
+    assert principal == Principal("key:ann", frozenset({READ}), ("orders",))
+    assert timedelta(hours=11) < session.expires_at - datetime.now(UTC) <= timedelta(hours=12)
+
+
+def test_neither_key_nor_token_lies_in_the_store(desk: SessionDesk, keyring: Keyring, tmp_path: Path) -> None:
+    _, key = keyring.create("ann", [READ])
+    _, token = desk.open(key)
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert token.encode() not in kept
+    assert key.encode() not in kept
+
+
+def test_a_revoked_key_ends_its_sessions_at_once(desk: SessionDesk, keyring: Keyring) -> None:
+    made, key = keyring.create("ann", [READ])
+    _, token = desk.open(key)
+    keyring.revoke(made.id)
+    with pytest.raises(UnauthenticatedError) as refused:
+        desk.authenticate(token)
+    assert refused.value.details["why"].endswith("was revoked")
+    with pytest.raises(UnauthenticatedError):
+        desk.open(key)
+
+
+def test_a_session_ends_with_its_key_or_after_half_a_day(
+    desk: SessionDesk, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    _, short = keyring.create("short", [READ], expires_at=soon)
+    assert desk.open(short)[0].expires_at == soon
+    _, long = keyring.create("long", [READ])
+    monkeypatch.setattr("jobs.sessions._LIFE", timedelta(seconds=-1))
+    _, token = desk.open(long)
+    with pytest.raises(UnauthenticatedError) as refused:
+        desk.authenticate(token)
+    assert refused.value.details["why"] == "the session has expired"
+
+
+def test_a_session_that_was_ended_is_over_and_the_others_are_not(desk: SessionDesk, keyring: Keyring) -> None:
+    _, key = keyring.create("ann", [READ])
+    (_, ended), (_, other) = desk.open(key), desk.open(key)
+    desk.end(ended)
+    desk.end(ended)
+    with pytest.raises(UnauthenticatedError, match="valid key"):
+        desk.authenticate(ended)
+    assert desk.authenticate(other)[1].name == "key:ann"
+
+
+@pytest.mark.parametrize("token", ["", "rs_", "rs_" + "a" * 43, "rs_" + "a" * 44, "rs_\udcff", "rf_x"])
+def test_what_is_no_session_is_refused(desk: SessionDesk, token: str) -> None:
+    with pytest.raises(UnauthenticatedError):
+        desk.authenticate(token)
+
+
+def test_expired_sessions_are_forgotten_when_one_is_opened(
+    desk: SessionDesk, keyring: Keyring, store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, key = keyring.create("ann", [READ])
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.sessions._LIFE", timedelta(seconds=-1))
+        old, _ = desk.open(key)
+    assert store.find_session(old.digest) is not None
+    desk.open(key)
+    assert store.find_session(old.digest) is None

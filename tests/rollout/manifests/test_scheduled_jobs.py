@@ -1,0 +1,249 @@
+"""Rollouts that a schedule begins: one a slot, whatever dies, and a run that follows its rollout to the end."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.errors import (
+    ForbiddenError,
+    ManifestInvalidError,
+    RefeedError,
+    ReleaseNotFoundError,
+    RequestInvalidError,
+    RolloutRefusedError,
+    StreamNotFoundError,
+)
+from model.manifest_record import RunState, ScheduleRun
+from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
+from model.rollout_record import RolloutFault, RolloutState
+from model.stream_record import Wanted
+from rollout.manifests.scheduled_jobs import ScheduledJobs
+from rollout.manifests.scheduler import Scheduler
+from tests.rollout.rollout_yard import NEW, OLD, Killed, Yard
+
+ANN = Principal("ann", frozenset({SCHEDULES_APPLY, ROLLOUTS_APPLY}))
+TEXT = """\
+kind: Schedule
+name: faster
+cron: 0 13 * * *
+job:
+  kind: rollout
+  request:
+    stream: backup
+    to: {release: "1.3", options: {slots: 2}, environment: {REFEED_BACKUP_BATCH_SECONDS: 3}}
+    strategy: restart
+    validate: {seconds: 60, min_messages: 10}
+"""
+PAUSED = TEXT + "on_failure: pause\n"
+REPLACED = TEXT + "overlap: replace\n"
+
+
+class Slots(Yard):
+    """A running stream, and the schedulers of two replicas beside their engines."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        others: Any = dict.fromkeys(("backfills", "merges", "snapshots", "templates", "compactions"))
+        jobs = ScheduledJobs(self.store, rollouts=self.rollouts, **others)
+        self.schedulers = [Scheduler(self.store, jobs, steady=self.now.timestamp) for _ in range(2)]
+
+    def schedule(self, text: str = TEXT, principal: Principal = ANN) -> None:
+        self.manifests.apply("faster", text.encode(), principal=principal)
+
+    def be_due(self, days: float = 0.0) -> ScheduleRun:
+        """Let the clock come to a slot, this day's or a later one's, and return its run."""
+        self.now = self.now.replace(hour=13, minute=0, second=0) + timedelta(days=days)
+        return self.look()
+
+    def look(self) -> ScheduleRun:
+        """Let both replicas look at the schedules, and return the newest run."""
+        for scheduler in self.schedulers:
+            scheduler.tick()
+        return self.store.list_runs("faster", limit=1)[0]
+
+    def end(self, state: RolloutState, code: str = "rollout_failed") -> ScheduleRun:
+        """Let the rollout end somehow, as its engine would."""
+        fault = None if state is RolloutState.STABLE else RolloutFault(code, "Slow.")
+        self.store.advance_rollout(self.rollout, state, error=fault)
+        return self.look()
+
+
+@pytest.fixture
+def slots(tmp_path: Path) -> Iterator[Slots]:
+    made = Slots(tmp_path / "jobs.db")
+    yield made
+    made.store.close()
+
+
+def ids(slots: Slots) -> list[str]:
+    return [each.id for each in slots.store.list_rollouts()]
+
+
+def test_a_slot_begins_a_rollout_of_what_runs_and_succeeds_when_it_is_stable(slots: Slots) -> None:
+    slots.schedule()
+    assert ids(slots) == [], "applying a schedule begins nothing"
+    run = slots.be_due()
+    made = slots.rollout
+    assert (run.state, run.job_kind, run.job_id) == (RunState.RUNNING, "rollout", made.id)
+    assert (made.manifest, made.created_by) == ("faster", "schedule:faster")
+    assert (made.from_side, made.to_side, made.strategy) == (OLD, NEW, "restart")
+    assert slots.tick() is RolloutState.DRAINING
+    slots.drain()
+    assert slots.tick() is RolloutState.STARTING
+    slots.run()
+    assert slots.tick() is RolloutState.WATCHING
+    assert slots.look().state is RunState.RUNNING
+    assert slots.tick(60) is RolloutState.STABLE
+    done = slots.look()
+    assert (done.state, done.why, slots.side()) == (RunState.SUCCEEDED, None, NEW)
+
+
+def test_a_slot_at_which_the_stream_runs_as_wanted_is_left_out_also_where_from_is_said(slots: Slots) -> None:
+    said = TEXT.replace("    to:", '    from: {release: "1.2", options: {slots: 2}}\n    to:')
+    slots.schedule(said)
+    slots.be_due()
+    slots.tick()
+    slots.drain()
+    slots.tick()
+    slots.run()
+    slots.tick()
+    assert slots.tick(60) is RolloutState.STABLE
+    assert slots.look().state is RunState.SUCCEEDED
+    second = slots.be_due(days=1)
+    assert (second.state, second.why) == (
+        RunState.SKIPPED,
+        "backup runs as wanted already: there is nothing to roll out.",
+    )
+    assert len(ids(slots)) == 1
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_replica_that_is_killed_between_the_rollout_and_its_note_leaves_one_rollout(
+    slots: Slots, monkeypatch: pytest.MonkeyPatch, *, has_ended: bool
+) -> None:
+    slots.schedule()
+    with monkeypatch.context() as patch:
+
+        def die(*_: Any, **__: Any) -> bool:
+            raise Killed
+
+        patch.setattr(slots.store, "change_run", die)
+        with pytest.raises(Killed):
+            slots.be_due()
+    (run,) = slots.store.list_runs("faster", limit=10)
+    assert (run.state, run.job_id, len(ids(slots))) == (RunState.STARTING, None, 1)
+    if has_ended:
+        slots.store.advance_rollout(slots.rollout, RolloutState.STABLE)
+    slots.schedulers[1].tick()
+    (run,) = slots.store.list_runs("faster", limit=10)
+    assert (run.state, [run.job_id]) == (RunState.RUNNING, ids(slots))
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (RolloutState.STABLE, RunState.SUCCEEDED),
+        (RolloutState.CANCELLED, RunState.CANCELLED),
+        (RolloutState.ROLLED_BACK, RunState.FAILED),
+        (RolloutState.HALTED, RunState.FAILED),
+        (RolloutState.REFUSED, RunState.FAILED),
+        (RolloutState.FAILED, RunState.FAILED),
+    ],
+)
+def test_a_run_ends_as_its_rollout_and_pauses_only_when_that_failed(
+    slots: Slots, end: RolloutState, expected: RunState
+) -> None:
+    slots.schedule(PAUSED)
+    made_id = slots.be_due().job_id
+    run = slots.end(end)
+    why = None if end is RolloutState.STABLE else f"{made_id} is {end}: Slow."
+    assert (run.state, run.why) == (expected, why)
+    paused = slots.store.get_manifest("faster").paused
+    is_paused = paused == f"The run of 2026-03-02T13:00Z failed: {why}"
+    assert (is_paused, paused is None) == (expected is RunState.FAILED, expected is not RunState.FAILED)
+
+
+def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_with_the_reason(slots: Slots) -> None:
+    slots.schedule(TEXT.replace("    to:", '    from: {release: "1.1"}\n    to:'))
+    run = slots.be_due()
+    assert (run.state, ids(slots)) == (RunState.FAILED, [])
+    assert run.why is not None
+    assert "release is 1.2, from says 1.1" in run.why
+    slots.schedule(TEXT.replace('release: "1.3"', 'release: "1.2"'))
+    slots.store.end_stream("backup", Wanted.DRAINED, actor="bob")
+    slots.drain()
+    run = slots.be_due(days=1)
+    assert (run.state, run.why, ids(slots)) == (
+        RunState.FAILED,
+        "backup is DRAINED: a rollout begins with what runs.",
+        [],
+    )
+
+
+def test_a_later_slot_that_replaces_a_run_has_its_rollout_taken_back_once(slots: Slots) -> None:
+    slots.schedule(REPLACED)
+    first = slots.be_due()
+    assert slots.tick() is RolloutState.DRAINING
+    slots.be_due(days=1)
+    version = slots.rollout.version
+    assert slots.rollout.unwanted_by == "schedule:faster"
+    slots.look()
+    assert slots.rollout.version == version, "nothing is in the way of the engine's next step"
+    slots.drain()
+    assert slots.tick() is RolloutState.STARTING_BACK
+    slots.run()
+    assert slots.tick() is RolloutState.ROLLED_BACK
+    second = slots.look()
+    runs = slots.store.list_runs("faster", limit=2)
+    assert [each.state for each in runs] == [RunState.RUNNING, RunState.CANCELLED]
+    assert (runs[1].job_id, second.job_id) == (first.job_id, slots.rollout.id)
+    assert len(ids(slots)) == 2
+
+
+@pytest.mark.parametrize("missing", [ROLLOUTS_APPLY, SCHEDULES_APPLY])
+def test_who_applies_it_may_apply_rollouts_as_well_as_schedules(slots: Slots, missing: str) -> None:
+    principal = Principal("bob", (ANN.scopes | {RUN}) - {missing})
+    with pytest.raises(ForbiddenError):
+        slots.schedule(principal=principal)
+    assert slots.store.list_manifests() == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "words"),
+    [
+        ("stream: backup", "stream: backups", StreamNotFoundError, "Did you mean backup?"),
+        ('"1.3"', '"1.4"', ReleaseNotFoundError, "No agent has a release 1.4."),
+        ("strategy: restart", "strategy: rolling", RolloutRefusedError, "faster: only a pipeline runs in the"),
+        ("{slots: 2}", "{group: a}", RequestInvalidError, "A backup stream has no option group"),
+        ("cron: 0 13 * * *", f"cron: 0 13 * * *\ndescription: {'d' * 2001}", ManifestInvalidError, "/description"),
+        ("environment: {", "environment: {PATH: a, ", ManifestInvalidError, "/job/request/to/environment/PATH"),
+        ('"1.3"', '"{{ slot.end }}"', ManifestInvalidError, "/job/request/to/release"),
+        ("    to:", "    colour: red\n    to:", ManifestInvalidError, "/job/request/colour"),
+        ("validate: {", "validate: {may_differ: [a], ", ManifestInvalidError, "only a rolling rollout"),
+    ],
+)
+def test_a_rollout_that_could_not_be_is_refused_when_the_schedule_is_applied(
+    slots: Slots, old: str, new: str, error: type[RefeedError], words: str
+) -> None:
+    assert old in TEXT
+    with pytest.raises(error) as caught:
+        slots.schedule(TEXT.replace(old, new))
+    pointers = [each["pointer"] for each in caught.value.details.get("errors", ())]
+    assert words in caught.value.message or words in pointers
+    if error is RequestInvalidError:
+        assert pointers == ["/job/request/to/options/group"]
+    assert slots.store.list_manifests() == []
+
+
+def test_a_schedule_is_changed_and_removed_while_its_rollout_goes_on_to_its_end(slots: Slots) -> None:
+    slots.schedule()
+    slots.be_due()
+    slots.schedule(PAUSED)
+    again = slots.manifests.plan("faster", PAUSED.encode(), principal=ANN)
+    assert (again.action, again.note) == ("none", None), "a schedule tries its rollout again at its next slot"
+    slots.manifests.remove("faster", principal=ANN)
+    run = slots.end(RolloutState.STABLE)
+    assert (run.state, slots.store.list_manifests()) == (RunState.SUCCEEDED, [])

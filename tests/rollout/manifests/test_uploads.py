@@ -1,0 +1,421 @@
+"""Manifests in a watched folder, by a clock that the test moves: whatever happens to files, only what is meant."""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.files import DiskFiles
+from model.approval import EXPIRES_AFTER
+from model.errors import ForbiddenError, ManifestChangedError
+from model.file_version import FileVersion
+from model.manifest_record import RunState
+from model.principal import UPLOAD_SCOPES, Principal
+from rollout.manifests import uploads
+from rollout.manifests.uploads import (
+    FULL_SECONDS,
+    GONE_SECONDS,
+    SETTLE_SECONDS,
+    TOGETHER_SECONDS,
+)
+from tests.rollout.manifests.upload_yard import ANN, MERGE, SNAPSHOT, Yard
+
+
+class FolderYard(Yard):
+    """A folder that two replicas watch."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "manifests"
+        self.folder.mkdir()
+        super().__init__(tmp_path, DiskFiles(self.folder))
+
+    def put(self, name: str, text: str = SNAPSHOT, minute: int = 0) -> Path:
+        path = self.folder / f"{name}.yaml"
+        path.write_text(text.format(name, minute))
+        return path
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[FolderYard]:
+    made = FolderYard(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_file_is_applied_once_however_many_replicas_watch_and_the_audit_says_by_whom(yard: FolderYard) -> None:
+    yard.put("one")
+    yard.go(30)
+    (record,) = yard.store.list_manifests()
+    assert (record.name, record.version, record.source, record.applied_by) == (
+        "one",
+        1,
+        *[yard.principal.name] * 2,
+    )
+    assert record.scopes == UPLOAD_SCOPES
+    assert yard.audit() == [("applyManifest", "/manifests/one", "done")]
+    yard.put("one", minute=5)
+    yard.go(10)
+    assert yard.store.get_manifest("one").version == 2
+    (yard.folder / "one.yaml").touch()
+    yard.go(10)
+    assert yard.store.get_manifest("one").version == 2, "the same content again changes nothing"
+    yard.put("one", minute=0)
+    yard.go(10)
+    assert yard.store.get_manifest("one").document["cron"] == "0 * * * *", "what is there counts, not its age"
+
+
+def test_a_file_that_is_being_written_is_left_alone_until_it_is_still(yard: FolderYard) -> None:
+    whole = SNAPSHOT.format("one", 0) + "overlap: queue\ndescription: the whole of it\n"
+    for end in range(80, len(whole), 10):
+        (yard.folder / "one.yaml").write_text(whole[:end])
+        yard.go(1)
+    assert (yard.names(), yard.audit()) == ([], []), "parts of it were manifests too"
+    (yard.folder / "one.yaml").write_text(whole)
+    yard.go()
+    assert yard.store.get_manifest("one").document["description"] == "the whole of it"
+    assert len(yard.audit()) == 1
+
+
+def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until_it_is_mended(
+    yard: FolderYard,
+) -> None:
+    yard.put("one")
+    yard.go()
+    (yard.folder / "one.yaml").write_text("kind: Schedule\nname: one\ncron: 0 0 1")
+    yard.go(10)
+    assert yard.store.get_manifest("one").document["cron"] == "0 * * * *"
+    (upload,) = yard.status.list_uploads(principal=ANN)
+    assert "Line 3, column 1" in (upload.fault or "")
+    assert upload.applied_generation not in (None, upload.generation)
+    (item,) = yard.status.list_inbox(principal=ANN)
+    assert (item.kind, item.resource, item.id) == ("failure", "manifest", "one.yaml")
+    assert "is not applied. The manifest is wrong. Line 1, column 1" in item.message
+    yard.go(FULL_SECONDS + 10)
+    assert yard.audit()[1:] == [("applyManifest", "/manifests/one", "refused")], (
+        "said once, however often it is tried"
+    )
+    yard.put("one", minute=7)
+    yard.go()
+    assert (yard.fault("one.yaml"), yard.status.list_inbox(principal=ANN)) == (None, [])
+    assert yard.store.get_manifest("one").document["cron"] == "7 * * * *"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("one.yml", SNAPSHOT.format("one", 0), "is not called NAME.yaml"),
+        ("One.yaml", SNAPSHOT.format("One", 0), "is not called NAME.yaml"),
+        ("one.yaml", SNAPSHOT.format("two", 0), "the manifest is one"),
+        ("one.yaml", "#" * 300_000, "larger than 262144 bytes"),
+        ("one.yaml", "", "an object"),
+        ("one.yaml", SNAPSHOT.format("one", 0) + "password: x\n", "no secret"),
+    ],
+)
+def test_what_can_t_be_applied_is_a_fault_with_its_reason(
+    yard: FolderYard, file: str, content: str, words: str
+) -> None:
+    (yard.folder / file).write_text(content)
+    (yard.folder / "README").write_text("not looked at")
+    yard.go()
+    assert words in (yard.fault(file) or "")
+    assert yard.names() == []
+
+
+def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_free(yard: FolderYard) -> None:
+    yard.service.apply("one", SNAPSHOT.format("one", 9).encode(), principal=ANN)
+    yard.put("one")
+    yard.go()
+    assert "belongs to api" in (yard.fault("one.yaml") or "")
+    (yard.folder / "one.yaml").unlink()
+    yard.go(GONE_SECONDS + 5)
+    assert yard.store.get_manifest("one").source == "api", "the file that has gone was not its"
+    assert yard.status.list_uploads(principal=ANN) == []
+    yard.put("one")
+    yard.go()
+    yard.service.remove("one", principal=ANN)
+    yard.go(FULL_SECONDS + 10)
+    assert (yard.store.get_manifest("one").source, yard.fault("one.yaml")) == (yard.principal.name, None)
+
+
+def test_a_file_that_was_removed_takes_its_manifest_along_and_its_run_ends_by_itself(yard: FolderYard) -> None:
+    (yard.folder / "README").write_text("")
+    path = yard.put("one")
+    yard.go()
+    yard.seconds += 3600
+    yard.store.settle_slots("one", _one_run)
+    yard.go()
+    path.unlink()
+    yard.go(GONE_SECONDS - 2)
+    assert yard.names() == ["one"], "an editor may write it again"
+    yard.go(6)
+    assert yard.names() == []
+    assert yard.audit()[-1] == ("removeManifest", "/manifests/one", "done")
+    (run,) = yard.store.list_living_runs()
+    assert run.state is RunState.RUNNING
+    yard.put("one")
+    yard.go()
+    assert (yard.names(), yard.status.list_uploads(principal=ANN)[0].gone_at) == (["one"], None)
+
+
+def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard: FolderYard) -> None:
+    path = yard.put("one")
+    yard.put("two")
+    yard.go()
+    for _ in range(4):
+        path.rename(yard.folder / "one.yaml~")
+        yard.go(4)
+        (yard.folder / "one.yaml~").rename(path)
+        yard.go(4)
+    assert (yard.names(), [line[0] for line in yard.audit()]) == (["one", "two"], ["applyManifest"] * 2)
+
+
+def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard: FolderYard) -> None:
+    for name in ("one", "two"):
+        yard.put(name)
+    yard.go()
+    mounted = yard.folder.rename(yard.folder.with_name("mounted"))
+    yard.go(GONE_SECONDS * 3)
+    assert "can't be read, and nothing is changed" in (yard.problem() or "")
+    yard.folder.mkdir()
+    yard.go(GONE_SECONDS * 3)
+    assert "It is empty, and nothing is removed: 2 manifests" in (yard.problem() or "")
+    (item,) = yard.status.list_inbox(principal=ANN)
+    assert (item.resource, item.id) == ("manifest", yard.principal.name)
+    yard.folder.rmdir()
+    mounted.rename(yard.folder)
+    yard.go(10)
+    assert (yard.problem(), yard.names(), len(yard.audit())) == (None, ["one", "two"], 2)
+
+
+def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard: FolderYard) -> None:
+    for name in ("one", "two", "three", "four"):
+        yard.put(name)
+    yard.go()
+    (yard.folder / "one.yaml").unlink()
+    yard.go(GONE_SECONDS + 5)
+    assert yard.names() == ["four", "three", "two"], "one by itself is an everyday removal"
+    for name in ("two", "three"):
+        (yard.folder / f"{name}.yaml").unlink()
+        yard.go(GONE_SECONDS + 5)
+    assert yard.names() == ["four", "three", "two"]
+    asked = yard.waiting()
+    assert set(asked) == {"two", "three"}
+    what = yard.store.get_approval(asked["two"]).asked.what
+    assert what == "Remove two. 2 files have gone at once, and removing their manifests waits for approval."
+    yard.go(TOGETHER_SECONDS + 20)
+    assert (yard.names(), yard.waiting()) == (["four", "three", "two"], asked), "waiting is no approval"
+    yard.put("three", minute=3)
+    yard.go(GONE_SECONDS + 10)
+    assert yard.names() == ["four", "three", "two"], "nor is it when the other one has come back"
+    yard.approvals.approve(asked["two"], principal=ANN)
+    assert yard.names() == ["four", "three"]
+    with pytest.raises(ManifestChangedError, match="its file is there again"):
+        yard.approvals.approve(asked["three"], principal=ANN)
+    yard.go(TOGETHER_SECONDS + 20)
+    assert (yard.names(), yard.waiting()) == (["four", "three"], {})
+    removals = [line[1:] for line in yard.audit() if line[0] == "removeManifest"]
+    assert removals[1:] == [
+        ("/manifests/two", "refused"),
+        ("/manifests/three", "refused"),
+        ("/manifests/two", "done"),
+    ]
+
+
+def test_the_schedule_of_a_merge_is_not_removed_without_a_person_who_is_asked_until_he_decides(
+    yard: FolderYard,
+) -> None:
+    yard.put("keep")
+    yard.put("nights", MERGE)
+    yard.go()
+    (yard.folder / "nights.yaml").unlink()
+    yard.go(GONE_SECONDS + 20)
+    assert yard.names() == ["keep", "nights"]
+    asked = yard.waiting()["nights"]
+    with pytest.raises(ForbiddenError):
+        yard.approvals.approve(asked, principal=yard.principal)
+    yard.seconds += EXPIRES_AFTER.total_seconds()
+    yard.go(10)
+    again = yard.waiting()["nights"]
+    assert again != asked
+    yard.approvals.reject(again, principal=ANN)
+    yard.go(FULL_SECONDS + 10)
+    assert (yard.names(), yard.waiting()) == (["keep", "nights"], {}), "no is an answer"
+    yard.put("nights", MERGE)
+    yard.go()
+    (yard.folder / "nights.yaml").unlink()
+    yard.go(GONE_SECONDS + 20)
+    yard.approvals.approve(yard.waiting()["nights"], principal=ANN)
+    yard.go(10)
+    assert yard.names() == ["keep"]
+
+
+def test_a_replica_that_was_stopped_in_mid_look_changes_nothing_after_another_has_taken_over(
+    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, other = yard.watchers
+    path = yard.put("one", minute=1)
+    stopped.tick()
+    yard.seconds += SETTLE_SECONDS
+    read = DiskFiles.read_version
+    done: list[str] = []
+
+    def read_and_stop(files: DiskFiles, name: str, version: FileVersion) -> bytes | None:
+        content = read(files, name, version)
+        if not done:
+            done.append(name)
+            path.write_text(SNAPSHOT.format("one", 2))
+            # Longer than the lease.
+            yard.seconds += 60
+            for _ in range(4):
+                other.tick()
+                yard.seconds += 2
+        return content
+
+    monkeypatch.setattr(DiskFiles, "read_version", read_and_stop)
+    stopped.tick()
+    assert yard.store.get_manifest("one").document["cron"] == "2 * * * *"
+    yard.go(60)
+    assert (yard.store.get_manifest("one").version, len(yard.audit())) == (1, 1)
+
+
+def test_a_replica_that_died_after_applying_and_before_noting_is_followed_without_a_second_change(
+    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.put("one")
+    with monkeypatch.context() as patched:
+        patched.setattr(yard.store, "note_upload", _die)
+        with pytest.raises(KeyboardInterrupt):
+            yard.go()
+    assert (yard.store.get_manifest("one").version, yard.audit()) == (1, [])
+    del yard.watchers[0]
+    yard.seconds += 60
+    yard.go(10)
+    assert (yard.store.get_manifest("one").version, len(yard.audit())) == (1, 1)
+
+
+def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_after_it(
+    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.put("one")
+    yard.go(1)
+    yard.seconds += SETTLE_SECONDS
+    reading, going_on = threading.Event(), threading.Event()
+    read = DiskFiles.read_version
+
+    def hang(files: DiskFiles, name: str, version: FileVersion) -> bytes | None:
+        content = read(files, name, version)
+        reading.set()
+        going_on.wait(20)
+        return content
+
+    monkeypatch.setattr(DiskFiles, "read_version", hang)
+    monkeypatch.setattr(uploads, "_STOP_SECONDS", 0.1)
+    watcher = yard.watchers[0]
+    watcher.start()
+    assert reading.wait(10)
+    watcher.stop()
+    is_hanging = watcher.loop.is_alive
+    going_on.set()
+    watcher.loop.stop(10)
+    assert (is_hanging, watcher.loop.is_alive) == (True, False)
+    assert (yard.names(), yard.audit()) == ([], [])
+
+
+def test_a_removal_that_a_replica_died_in_is_noted_once_by_the_next_one(
+    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (yard.folder / "README").write_text("")
+    path = yard.put("one")
+    yard.go()
+    path.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(yard.store, "note_removed", _die)
+        with pytest.raises(KeyboardInterrupt):
+            yard.go(GONE_SECONDS + 5)
+    assert (yard.names(), len(yard.audit())) == ([], 1)
+    del yard.watchers[0]
+    yard.seconds += 60
+    yard.go(TOGETHER_SECONDS + 60)
+    assert yard.audit()[1:] == [("removeManifest", "/manifests/one", "done")]
+    assert yard.store.list_uploads(yard.principal.name) == []
+
+
+def test_scopes_that_the_setting_no_longer_names_are_taken_from_what_was_applied(yard: FolderYard) -> None:
+    yard.put("one")
+    yard.go()
+    yard.watchers[0].stop()
+    less = Principal(yard.principal.name, frozenset({"schedules.apply"}))
+    yard.watchers = [yard.open(less)]
+    yard.go()
+    assert yard.store.get_manifest("one").scopes == less.scopes
+    assert yard.store.get_manifest("one").version == 1
+    yard.put("one", minute=4)
+    yard.go()
+    assert "streams.operate" in (yard.fault("one.yaml") or "")
+
+
+def test_a_file_of_the_same_size_and_time_of_another_inode_is_another_version(tmp_path: Path) -> None:
+    files = DiskFiles(tmp_path)
+    for name, content in (("a", b"1"), ("b", b"2")):
+        (tmp_path / name).write_bytes(content)
+        os.utime(tmp_path / name, (1, 1))
+    (tmp_path / ".hidden").write_text("")
+    (tmp_path / "below").mkdir()
+    before = files.versions()
+    assert set(before) == {"a", "b"}
+    (tmp_path / "inside").symlink_to(tmp_path / "a")
+    (tmp_path / "outside").symlink_to("/etc/hostname")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert set(files.versions()) == {"a", "b", "inside"}
+    (tmp_path / "inside").unlink()
+    (tmp_path / "b").rename(tmp_path / "a")
+    assert files.versions()["a"] != before["a"]
+    assert files.read_version("a", before["a"]) is None
+    assert files.read_version("a", files.versions()["a"]) == b"2"
+    assert files.read_version("gone", before["a"]) is None
+
+
+def test_a_file_that_can_t_be_looked_at_is_no_file_that_has_gone(
+    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        yard.put(name)
+    yard.go()
+    with monkeypatch.context() as patched:
+        patched.setattr("os.scandir", _Ill)
+        yard.go(GONE_SECONDS * 3)
+        assert "Input/output error" in (yard.problem() or "")
+    yard.go(GONE_SECONDS + 5)
+    assert (yard.names(), yard.problem(), len(yard.audit())) == (["one", "two"], None, 2)
+
+
+class _Ill:
+    """A listing on a disk that fails for one of its files."""
+
+    name = "one.yaml"
+
+    def __init__(self, _: Path) -> None: ...
+
+    def __enter__(self) -> "list[_Ill]":
+        return [self]
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def stat(self) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def _one_run(record: object, now: datetime, living: object) -> object:
+    from model.manifest_record import NewRun, Settlement
+
+    run = NewRun(now, now - timedelta(hours=1), RunState.RUNNING)
+    return Settlement(now, (run,), {"job": {"kind": "snapshot", "request": {}}, "time_zone": "UTC"})
+
+
+def _die(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

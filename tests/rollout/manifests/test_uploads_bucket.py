@@ -1,0 +1,175 @@
+"""Manifests in a bucket, whose notifications come twice, late, in any order or never."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.pubsub.client import PubSub
+from connectors.pubsub.object_events import ObjectEvents
+from jobs.files import open_files
+from local.server import PubSubServer
+from rollout.manifests.uploads import FULL_SECONDS, GONE_SECONDS
+from tests.rollout.manifests.upload_yard import ANN, SNAPSHOT, Yard
+from tests.standin.gcs_notifications import publish_unkindly
+from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+
+TOPIC = "manifest-changes"
+LOCATION = "gs://ours/manifests"
+
+
+class BucketYard(Yard):
+    """A bucket that two replicas watch, and what publishes its notifications."""
+
+    def __init__(self, tmp_path: Path, gcs: GcsServer, pubsub: PubSub, subscription: str) -> None:
+        self.gcs = gcs
+        self.pubsub = pubsub
+        path = pubsub.subscription_path(subscription)
+        first, second = (ObjectEvents(pubsub.channel, path, LOCATION) for _ in range(2))
+        super().__init__(tmp_path, open_files(LOCATION), (first, second))
+
+    def put(self, name: str, minute: int = 0) -> None:
+        self.gcs.put("ours", f"manifests/{name}.yaml", SNAPSHOT.format(name, minute).encode(), None)
+
+    def remove(self, name: str) -> None:
+        self.gcs.remove("ours", f"manifests/{name}.yaml")
+
+    def publish(self, seed: int = 0) -> None:
+        publish_unkindly(self.gcs, self.pubsub, TOPIC, seed=seed)
+
+    def hear(self, seconds: float = 3) -> None:
+        """Let both replicas hear what was published, and look."""
+        for _ in range(5):
+            for watcher in self.watchers:
+                watcher.hear()
+        self.go(seconds)
+
+    def crons(self) -> dict[str, str]:
+        return {record.name: record.document["cron"].split()[0] for record in self.store.list_manifests()}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubServer]:
+    with PubSubServer(tmp_path_factory.mktemp("pubsub")) as running:
+        yield running
+
+
+@pytest.fixture
+def start(
+    tmp_path: Path, server: PubSubServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., BucketYard]]:
+    yards = []
+    with running_gcs("ours") as gcs, PubSub("shop", server.emulator_host) as pubsub, pointing_at(gcs, monkeypatch):
+        pubsub.create_topic(TOPIC)
+
+        def start(subscription: str = f"changes-{tmp_path.name}") -> BucketYard:
+            yards.append(BucketYard(tmp_path, gcs, pubsub, subscription))
+            return yards[-1]
+
+        pubsub.create_subscription(f"changes-{tmp_path.name}", TOPIC)
+        yield start
+        for yard in yards:
+            for watcher in yard.watchers:
+                watcher.stop()
+            yard.store.close()
+
+
+@pytest.fixture
+def yard(start: Callable[..., BucketYard]) -> BucketYard:
+    return start()
+
+
+@pytest.mark.parametrize("is_versioned", [False, True])
+def test_what_lives_is_applied_however_its_events_come(yard: BucketYard, is_versioned: bool) -> None:
+    if is_versioned:
+        yard.gcs.versioned.add("ours")
+    yard.go(2)
+    for minute in (1, 2, 3):
+        yard.put("one", minute)
+    yard.put("two", 9)
+    for seed in range(3):
+        yard.publish(seed)
+        yard.hear(GONE_SECONDS + 3)
+        assert yard.crons() == {"one": "3", "two": "9"}, "an event of an overwrite removes nothing"
+    kinds = {each["eventType"] for each in yard.gcs.notifications if "overwrittenByGeneration" in each}
+    assert kinds == {"OBJECT_ARCHIVE" if is_versioned else "OBJECT_DELETE"}
+    (first, second) = (yard.store.get_manifest(name) for name in ("one", "two"))
+    assert (first.version, second.version) == (1, 1)
+    assert sorted(yard.audit()) == [("applyManifest", f"/manifests/{name}", "done") for name in ("one", "two")]
+    live = {each.file: each.applied_generation for each in yard.status.list_uploads(principal=ANN)}
+    assert live == {
+        f"{name}.yaml": str(yard.gcs.buckets["ours"][f"manifests/{name}.yaml"].generation)
+        for name in ("one", "two")
+    }
+
+
+def test_an_event_leads_to_a_look_at_once_and_one_that_never_comes_is_made_up_for(yard: BucketYard) -> None:
+    yard.put("one", 1)
+    yard.go(3)
+    assert yard.crons() == {"one": "1"}
+    yard.put("one", 2)
+    yard.go(60)
+    assert yard.crons() == {"one": "1"}, "nobody told"
+    yard.publish()
+    yard.hear()
+    assert yard.crons() == {"one": "2"}
+    yard.put("one", 3)
+    yard.go(FULL_SECONDS + 5)
+    assert yard.crons() == {"one": "3"}
+
+
+def test_an_object_that_was_deleted_takes_its_manifest_along_and_an_older_event_does_not_bring_it_back(
+    yard: BucketYard,
+) -> None:
+    for name in ("keep", "one"):
+        yard.put(name)
+    yard.go(3)
+    yard.remove("one")
+    yard.publish()
+    yard.hear(GONE_SECONDS + 10)
+    assert yard.names() == ["keep"]
+    yard.publish(seed=7)
+    yard.hear(GONE_SECONDS + 3)
+    assert yard.names() == ["keep"]
+    yard.put("one", 5)
+    yard.publish(seed=8)
+    yard.hear(GONE_SECONDS + 3)
+    assert yard.crons() == {"keep": "0", "one": "5"}
+
+
+def test_a_bucket_that_is_emptied_or_away_or_loses_several_objects_removes_nothing(yard: BucketYard) -> None:
+    for name in ("keep", "one", "two"):
+        yard.put(name)
+    yard.go(3)
+    objects = yard.gcs.buckets.pop("ours")
+    yard.go(FULL_SECONDS + 30)
+    assert "can't be read, and nothing is changed" in (yard.problem() or "")
+    yard.gcs.buckets["ours"] = {"manifests/": objects["manifests/one.yaml"]}
+    yard.go(FULL_SECONDS + 30)
+    assert "It is empty, and nothing is removed: 3 manifests" in (yard.problem() or "")
+    yard.gcs.buckets["ours"] = objects
+    yard.go(10)
+    assert (yard.problem(), len(yard.names())) == (None, 3)
+    for name in ("one", "two"):
+        yard.remove(name)
+        yard.publish()
+        yard.hear()
+    yard.go(GONE_SECONDS + 10)
+    assert (yard.names(), set(yard.waiting())) == (["keep", "one", "two"], {"one", "two"})
+    for approval in yard.waiting().values():
+        yard.approvals.approve(approval, principal=ANN)
+    assert yard.names() == ["keep"]
+
+
+def test_without_its_subscription_it_is_listed_all_the_same_and_that_is_shown(
+    start: Callable[..., BucketYard],
+) -> None:
+    yard = start("nobody-made-it")
+    yard.put("one")
+    yard.go(2)
+    yard.hear()
+    assert yard.names() == ["one"]
+    assert "Its events can't be read, and it is listed every five minutes" in (yard.problem() or "")
+    yard.pubsub.create_subscription("nobody-made-it", TOPIC)
+    yard.hear()
+    assert yard.problem() is None
