@@ -1,5 +1,7 @@
 """The few bytes of protobuf that are written by hand on the way of a message."""
 
+from functools import lru_cache
+
 
 def varint(number: int) -> bytes:
     r"""Return ``number`` (0 or more) as a base-128 varint.
@@ -16,6 +18,7 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(maxsize=4096)
 def field_head(number: int, size_bytes: int) -> bytes:
     r"""Return what stands before the ``size_bytes`` of a length-delimited field: string, bytes or message.
 

@@ -10,7 +10,7 @@ from model.stream_record import ENDED_STATES, StreamRecord, StreamState, Wanted
 UNMANAGED: Final[dict[str, Any]] = dict.fromkeys(
     (
         *("release", "options", "wanted", "drain_timeout_seconds", "generation", "agent", "home"),
-        *("snapshot_id", "created_by", "created_at", "etag"),
+        *("snapshot_id", "created_by", "created_at", "launched_by", "launched_at", "etag"),
     )
 )
 _SILENT: Final = StreamState.NOT_REPORTING.value
@@ -30,6 +30,8 @@ def recorded_fields(record: StreamRecord) -> dict[str, Any]:
         "snapshot_id": record.snapshot_id,
         "created_by": record.created_by,
         "created_at": render_moment(record.created_at),
+        "launched_by": record.launched_by,
+        "launched_at": render_moment(record.launched_at),
         "etag": f'"{record.version}"',
     }
 

@@ -5,12 +5,12 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
-from backfill.plan.plan import render_data
-from model.errors import RequestInvalidError
+from backfill.plan.plan import render_data, render_text
+from model.errors import MessageNotFoundError, RequestInvalidError
 from model.message import parse_resource_id
 from model.moment import render_time
 from model.window import Window
@@ -35,8 +35,10 @@ _COLUMNS: Final = "message_id, topic, publish_time, ingest_time, ordering_key, a
 class MessageRequest:
     """Which messages somebody wants to see: those of ``topic`` that were ingested in [start, end).
 
-    Without bounds it is the last hour. A message has to have every one of ``attributes``. A payload is cut at
-    4 KiB unless ``is_full``. ``max_bytes_billed`` bounds the query's bill where the archive is in BigQuery.
+    Without bounds it is the last hour. A message has to have every one of ``attributes``, and ``text`` somewhere
+    in its payload, which one that is not UTF-8 never has. A payload is cut at ``preview_bytes``, 4 KiB at most,
+    unless ``is_full``, and with ``is_text`` it is its own text or base64, never JSON. ``max_bytes_billed`` bounds
+    the query's bill where the archive is in BigQuery.
     """
 
     topic: str
@@ -44,7 +46,10 @@ class MessageRequest:
     end: datetime | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     message_id: str | None = None
+    text: str | None = None
+    preview_bytes: int = MAX_SHOWN_BYTES
     is_full: bool = False
+    is_text: bool = False
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
     max_bytes_billed: int = DEFAULT_MAX_BYTES_BILLED
@@ -52,6 +57,8 @@ class MessageRequest:
     def fingerprint(self) -> str:
         """Return a digest of what a page's token is good for."""
         about = [self.topic, sorted(self.attributes.items()), self.message_id]
+        if self.text is not None:
+            about.append(self.text)
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
@@ -66,6 +73,14 @@ class MessagePage:
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
         return {"window": self.window, "messages": self.messages, "next_page_token": self.next_page_token}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageData:
+    """One message's whole payload, as the archive has it, and the window that it was looked for in."""
+
+    window: dict[str, str | None]
+    data: bytes
 
 
 class MessageBrowser:
@@ -89,10 +104,27 @@ class MessageBrowser:
         window, last = _place_of(request)
         size = min(request.page_size, MAX_FULL_PAGE_SIZE if request.is_full else MAX_PAGE_SIZE)
         rows = self._messages.read(_render_query(self._messages.table, request, window, last, size + 1))
-        limit = None if request.is_full else MAX_SHOWN_BYTES
+        limit = None if request.is_full else request.preview_bytes
         token = _render_token(request, window, rows[size - 1]) if len(rows) > size else None
-        bounds = {"from": render_time(window.start), "to": render_time(window.end)}
-        return MessagePage(bounds, [_render(row, limit) for row in rows[:size]], token)
+        return MessagePage(_bounds(window), [_render(row, limit, request.is_text) for row in rows[:size]], token)
+
+    def read_data(self, request: MessageRequest) -> MessageData:
+        """Return the whole payload of the newest message with the id of ``request``, as the archive has it.
+
+        Raises:
+            MessageNotFoundError: no such message came in within the window.
+            InvalidNameError, RequestInvalidError, QueryTooLargeError, WarehouseError, QueryError: as
+                :meth:`read_page`.
+        """
+        parse_resource_id(request.topic)
+        window, _ = _place_of(request)
+        whole = replace(request, is_full=True)
+        rows = self._messages.read(_render_query(self._messages.table, whole, window, None, 1))
+        if not rows:
+            place = " to ".join(map(str, _bounds(window).values()))
+            message = f"No message {request.message_id} of {request.topic} came in from {place}."
+            raise MessageNotFoundError(message, topic=request.topic)
+        return MessageData(_bounds(window), bytes(rows[0]["data"] or b""))
 
 
 def _render_query(
@@ -115,6 +147,9 @@ def _render_query(
     if request.message_id is not None:
         parameters["message_id"] = _text(request.message_id)
         conditions.append("message_id = @message_id")
+    if request.text is not None:
+        parameters["text"] = _text(request.text)
+        conditions.append("STRPOS(SAFE_CONVERT_BYTES_TO_STRING(data), @text) > 0")
     for number, (key, value) in enumerate(sorted(request.attributes.items())):
         names = f"key_{number}", f"value_{number}"
         parameters |= {names[0]: _text(key), names[1]: _text(value)}
@@ -128,7 +163,7 @@ def _render_query(
             "(publish_time = @published AND message_id < @after))))"
         )
     # One byte more tells a cut payload from a whole one.
-    data = "data" if request.is_full else f"SUBSTR(data, 1, {MAX_SHOWN_BYTES + 1})"
+    data = "data" if request.is_full else f"SUBSTR(data, 1, {request.preview_bytes + 1})"
     sql = (
         f"SELECT {_COLUMNS}, BYTE_LENGTH(data) AS data_bytes, {data} AS data\n"
         f"FROM `{table}`\nWHERE {' AND '.join(conditions)}\n"
@@ -137,8 +172,13 @@ def _render_query(
     return ArchiveQuery(sql, parameters, window, limit, request.max_bytes_billed)
 
 
-def _render(row: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    data, encoding = render_data(row["data"] or b"", limit)
+def _bounds(window: Window) -> dict[str, str | None]:
+    return {"from": render_time(window.start), "to": render_time(window.end)}
+
+
+def _render(row: Mapping[str, Any], limit: int | None, is_text: bool) -> dict[str, Any]:
+    render = render_text if is_text else render_data
+    data, encoding = render(row["data"] or b"", limit)
     size = row["data_bytes"] or 0
     return {
         "message_id": row["message_id"],

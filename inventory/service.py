@@ -1,26 +1,32 @@
 """Answers questions about topics, archived messages and streams: one service for the API."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog, Histogram, StreamInfo, TopicInfo
-from inventory.messages import MessageBrowser, MessagePage, MessageRequest
+from inventory.gaps import GapItems
+from inventory.history import Over, history_start, render_history
+from inventory.messages import MessageBrowser, MessageData, MessagePage, MessageRequest
 from inventory.retention import retentions_of
 from inventory.status import (
     StatusProblem,
     StreamCondition,
     count_attached,
+    growing_item,
     judge_snapshots,
     judge_streams,
     waiting_item,
 )
+from inventory.volumes import Volumes, VolumeStep, read_volumes
 from jobs.inbox_items import InboxItem
-from model.errors import RefeedError, RequestInvalidError, TopicUnknownError
+from jobs.store.figures import FigurePoint, stream_subject
+from model.errors import RefeedError, RequestInvalidError, StreamNotFoundError, TopicUnknownError
+from model.message import parse_resource_id
 from model.naming import did_you_mean
 from model.principal import MESSAGES, READ, STREAMS_READ, Principal
 from model.stream import StoredReport
@@ -34,6 +40,10 @@ from warehouse.queries import Queries
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 # What is shown when nobody says how much: an hour of minutes, a day of hours, a month of days.
 _USUAL_BUCKETS: Final = {"minute": 60, "hour": 24, "day": 30}
+
+
+def _no_figures(_subjects: Collection[str], _since: datetime) -> Mapping[str, Sequence[FigurePoint]]:
+    return {}
 
 
 class Inventory:
@@ -60,12 +70,15 @@ class Inventory:
         records: Callable[[], Sequence[StreamRecord]] = tuple,
         snapshots: Callable[[], Sequence[SnapshotRecord]] = tuple,
         snapshot_seconds: float = 0.0,
+        figures: Callable[[Collection[str], datetime], Mapping[str, Sequence[FigurePoint]]] = _no_figures,
     ) -> None:
         self._pubsub = pubsub
         self._counts = queries.counts
         self._records = records
         self._snapshots = snapshots
         self._snapshot_every = timedelta(seconds=snapshot_seconds)
+        self._figures = figures
+        self._gaps = GapItems(self._counts)
         self._browser = MessageBrowser(queries.messages)
         self._catalog = Catalog(
             self._counts, home=home, secret=replay_secret, reports=reports, groups=groups, records=records
@@ -103,6 +116,26 @@ class Inventory:
             self._check_known(topic)
         return found
 
+    def read_volumes(
+        self,
+        *,
+        principal: Principal,
+        step: VolumeStep = "hour",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        topics: Sequence[str] = (),
+    ) -> Volumes:
+        """Return messages and payload bytes of every topic by step; no row is read, and no query runs.
+
+        Raises:
+            InvalidNameError: one of ``topics`` is no topic's id.
+            RequestInvalidError: the bounds are no window, or one with too many steps.
+        """
+        principal.require(READ)
+        for topic in topics:
+            parse_resource_id(topic)
+        return read_volumes(self._counts, step=step, start=start, end=end, topics=topics)
+
     def read_messages(self, request: MessageRequest, *, principal: Principal) -> MessagePage:
         """Return a page of archived messages, newest first, by one query.
 
@@ -118,19 +151,60 @@ class Inventory:
             self._check_known(request.topic)
         return page
 
+    def read_message_data(self, request: MessageRequest, *, principal: Principal) -> MessageData:
+        """Return the whole payload of one archived message, bit for bit, by one query.
+
+        Raises:
+            ForbiddenError: the caller may not read messages, or not those of this topic.
+            MessageNotFoundError: no such message came in within the window.
+            InvalidNameError, RequestInvalidError: the topic or the window is wrong.
+        """
+        principal.require(MESSAGES)
+        principal.require_reading(request.topic)
+        return self._browser.read_data(request)
+
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
         """Return every stream that was launched or has ever reported, by name."""
         principal.require_any(READ, STREAMS_READ)
         stats, retentions = read_stats(self._pubsub.channel), retentions_of(self._pubsub.list_subscriptions())
         return self._catalog.list_streams(stats, retentions)
 
+    def list_histories(
+        self, over: Over, *, principal: Principal, name: str | None = None
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return the rate, lag and backlog of every stream, or of ``name``, at even steps; None where unknown.
+
+        Raises:
+            StreamNotFoundError: there is no stream of that name.
+        """
+        principal.require_any(READ, STREAMS_READ)
+        names = [stream.name for stream in self._catalog.list_streams(None)]
+        if name is not None and name not in names:
+            raise StreamNotFoundError(
+                f"There is no stream {name[:80]}.{did_you_mean(name, names)}", name=name[:80]
+            )
+        now = datetime.now(UTC)
+        wanted = [each for each in names if name in {None, each}]
+        found = self._figures([stream_subject(each) for each in wanted], history_start(over, now))
+        return {each: render_history(found.get(stream_subject(each), ()), over, now) for each in wanted}
+
     def show_stream(self, record: StreamRecord) -> StreamInfo:
         """Return a stream that was launched; its lag is unknown while Pub/Sub does not answer."""
         return self._catalog.show_stream(record, self._find_stats(), self._find_retentions())
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return the streams that somebody drained or cancelled and that messages wait for."""
+        """Return streams that ended with messages waiting or whose dead letters grow, and gaps of topics."""
         principal.require(READ)
+        return [*self._list_ended(), *self._list_growing(), *self._gaps.list_items()]
+
+    def _list_growing(self) -> list[InboxItem]:
+        streams = [stream for stream in self._catalog.list_streams(None) if not stream.is_over]
+        hour_ago = datetime.now(UTC) - timedelta(hours=1)
+        found = self._figures([stream_subject(stream.name) for stream in streams], hour_ago)
+        items = (growing_item(stream, found.get(stream_subject(stream.name), ())) for stream in streams)
+        return [item for item in items if item is not None]
+
+    def _list_ended(self) -> list[InboxItem]:
         ended = [record for record in self._records() if not record.is_living]
         if not ended:
             return []

@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from connectors.pubsub.client import SubscriptionInfo
 from inventory.catalog import StreamInfo
 from jobs.inbox_items import InboxItem
+from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.moment import render_moment
 from model.stream import BACKUP_STREAM
 from model.stream_options import StreamKind
-from model.stream_record import StreamRecord
+from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotRecord, SnapshotState
 
 # A stream that keeps up is seconds behind; a restart or a short outage costs it a minute or two.
@@ -94,7 +96,29 @@ def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
     waiting = "what waits" if known is None else "1 message" if known == 1 else f"{known:,} messages"
     message = f"It is {record.state}. Pub/Sub keeps {waiting} for it until {stream.retained_until}."
     since, state = record.changed_at, record.state
-    return InboxItem("ended", "stream", record.name, state, None, record.created_by, since, message)
+    return InboxItem("ended", "stream", record.name, state, None, record.launched_by, since, message)
+
+
+def growing_item(stream: StreamInfo, points: Sequence[FigurePoint]) -> InboxItem | None:
+    """Return what the inbox says of a stream that made dead letters since the first of ``points``; None of none.
+
+    Totals begin at 0 with each process of the stream, so that a total that falls counts from 0.
+    """
+    totals = [(point.at, point.figures.get("dead_letters")) for point in points]
+    known = [(at, total) for at, total in totals if total is not None]
+    now = stream.totals.get("dead_letters")
+    if not known or now is None:
+        return None
+    steps = pairwise([*(total for _, total in known), now])
+    grown = int(sum(after - before if after >= before else after for before, after in steps))
+    if not grown:
+        return None
+    many = "1 message" if grown == 1 else f"{grown:,} messages"
+    message = (
+        f"{many} became dead letters of it since {render_moment(known[0][0])}; 'refeed dead-letters' says why."
+    )
+    state = StreamState(stream.state)
+    return InboxItem("dead_letters", "stream", stream.name, state, None, stream.created_by, known[0][0], message)
 
 
 def _judge(stream: StreamInfo) -> list[StatusProblem]:

@@ -1,10 +1,12 @@
 """Files that a job's service, driver and tasks share: one contract, on a disk or in a bucket."""
 
+import errno
 import fcntl
 import json
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -12,12 +14,15 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 from model.errors import CheckpointCorruptError
+from model.file_version import FileVersion
 
 _BUCKET: Final = "gs://"
 # A writer that was stopped with the lock in its hands must not stop everybody else.
 _LOCK_SECONDS: Final = 1.0
 _LOCK_RETRY_SECONDS: Final = 0.01
 _REMOVED: Final = ".removed-"
+# What is gone, and a link that leads to itself.
+_LEADS_NOWHERE: Final = (errno.ENOENT, errno.ELOOP)
 # Holds ten checkpoints at least.
 _TAIL_BYTES: Final = 4096
 _MAX_LATEST_BYTES: Final = 64 * 1024
@@ -63,6 +68,18 @@ class Files(Protocol):
 
     def list(self) -> list[str]:
         """Return the names of files, logs and folders in here, in order; none when the folder is not there."""
+        ...
+
+    def versions(self) -> dict[str, FileVersion]:
+        """Return the version of each file right in here, by its name.
+
+        None in a bucket may also mean that somebody emptied it. On a disk a folder that is not there is a
+        FileNotFoundError, unlike in :meth:`list`.
+        """
+        ...
+
+    def read_version(self, name: str, version: FileVersion) -> bytes | None:
+        """Return what a file holds, None when it is of another version by now or gone."""
         ...
 
     def changed_at(self, name: str) -> float | None:
@@ -267,6 +284,41 @@ class DiskFiles:
         except FileNotFoundError:
             return []
 
+    def versions(self) -> dict[str, FileVersion]:
+        """Return the version of each file: a write in place changes its time, and a rename its inode.
+
+        A link counts as the file that it leads to within the folder, as Kubernetes mounts a ConfigMap; one that
+        leads out of it does not count, as it may lead to what its writer may not read.
+        """
+        found = {}
+        own = self._path.resolve()
+        with os.scandir(self._path) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                try:
+                    about = entry.stat()
+                except OSError as exc:
+                    # Any other fault says nothing about what is there.
+                    if exc.errno in _LEADS_NOWHERE:
+                        continue
+                    raise
+                is_inside = not entry.is_symlink() or Path(entry).resolve().is_relative_to(own)
+                if stat.S_ISREG(about.st_mode) and is_inside:
+                    found[entry.name] = _version(about)
+        return found
+
+    def read_version(self, name: str, version: FileVersion) -> bytes | None:
+        """Return what a file holds, unless it was written to before or meanwhile."""
+        try:
+            with (self._path / name).open("rb") as file:
+                if _version(os.fstat(file.fileno())) != version:
+                    return None
+                content = file.read()
+                return content if _version(os.fstat(file.fileno())) == version else None
+        except FileNotFoundError:
+            return None
+
     def changed_at(self, name: str) -> float | None:
         """Return when folder ``name`` was last written to."""
         try:
@@ -411,6 +463,10 @@ class DiskFiles:
             while not _try_lock(file.fileno()) and time.monotonic() < deadline:
                 time.sleep(_LOCK_RETRY_SECONDS)
             yield
+
+
+def _version(about: os.stat_result) -> FileVersion:
+    return FileVersion(f"{about.st_mtime_ns}-{about.st_ino}", about.st_size)
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -1,40 +1,46 @@
-"""What waits for a person: jobs and streams that go on, or are mended, only when somebody does something."""
+"""What waits for a person: it goes on, or is mended, only when somebody does something."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from jobs.store import Job, JobFilter, JobStore
+from model.approval import ApprovalState
 from model.job import JobState
 from model.moment import render_moment
+from model.rollout_record import RolloutState
 from model.stream_record import StreamState
 
 # A failure that nobody has retried for so long is history.
 FAILURE_DAYS: Final = 7
 _MOST: Final = 1000
 
-InboxKind = Literal["approval", "canary", "paused", "failure", "incomplete", "ended"]
+InboxKind = Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"]
 
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """One job or stream that waits: ``kind`` says for what, ``resource`` which kind of thing it is.
+    """One thing that waits: ``kind`` says for what, ``resource`` whether it is a job, a stream or another thing.
 
-    ``since`` is when it began to wait, None where nobody knows.
+    ``since`` is when it began to wait, None where nobody knows; ``state`` is None of a topic, which has none.
     """
 
     kind: InboxKind
     resource: str
     id: str
-    state: JobState | StreamState
+    state: JobState | StreamState | ApprovalState | RolloutState | None
     topic: str | None
-    created_by: str
+    created_by: str | None
     since: datetime | None
     message: str
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
-        return {**asdict(self), "state": self.state.value, "since": render_moment(self.since)}
+        return {
+            **asdict(self),
+            "state": None if self.state is None else self.state.value,
+            "since": render_moment(self.since),
+        }
 
 
 def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now: datetime) -> list[Job]:

@@ -91,12 +91,19 @@ class Keyring:
     def authenticate(self, token: str) -> Principal:
         """Return whose key this is; ``name`` is ``key:`` and the key's name.
 
-        Takes the same comparison whether or not the prefix is known. The last use is noted once a minute.
+        Raises:
+            UnauthenticatedError: as :meth:`find`.
+        """
+        return self.find(token)[1]
+
+    def find(self, token: str) -> tuple[ApiKey, Principal]:
+        """Return the key of a token, and whose it is.
+
+        Takes the same comparison whether or not the prefix is known.
 
         Raises:
             UnauthenticatedError: it is no key that counts; ``why`` in the details says why, for the log alone.
         """
-        now = datetime.now(UTC)
         match = _TOKEN.fullmatch(token)
         key = None if match is None else self._store.find_key(match["prefix"])
         is_same = is_same_digest(_digest(token), _NOBODYS_DIGEST if key is None else key.digest)
@@ -106,6 +113,15 @@ class Keyring:
         if key is None or not is_same:
             reason = "is not known" if key is None else "came with a wrong secret"
             raise UnauthenticatedError(was_given=True, why=f"{shown} {reason}")
+        return key, self.use(key)
+
+    def use(self, key: ApiKey) -> Principal:
+        """Return whose key this is, and note that it was used; once a minute is enough for that.
+
+        Raises:
+            UnauthenticatedError: it was revoked or has expired.
+        """
+        now, shown = datetime.now(UTC), KEY_MARK + key.prefix
         if key.revoked_at is not None:
             raise UnauthenticatedError(was_given=True, why=f"{shown} was revoked")
         if key.expires_at is not None and key.expires_at <= now:

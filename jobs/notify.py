@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,8 +11,8 @@ import httpx
 import structlog
 
 from jobs.kinds import JobKind
+from jobs.loop import BackgroundLoop
 from jobs.store import Job, JobStore
-from model.errors import RefeedError
 from model.failure import fixed_sentence
 from model.moment import render_moment
 
@@ -27,7 +26,7 @@ _MARK: Final = "whsec_"
 
 
 class Notifier:
-    """One thread that POSTs the news of every job of ``kind`` to ``url``; :meth:`stop` ends it.
+    """POSTs the news of every job of ``kind`` to ``url``; :meth:`stop` ends it.
 
     News are an end, and a wait for a person. Each is told at least once, in no promised order: what was not heard
     with 2xx is told again, by any replica, for as long as the store keeps it due. What happened
@@ -41,8 +40,8 @@ class Notifier:
         self._url = url
         self._secret = secret
         self._since: datetime | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+        self._client = httpx.Client(timeout=_CALL_SECONDS, follow_redirects=False)
+        self.loop = BackgroundLoop(f"{kind.name}-webhooks", self._tell_all, every_seconds=_LOOK_SECONDS)
 
     def start(self) -> None:
         """Begin to tell, also what an earlier service with the same URL left.
@@ -51,43 +50,33 @@ class Notifier:
             StoreUnavailableError: nobody knows since when this URL is told.
         """
         self._since = self._store.open_webhook(hashlib.sha256(self._url.encode()).hexdigest())
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """Stop within one call's time; what was not told is told by the next service."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_CALL_SECONDS)
+        self.loop.stop(_CALL_SECONDS)
+        self._client.close()
 
-    def _run(self) -> None:
-        with httpx.Client(timeout=_CALL_SECONDS, follow_redirects=False) as client:
-            while not self._stopping.wait(_LOOK_SECONDS):
-                try:
-                    self._tell_all(client)
-                except RefeedError as exc:
-                    # The store does not answer; what is due stays due.
-                    _LOG.warning("nobody is told of news", problem=exc.message)
-
-    def _tell_all(self, client: httpx.Client) -> None:
+    def _tell_all(self) -> None:
         kind, since = self._kind.name, self._since
         waiting = self._store.list_unnotified(kind, _BATCH, since=since, hold_seconds=_HOLD_SECONDS)
         for job in waiting:
-            if self._stopping.is_set():
+            if self.loop.is_stopping:
                 return
-            error = self._tell(client, job)
+            error = self._tell(job)
             self._store.mark_notified(job.id, datetime.now(UTC), news_at=job.news_at, error=error)
             if error is None:
                 _LOG.info("told of its news", job_id=job.id, state=job.state.value)
             else:
                 _LOG.warning("could not tell of its news", job_id=job.id, state=job.state.value, problem=error)
 
-    def _tell(self, client: httpx.Client, job: Job) -> str | None:
+    def _tell(self, job: Job) -> str | None:
         """Send one call; return None when it was heard, else what was wrong."""
         body = json.dumps(describe_news(job, self._kind)).encode()
         headers = sign(self._secret, message_id=_message_id(job), at=datetime.now(UTC), body=body)
         headers["Content-Type"] = "application/json"
         try:
-            with client.stream("POST", self._url, content=body, headers=headers) as response:
+            with self._client.stream("POST", self._url, content=body, headers=headers) as response:
                 status = response.status_code
                 return None if response.is_success else f"HTTP {status}"
         except (httpx.HTTPError, httpx.InvalidURL) as exc:

@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from jobs.store import JobFilter, SortOrder
+from jobs.store.changes import ChangeCursor, is_change_place
 from model.errors import RequestInvalidError
 
 _TIME_FIELDS: Final = frozenset({"created_at"})
@@ -39,6 +40,30 @@ def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -
     if not is_same:
         _refuse("The page_token was given for another filter or order_by; start at the first page.")
     return values
+
+
+def render_change_token(cursor: ChangeCursor) -> str:
+    """Return the token of the page after the one that ended with a change."""
+    content = json.dumps([cursor.at.isoformat(), *cursor.place], separators=(",", ":"))
+    return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
+
+
+def parse_change_token(token: str | None) -> ChangeCursor | None:
+    """Return what :func:`render_change_token` was given; None without a token.
+
+    Raises:
+        RequestInvalidError: the token is not one that a page gave.
+    """
+    if not token:
+        return None
+    try:
+        at, rank, key = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        cursor = ChangeCursor(datetime.fromisoformat(at).astimezone(UTC), (int(rank), str(key)))
+    except (binascii.Error, ValueError, TypeError, OverflowError):
+        _refuse("The page_token is not one that a page of this list gave.")
+    if not is_change_place(*cursor.place):
+        _refuse("The page_token is not one that a page of this list gave.")
+    return cursor
 
 
 def render_row_token(row: int) -> str:

@@ -6,8 +6,8 @@ from typing import Final
 
 import structlog
 
+from jobs.loop import BackgroundLoop
 from jobs.store import JobStore
-from model.errors import RefeedError
 
 _LOG: Final = structlog.get_logger()
 # How often it is renewed while a lease lasts: one that fails or comes late costs nothing.
@@ -32,20 +32,16 @@ class Renewal:
         self._renewed_at: float | None = None
         self._looked_at = time.monotonic()
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.loop = BackgroundLoop("renewal", self._renew_unless_stuck, every_seconds=self._look_seconds)
 
     def start(self) -> None:
         """Renew in the background until :meth:`stop`."""
         self._looked_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """Renew no more; once this has returned nothing is written any more."""
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
+        self.loop.stop()
 
     def looked(self) -> None:
         """Note that a look begins, and renew when it is time.
@@ -56,16 +52,15 @@ class Renewal:
         self._looked_at = time.monotonic()
         self._renew_when_due()
 
-    def _run(self) -> None:
-        while not self._ended.wait(self._every_seconds / 2):
-            silence = time.monotonic() - self._looked_at
-            if silence > _STUCK_LEASES * self._lease_seconds:
-                _LOG.error("supervision hangs; its jobs are left to others", seconds=round(silence))
-                continue
-            try:
-                self._renew_when_due()
-            except RefeedError as exc:
-                _LOG.warning("leases could not be renewed; trying again", problem=exc.message)
+    def _look_seconds(self) -> float:
+        return self._every_seconds / 2
+
+    def _renew_unless_stuck(self) -> None:
+        silence = time.monotonic() - self._looked_at
+        if silence > _STUCK_LEASES * self._lease_seconds:
+            _LOG.error("supervision hangs; its jobs are left to others", seconds=round(silence))
+        else:
+            self._renew_when_due()
 
     def _renew_when_due(self) -> None:
         with self._lock:

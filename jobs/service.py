@@ -13,6 +13,7 @@ from jobs.inbox_items import InboxItem
 from jobs.kinds import JobKind
 from jobs.listing import ListRequest, read_page
 from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
+from jobs.loop import BackgroundLoop
 from jobs.store import Idempotency, Job, JobEvent, JobStore
 from jobs.supervisor import JobSupervisor
 from jobs.versions import Versions, check_version, expected_version
@@ -106,6 +107,11 @@ class JobService(ABC, Generic[View]):
     def kind(self) -> JobKind:
         """The kind of its jobs."""
         return self._kind
+
+    @property
+    def loop(self) -> BackgroundLoop:
+        """The loop that launches and follows the jobs."""
+        return self._supervisor.loop
 
     def start(self) -> None:
         """Launch and follow jobs in the background, also those that an earlier service left."""

@@ -1,7 +1,6 @@
 """Keeps the job store true: launches what waits, follows what runs, starts again what died."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from jobs.folder import Control, JobFolder, JobFolders, Order, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, Launcher
 from jobs.lease_owner import LeaseOwner
+from jobs.loop import BackgroundLoop
 from jobs.periodic import CLEAN_SECONDS, PeriodicTask, PeriodicTasks
 from jobs.renewal import Renewal
 from jobs.store import Job, JobError, JobStore
@@ -81,8 +81,6 @@ class JobSupervisor:
     ) -> None:
         self._kind = kind
         self.folders = folders
-        # Each look at a job in a bucket is some requests.
-        self._tick_seconds = max(_TICK_SECONDS, self.folders.files.sight_seconds)
         self._store = store
         self._launcher = launcher
         self._keep = keep
@@ -96,22 +94,18 @@ class JobSupervisor:
         self._watches: dict[str, DriverWatch] = {}
         self._cancelling_since: dict[str, float] = {}
         self._settling: dict[str, float] = {}
-        self._wake = threading.Event()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        # Each look at a job in a bucket is some requests.
+        every_seconds = max(_TICK_SECONDS, folders.files.sight_seconds)
+        self.loop = BackgroundLoop(f"{kind.name}-supervisor", self.tick, every_seconds=every_seconds)
 
     def start(self) -> None:
         """Supervise in a thread of its own until :meth:`stop`."""
         self._renewal.start()
-        self._thread = threading.Thread(target=self._run, name=f"{self._kind.name}-supervisor", daemon=True)
-        self._thread.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """Stop supervising; drivers go on. A launch under way may still end; :meth:`join` waits for it."""
-        self._ended.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        self.loop.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._tasks.stop()
 
@@ -126,7 +120,7 @@ class JobSupervisor:
 
     def wake(self) -> None:
         """Look now, not at the next half second."""
-        self._wake.set()
+        self.loop.wake()
 
     def folder(self, job_id: str) -> JobFolder:
         """Return the folder of a job."""
@@ -175,17 +169,6 @@ class JobSupervisor:
     def _clean(self) -> None:
         clean_folders(self._store, self.folders, keep=self._keep, now=datetime.now(UTC))
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._wake.clear()
-            try:
-                self.tick()
-            except StoreUnavailableError as exc:
-                _LOG.warning("the job store does not answer; trying again", problem=exc.message)
-            except Exception:  # noqa: BLE001 - a full disk, for example, must not end the supervision
-                _LOG.exception("supervision failed; trying again")
-            self._wake.wait(self._tick_seconds)
-
     def _guarded(self, job_id: str, do: Callable[[], None]) -> None:
         """Let one job's trouble be its own."""
         try:
@@ -221,7 +204,7 @@ class JobSupervisor:
             except (*_OVERTAKEN, StoreUnavailableError):
                 return
             except RefeedError as exc:
-                if not self._ended.is_set():
+                if not self.loop.is_stopping:
                     self._finish(job, _failure(job, exc))
                 # Else it is the launcher's end: the job stays PENDING for the next supervisor.
                 return

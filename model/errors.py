@@ -86,6 +86,18 @@ class TopicUnknownError(RefeedError):
     code = "topic_unknown"
 
 
+class MessageNotFoundError(RefeedError):
+    """The archive has no such message in the window."""
+
+    code = "message_not_found"
+
+
+class SourceNotFoundError(RefeedError):
+    """The registry has no source of this name."""
+
+    code = "source_not_found"
+
+
 class SnapshotNotFoundError(PubSubError):
     """The snapshot, or the subscription that it should be restored to, does not exist."""
 
@@ -102,6 +114,12 @@ class SubscriptionMismatchError(PubSubError):
     """The subscription exists, but a backup can't use it."""
 
     code = "subscription_mismatch"
+
+
+class TopicBackupChangedError(RefeedError):
+    """The topic's backup has changed since it was planned."""
+
+    code = "topic_backup_changed"
 
 
 class MessageRefusedError(PubSubError):
@@ -400,6 +418,30 @@ class ManifestOwnedError(RefeedError):
     code = "manifest_owned"
 
 
+class RolloutNotFoundError(RefeedError):
+    """There is no rollout of this id."""
+
+    code = "rollout_not_found"
+
+
+class RolloutInProgressError(RefeedError):
+    """A rollout of the stream has not ended, and another change of it has to wait for that."""
+
+    code = "rollout_in_progress"
+
+
+class RolloutRefusedError(RefeedError):
+    """The rollout can't begin: what runs is not what it says, or it asks for something that can't be."""
+
+    code = "rollout_refused"
+
+
+class RolloutStateError(RefeedError):
+    """The rollout is in a state that does not allow this."""
+
+    code = "rollout_state_conflict"
+
+
 class JobChangedError(RefeedError):
     """The job has changed since it was read."""
 
@@ -496,6 +538,18 @@ class ApprovalRequiredError(RefeedError):
     code = "approval_required"
 
 
+class ApprovalNotFoundError(RefeedError):
+    """There is no such approval."""
+
+    code = "approval_not_found"
+
+
+class ApprovalStateError(RefeedError):
+    """The approval is decided already, or has expired."""
+
+    code = "approval_state_conflict"
+
+
 class StagingUnknownError(RefeedError):
     """No staging table is known for the backfill's target."""
 
@@ -572,6 +626,12 @@ class ProxyWithoutKeyError(ForbiddenError):
     """A proxy passed the call on, and the service has no keys to tell callers apart."""
 
     code = "proxy_without_key"
+
+
+class SignInRefusedError(ForbiddenError):
+    """The sign-in with the identity provider is refused."""
+
+    code = "sign_in_refused"
 
 
 class KeyNotFoundError(RefeedError):

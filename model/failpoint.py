@@ -25,6 +25,8 @@ FAILPOINTS: Final = (
     "bigquery.selection.started",
     "bigquery.selection.made",
     "commit.after",
+    "publish.before",
+    "publish.after",
     "ack.between",
     "ack.after",
     "journal.done",
@@ -49,6 +51,8 @@ FAILPOINTS: Final = (
     "restore.before",
     "restore.restored",
     "restore.sought",
+    "shadow.starting",
+    "shadow.looked",
     "update.snapshotting",
     "update.starting",
     "update.standby_started",
@@ -56,6 +60,13 @@ FAILPOINTS: Final = (
     "update.ordered",
     "update.watching",
     "update.rolling_back",
+    "upload.applied",
+    "upload.noted",
+    "upload.removed",
+    "rollout.begun",
+    "rollout.launched",
+    "rollout.watching",
+    "rollout.rolling_back",
 )
 
 _passed: Counter[str] = Counter()

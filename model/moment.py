@@ -26,5 +26,8 @@ def render_time(moment: datetime | None) -> str | None:
     Example:
         >>> render_time(datetime(2026, 1, 1, tzinfo=UTC))
         '2026-01-01T00:00:00.000000Z'
+        >>> render_time(datetime(236, 1, 1, tzinfo=UTC))
+        '0236-01-01T00:00:00.000000Z'
     """
-    return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
+    # strftime's %Y has as many digits as the year.
+    return None if moment is None else f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"

@@ -102,6 +102,32 @@ class YamlDocument:
             found = (mark.line + 1, mark.column + 1)
         return found
 
+    def place_in_text(self, path: Sequence[str | int], line: int, column: int) -> tuple[int, int] | None:
+        r"""Return where a line and column of a text in the document stand, None where YAML folds or escapes it.
+
+        Example:
+            >>> read_yaml("query: |\n  SELECT 1\n  FROM x").place_in_text(["query"], 2, 6)
+            (3, 8)
+            >>> read_yaml("query: SELECT 1").place_in_text(["query"], 1, 8)
+            (1, 15)
+        """
+        node = self._root
+        for part in path:
+            _, node = _child(node, part) if node is not None else (None, None)
+        if not isinstance(node, yaml.ScalarNode):
+            return None
+        first, last = node.start_mark, node.end_mark
+        if node.style is None:
+            return (first.line + 1, first.column + column) if line == 1 and first.line == last.line else None
+        if node.style != "|":
+            return None
+        written = str(first.buffer)[first.pointer : last.pointer].splitlines()
+        indents = [len(each) - len(each.lstrip(" ")) for each in written[1:] if each.strip()]
+        # "|2" would say how much of the spaces is the text's own.
+        if not indents or any(character.isdigit() for character in written[0]):
+            return None
+        return first.line + 1 + line, min(indents) + column
+
     def place_of(self, pointer: str) -> tuple[int, int]:
         """Return the place of a JSON pointer, as :meth:`place` does of a path."""
         return self.place([part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]])

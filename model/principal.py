@@ -14,19 +14,23 @@ MESSAGES: Final = "messages.read"
 STREAMS_READ: Final = "streams.read"
 STREAMS_OPERATE: Final = "streams.operate"
 SCHEDULES_APPLY: Final = "schedules.apply"
+ROLLOUTS_APPLY: Final = "rollouts.apply"
 
 # scope -> what it lets its holder do
 SCOPES: Final[dict[str, str]] = {
-    READ: "see backfills and merges, their histories, logs and dead letters, topics and streams",
+    READ: "see backfills, merges and compactions, their histories, logs and dead letters, topics and streams",
     PLAN: "ask what a backfill would do, with samples of its messages, and what a merge would (dry_run)",
     RUN: "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges",
     APPROVE: "approve a large backfill that somebody else created",
     MESSAGES: "read archived messages, of the topics that it may publish to",
     STREAMS_READ: "see streams, their options and their histories",
-    STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams",
+    STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams; attach and detach topics",
     SCHEDULES_APPLY: "apply, remove, pause and resume schedules, of jobs that it may start itself",
+    ROLLOUTS_APPLY: "apply, remove, reverse and cancel rollouts: other releases and options of streams",
     ADMIN: "everything above, and the audit log",
 }
+# What a manifest that came by upload needs at most: the least of who can write there, unless a setting says less.
+UPLOAD_SCOPES: Final = frozenset({SCHEDULES_APPLY, ROLLOUTS_APPLY, RUN, STREAMS_OPERATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,18 @@ class Grant:
     scopes: frozenset[str]
 
 
+def parse_scopes(text: str) -> frozenset[str]:
+    """Return the scopes that stand between commas.
+
+    Raises:
+        ValueError: one of them does not exist.
+    """
+    scopes = frozenset(scope.strip() for scope in text.split(","))
+    if unknown := sorted(scopes - SCOPES.keys()):
+        raise ValueError(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}")
+    return scopes
+
+
 def parse_grants(text: str) -> tuple[Grant, ...]:
     """Return the grants of ``claim=value:scope,scope; claim=value:scope``.
 
@@ -121,11 +137,9 @@ def parse_grants(text: str) -> tuple[Grant, ...]:
     for part in filter(None, map(str.strip, text.split(";"))):
         who, colon, listed = part.rpartition(":")
         claim, equals, value = who.partition("=")
-        scopes = frozenset(scope.strip() for scope in listed.split(","))
         if not (colon and equals and claim.strip() and value.strip()):
             raise ValueError(f"{part!r} is not claim=value:scope,scope")
-        if unknown := sorted(scopes - SCOPES.keys()):
-            raise ValueError(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}")
+        scopes = parse_scopes(listed)
         grants.append(Grant(claim.strip(), value.strip(), scopes))
     return tuple(grants)
 

@@ -3,16 +3,16 @@
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from datetime import time
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast, get_args
 
 from model import variables
 from model.errors import SettingsError
 from model.label import parse_label
-from model.principal import Grant, parse_grants
+from model.principal import UPLOAD_SCOPES, Grant, parse_grants, parse_scopes
 from model.secret import Decrypt, is_reference, is_wrapped, read_secret
 from model.stream_options import (
     BATCH_BYTES,
@@ -27,7 +27,14 @@ from model.stream_options import (
     START,
     TOPIC,
 )
-from model.table import DEFAULT_ARCHIVE_TABLE, DEFAULT_DEAD_LETTER_TABLE, Partitioning, Warehouse
+from model.stream_record import APPROVABLE_ACTIONS
+from model.table import (
+    CLOUD_WAREHOUSES,
+    DEFAULT_ARCHIVE_TABLE,
+    DEFAULT_DEAD_LETTER_TABLE,
+    Partitioning,
+    Warehouse,
+)
 
 DEFAULT_PROJECT: Final = "refeed-local"
 Default = str | Callable[[Mapping[str, str], Path], str]
@@ -140,6 +147,40 @@ class KinesisSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SignInSettings:
+    """How people sign in to the console with the issuer's provider: the client that is registered there.
+
+    Without ``client_secret`` it is a public client. ``session_token`` is the token that goes along with each call
+    of a session, and ``console_url`` the console's address in a browser, from which the callback's follows.
+    """
+
+    client_id: str | None = variable("REFEED_OIDC_CLIENT_ID", "", variables.optional(str))
+    client_secret: str | None = secret_variable("REFEED_OIDC_CLIENT_SECRET")
+    scopes: str = variable("REFEED_OIDC_REQUEST_SCOPES", "openid email", variables.openid_scopes)
+    parameters: tuple[tuple[str, str], ...] = variable(
+        "REFEED_OIDC_REQUEST_PARAMETERS", "", variables.request_parameters
+    )
+    session_token: Literal["access_token", "id_token"] = variable(
+        "REFEED_OIDC_SESSION_TOKEN", "access_token", variables.one_of("access_token", "id_token")
+    )
+    console_url: str | None = variable("REFEED_CONSOLE_URL", "", variables.optional(variables.console_address))
+
+    def faults(self, issuer: str | None, audience: Sequence[str]) -> list[str]:
+        """Return what is missing for a sign-in, beside the issuer and the audience of tokens."""
+        if self.client_id is None:
+            wanted = "REFEED_OIDC_CLIENT_ID is missing: REFEED_OIDC_CLIENT_SECRET is that client's"
+            return [wanted] if self.client_secret else []
+        faults = []
+        if issuer is None:
+            faults.append("REFEED_OIDC_ISSUER is missing: REFEED_OIDC_CLIENT_ID is registered at its provider")
+        if self.console_url is None:
+            faults.append("REFEED_CONSOLE_URL is missing: the provider sends people who signed in back to it")
+        if self.session_token == "id_token" and self.client_id not in audience:  # noqa: S105  # nosec B105  a kind of token
+            faults.append("REFEED_OIDC_AUDIENCE lacks REFEED_OIDC_CLIENT_ID, for whom ID tokens are meant")
+        return faults
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One process's settings; ``.env.example`` lists the variables, their units and defaults."""
 
@@ -154,7 +195,7 @@ class Settings:
     archive_partitioning: Partitioning = variable(
         "REFEED_ARCHIVE_PARTITIONING", "day", variables.one_of("day", "hour")
     )
-    warehouse: Warehouse = variable("REFEED_WAREHOUSE", "lake", variables.one_of("lake", "bigquery"))
+    warehouse: Warehouse = variable("REFEED_WAREHOUSE", "lake", variables.one_of(*get_args(Warehouse)))
     lake: str = variable("REFEED_LAKE", lambda _, home: str(home / "lake"))
     bigquery: BigQuerySettings = part()
     ack_deadline_seconds: int = variable("REFEED_ACK_DEADLINE_SECONDS", "60", variables.whole(10, 600))
@@ -196,12 +237,22 @@ class Settings:
         variables.time_of_day,
     )
     templates: str = variable("REFEED_TEMPLATES", lambda _, home: str(home / "templates"), variables.folder)
+    manifests: str | None = variable("REFEED_MANIFESTS", "", variables.optional(variables.folder))
+    manifests_subscription: str | None = variable(
+        "REFEED_MANIFESTS_SUBSCRIPTION", "", variables.optional(variables.subscription)
+    )
+    manifests_scopes: frozenset[str] = variable(
+        "REFEED_MANIFESTS_SCOPES", ",".join(sorted(UPLOAD_SCOPES)), parse_scopes
+    )
     launcher: str = variable("REFEED_LAUNCHER", "connect", variables.one_of("connect", "spark-submit", "dataproc"))
     connect_url: str | None = variable("REFEED_CONNECT_URL", "", variables.optional(str))
     dataproc: DataprocSettings = part()
     max_running: int = variable("REFEED_MAX_RUNNING", "4", variables.whole(1, 1000))
     pause_idle_seconds: float = variable("REFEED_PAUSE_IDLE_SECONDS", "600", variables.number(0, 86400))
     approval_rows: int = variable("REFEED_APPROVAL_ROWS", "0", variables.whole(0, 10**12))
+    approve_streams: tuple[str, ...] = variable(
+        "REFEED_APPROVE_STREAMS", "", variables.words_of(*APPROVABLE_ACTIONS)
+    )
     selection_max_rows: int = variable("REFEED_SELECTION_MAX_ROWS", str(10**8), variables.whole(1, 10**12))
     selection_max_bytes: int = variable("REFEED_SELECTION_MAX_BYTES", str(10**12), variables.whole(1, 10**15 - 1))
     min_free_disk_bytes: int = variable("REFEED_MIN_FREE_DISK_BYTES", str(10**9), variables.whole(0, 10**15 - 1))
@@ -219,6 +270,7 @@ class Settings:
     oidc_jwks_url: str | None = variable("REFEED_OIDC_JWKS_URL", "", variables.optional(variables.web_address))
     oidc_scopes_claim: str = variable("REFEED_OIDC_SCOPES_CLAIM", "scope")
     oidc_grants: tuple[Grant, ...] = variable("REFEED_OIDC_GRANTS", "", parse_grants)
+    sign_in: SignInSettings = part()
     notify_url: str | None = variable("REFEED_NOTIFY_URL", "", variables.optional(variables.web_address))
     notify_secret: str | None = secret_variable("REFEED_NOTIFY_SECRET", variables.notify_secret)
     collector_topics: tuple[str, ...] = variable("REFEED_COLLECTOR_TOPICS", "", variables.words)
@@ -311,8 +363,13 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None, decrypt: 
     # An audience is what keeps a token that was made for another service out of this one.
     if settings.oidc_issuer and not settings.oidc_audience:
         faults.append("REFEED_OIDC_AUDIENCE is missing: with REFEED_OIDC_ISSUER it says whom tokens are meant for")
+    faults += settings.sign_in.faults(settings.oidc_issuer, settings.oidc_audience or ())
     if settings.notify_url and not settings.notify_secret:
         faults.append("REFEED_NOTIFY_SECRET is missing: it signs what is sent to REFEED_NOTIFY_URL")
+    if settings.manifests_subscription and not (settings.manifests or "").startswith("gs://"):
+        faults.append(
+            "REFEED_MANIFESTS is no gs://bucket/prefix: REFEED_MANIFESTS_SUBSCRIPTION has a bucket's events"
+        )
     if faults:
         raise SettingsError("Wrong settings: " + "; ".join(faults), faults=faults)
     return settings
@@ -385,8 +442,9 @@ def _dataproc_faults(settings: Settings) -> list[str]:
     ]
     if not (settings.jobs_folder or "").startswith("gs://"):
         faults.append("REFEED_JOBS_FOLDER is no gs://bucket/prefix: batches share no disk with the API")
-    if settings.warehouse != "bigquery":
-        faults.append("REFEED_WAREHOUSE is not bigquery: a batch sees no lake on this machine's disk")
+    if settings.warehouse not in CLOUD_WAREHOUSES:
+        wanted = " or ".join(sorted(CLOUD_WAREHOUSES))
+        faults.append(f"REFEED_WAREHOUSE is not {wanted}: a batch reads no table on this machine's disk")
     # Runtimes with Spark 4 take no persistent history server.
     if (
         settings.dataproc.history_server

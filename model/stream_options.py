@@ -285,6 +285,52 @@ def extend_mapping(before: Mapping[str, str] | None, mapping: Mapping[str, str |
     return {old: new for old, new in {**carried, **mapping}.items() if new is not None and new != old}
 
 
+def overridable() -> frozenset[str]:
+    """Return the variables of a stream's process that stand for an option of some kind: no other may be set.
+
+    Example:
+        >>> "REFEED_BACKUP_SLOTS" in overridable(), "PATH" in overridable()
+        (True, False)
+    """
+    return frozenset(name for options in OPTIONS.values() for name in options.VARIABLES.values())
+
+
+def read_variables(kind: StreamKind, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options that variables of a stream's process stand for; a text that is no number stays one.
+
+    Raises:
+        RequestInvalidError: a stream of this kind has no such variable; all are named, each with its pointer.
+
+    Example:
+        >>> read_variables(StreamKind.BACKUP, {"REFEED_BACKUP_BATCH_SECONDS": "2.5"})
+        {'batch_seconds': 2.5}
+    """
+    options = OPTIONS[kind]
+    fields = {
+        options.VARIABLES[each.name]: each for each in declared_fields(options) if each.name in options.VARIABLES
+    }
+    if unknown := [name for name in variables if name not in fields]:
+        errors = [
+            {
+                "code": "variable_unknown",
+                "message": f"{name} is no setting of a {kind} stream.{did_you_mean(name, fields)}",
+                "pointer": f"/environment/{name}",
+            }
+            for name in unknown
+        ]
+        raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
+    return {fields[name].name: _number_of(fields[name].kind, text) for name, text in variables.items()}
+
+
+def _number_of(kind: Any, text: str) -> Any:
+    if kind is str:
+        return text
+    try:
+        return int(text) if kind is int else float(text)
+    except ValueError:
+        return text
+
+
 def is_group(text: str) -> bool:
     """Whether a group of sources can have this name.
 

@@ -14,6 +14,8 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 DRAIN_TIMEOUT_SECONDS: Final = 120.0
 # A drain that may last longer than this is a stream that should be left running.
 MAX_DRAIN_TIMEOUT_SECONDS: Final = 86_400.0
+# The actions that a deployment may have wait for a second person.
+APPROVABLE_ACTIONS: Final = ("drain", "cancel", "rollback", "update")
 
 
 class StreamState(StrEnum):
@@ -74,7 +76,8 @@ class StreamRecord:
     launches under the name, ``version`` everything that people asked for; what its agent reports makes no new
     version. ``instance_id`` is that of its newest process. ``agent`` looks after it, or did last where its lease
     has gone and ``is_held`` is false. ``home`` is where its last process kept its state, and ``snapshot_id`` what
-    this generation starts from, None its own state.
+    this generation starts from, None its own state. ``created_*`` is of the first generation, ``launched_*`` of
+    this one.
     """
 
     name: str
@@ -94,6 +97,8 @@ class StreamRecord:
     error: StreamFault | None
     created_by: str
     created_at: datetime
+    launched_by: str
+    launched_at: datetime
     changed_at: datetime
 
     @property

@@ -1,30 +1,35 @@
 """The update of a stream as a record: the steps from one release to another, and back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from model.job import new_job_id
 from model.stream_options import extend_mapping
 from model.stream_record import Wanted
+from model.watch_bounds import USUAL_BOUNDS, WatchBounds
 
 VALIDATE_SECONDS: Final = 120.0
 # A watch that may last longer is a stream that runs two releases for good.
 MAX_VALIDATE_SECONDS: Final = 86_400.0
 MIN_MESSAGES: Final = 100
+# More of the archive is compared by a replay into other tables.
+MAX_SHADOW_HOURS: Final = 24.0
 
 
 class UpdateState(StrEnum):
     """The step that an update is at, written down before the step begins.
 
-    Up to STARTING the old release runs and nothing of it has changed. In HANDING_OVER the standby of the new
-    release takes the stream over; in ROLLING_BACK a standby of the old one starts, and in HANDING_BACK it takes
-    the stream back. INCONCLUSIVE waits for a person.
+    Up to STARTING the old release runs and nothing of it has changed. In SHADOWING, which the update of a pipeline
+    may ask for, the new release converts archived messages beside it, and their rows are compared. In
+    HANDING_OVER the standby of the new release takes the stream over; in ROLLING_BACK a standby of the old one
+    starts, and in HANDING_BACK it takes the stream back. INCONCLUSIVE waits for a person.
     """
 
     CHECKING = "CHECKING"
+    SHADOWING = "SHADOWING"
     SNAPSHOTTING = "SNAPSHOTTING"
     STARTING = "STARTING"
     HANDING_OVER = "HANDING_OVER"
@@ -61,10 +66,25 @@ class UpdateState(StrEnum):
 ENDED_UPDATES: Final = frozenset(
     {UpdateState.STABLE, UpdateState.REFUSED, UpdateState.ROLLED_BACK, UpdateState.FAILED}
 )
-_BEFORE: Final = frozenset({UpdateState.CHECKING, UpdateState.SNAPSHOTTING, UpdateState.STARTING})
+_BEFORE: Final = frozenset(
+    {UpdateState.CHECKING, UpdateState.SHADOWING, UpdateState.SNAPSHOTTING, UpdateState.STARTING}
+)
 _SHOWN: Final = frozenset(
     {UpdateState.STARTING, UpdateState.HANDING_OVER, UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowRequest:
+    """A run of the new release in the shadow: over how many hours of the archive, and columns that may differ."""
+
+    hours: float = 1.0
+    may_differ: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the request with these fields."""
+        return cls(fields["hours"], tuple(fields["may_differ"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +92,9 @@ class UpdateRequest:
     """An update as it is asked for.
 
     ``release`` None is the installed one. ``options`` changes options one by one, None takes one away. ``mapping``
-    leads from the name of a source to its new one, or to None where it is to end.
+    leads from the name of a source to its new one, or to None where it is to end. With ``shadow`` the new release
+    has to agree in the shadow first. With ``is_halting`` a new release that fails once it has the stream stays,
+    for a person to look at.
     """
 
     release: str | None
@@ -81,6 +103,31 @@ class UpdateRequest:
     validate_seconds: float = VALIDATE_SECONDS
     min_messages: int = MIN_MESSAGES
     reason: str | None = None
+    shadow: ShadowRequest | None = None
+    is_halting: bool = False
+    bounds: WatchBounds = USUAL_BOUNDS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes; an agent of an earlier release knows no field of later ones."""
+        fields = asdict(self)
+        if self.shadow is None:
+            del fields["shadow"]
+        if not self.is_halting:
+            del fields["is_halting"]
+        if self.bounds == USUAL_BOUNDS:
+            del fields["bounds"]
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the request that :meth:`to_json` described."""
+        shadow, bounds = fields.get("shadow"), fields.get("bounds")
+        known = {name: value for name, value in fields.items() if name not in {"shadow", "bounds"}}
+        return cls(
+            **known,
+            shadow=None if shadow is None else ShadowRequest.from_json(shadow),
+            bounds=USUAL_BOUNDS if bounds is None else WatchBounds(**bounds),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from model.window import Window
 ColumnType = Literal["BYTES", "STRING", "TIMESTAMP", "ATTRIBUTES"]
 Partitioning = Literal["day", "hour"]
 Warehouse = Literal["lake", "bigquery"]
+# Those whose tables are on no machine's disk, so that a process on any other machine reads them.
+CLOUD_WAREHOUSES: Final = frozenset[Warehouse]({"bigquery"})
 
 
 @dataclass(frozen=True, slots=True)

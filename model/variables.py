@@ -90,6 +90,7 @@ folder: Final = matching(
     r"gs://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*",
     "gs://bucket/prefix, or the path of a folder, which begins with /",
 )
+subscription: Final = matching(r"[A-Za-z][A-Za-z0-9._~+%\-]{2,254}", "the id of a subscription")
 kms_key: Final = matching(
     r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+",
     "projects/P/locations/L/keyRings/R/cryptoKeys/K",
@@ -121,6 +122,18 @@ def texts(text: str) -> Mapping[str, str]:
 def words(text: str) -> tuple[str, ...]:
     """Return what stands between commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def words_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of some of these words with commas between them, each once."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(words(text)))
+        if not set(found) <= set(choices):
+            raise ValueError(f"takes some of {', '.join(choices)}, with commas between them")
+        return found
+
+    return parse
 
 
 def tables(text: str) -> tuple[str, ...]:
@@ -169,6 +182,45 @@ def web_address(text: str) -> str:
     return text
 
 
+def console_address(text: str) -> str:
+    """Return the console's address in a browser, which ends in /console."""
+    if not web_address(text).endswith("/console") or urlsplit(text).query or urlsplit(text).fragment:
+        raise ValueError("takes the console's address, such as https://refeed.shop.example/console")
+    return text
+
+
+def openid_scopes(text: str) -> str:
+    """Return scopes with spaces between them, of which one is openid."""
+    if "openid" not in text.split():
+        raise ValueError("takes scopes with spaces between them, and openid among them")
+    return " ".join(text.split())
+
+
+_OWN_PARAMETERS: Final = frozenset(
+    {
+        *(
+            "response_type",
+            "response_mode",
+            "client_id",
+            "client_secret",
+            "redirect_uri",
+            "scope",
+            "state",
+            "nonce",
+        ),
+        *("code_challenge", "code_challenge_method", "request", "request_uri"),
+    }
+)
+
+
+def request_parameters(text: str) -> tuple[tuple[str, str], ...]:
+    """Return further parameters of a sign-in's request, key=value with commas between them."""
+    pairs = [word.partition("=") for word in words(text)]
+    if any(not equals or not key or key in _OWN_PARAMETERS for key, equals, _ in pairs):
+        raise ValueError("takes key=value,key=value of parameters that Refeed does not set itself")
+    return tuple((key, value) for key, _, value in pairs)
+
+
 def notify_secret(text: str) -> str:
     """Return a webhook secret as Standard Webhooks writes it: ``whsec_`` and 24 to 64 bytes in base64.
 
@@ -181,6 +233,21 @@ def notify_secret(text: str) -> str:
     if not text.startswith("whsec_") or not _MIN_SECRET_BYTES <= size <= _MAX_SECRET_BYTES:
         raise ValueError(f"takes whsec_ and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in base64")
     return text
+
+
+def is_loopback_host(header: str) -> bool:
+    """Whether a Host header, with or without a port, names this machine and nothing else.
+
+    Example:
+        >>> [is_loopback_host(header) for header in ("localhost:8080", "[::1]", "shop.example", "a@localhost")]
+        [True, True, False, False]
+    """
+    try:
+        parts = urlsplit(f"//{header}")
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.netloc == header and "@" not in header and is_loopback_name(parts.hostname or "")
 
 
 def is_loopback_name(host: str) -> bool:

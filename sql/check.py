@@ -3,10 +3,11 @@
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sql.binder import Policy
+from sql.edits import PlacedViolation, apply_edits, find_edits, fitting_edits
 from sql.parameters import parse_parameters
 from sql.validate import validate_query
 from sql.verdict import ValidatedQuery
@@ -19,11 +20,18 @@ REFUSED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A verdict; ``milliseconds`` is what the gate took, ``lake_violations`` what the lake's engine can't do."""
+    """A verdict; ``milliseconds`` is what the gate took, ``lake_violations`` what the lake's engine can't do.
+
+    ``findings`` are the violations with their edits, of a report that was asked for them; ``rewritten`` is the
+    text with all of these edits, and ``is_mended`` whether it may run.
+    """
 
     query: ValidatedQuery | None
     violations: tuple[Violation, ...]
     milliseconds: float
+    findings: tuple[PlacedViolation, ...] = ()
+    rewritten: str | None = None
+    is_mended: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -40,9 +48,12 @@ class Report:
         report: dict[str, Any] = {
             "verdict": "reject" if self.query is None else "accept",
             "codes": [violation.code for violation in self.violations],
-            "violations": [_violation_json(violation) for violation in self.violations],
+            "violations": [render_finding(finding) for finding in self.findings]
+            or [_violation_json(violation) for violation in self.violations],
             "ms": round(self.milliseconds, 3),
         }
+        if self.rewritten is not None:
+            report["rewritten"] = {"query": self.rewritten, "passes": self.is_mended}
         if self.query is not None:
             window = self.query.window
             report["window"] = window and {"from": window.start.isoformat(), "to": window.end.isoformat()}
@@ -70,8 +81,10 @@ class Report:
         return "\n".join(lines)
 
 
-def check_query(text: str, parameters: Mapping[str, Any], policy: Policy) -> Report:
+def check_query(text: str, parameters: Mapping[str, Any], policy: Policy, *, with_edits: bool = False) -> Report:
     """Return the verdict on one query; ``parameters`` have the API's shape.
+
+    With ``with_edits`` the gate reads the query again with each edit that might mend a violation.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -83,13 +96,29 @@ def check_query(text: str, parameters: Mapping[str, Any], policy: Policy) -> Rep
     # What the gate takes is what it takes once it is warm, as in the service.
     GATE.warm(1)
     began = time.perf_counter()
-    query: ValidatedQuery | None = None
-    violations: tuple[Violation, ...] = ()
+    query, violations = _judge(text, parameters, policy)
+    milliseconds = (time.perf_counter() - began) * 1000
+    if not with_edits or query is not None:
+        return Report(query, violations, milliseconds)
+
+    def judge(changed: str) -> tuple[Violation, ...]:
+        return _judge(changed, parameters, policy)[1]
+
+    findings = find_edits(text, violations, judge, archive=policy.archive_table, now=policy.now)
+    edits = fitting_edits(findings)
+    if not edits:
+        return Report(query, violations, milliseconds, tuple(findings))
+    rewritten = apply_edits(text, edits)
+    return Report(query, violations, milliseconds, tuple(findings), rewritten, not judge(rewritten))
+
+
+def _judge(
+    text: str, parameters: Mapping[str, Any], policy: Policy
+) -> tuple[ValidatedQuery | None, tuple[Violation, ...]]:
     try:
-        query = validate_query(text, parse_parameters(parameters), policy)
+        return validate_query(text, parse_parameters(parameters), policy), ()
     except QueryRefusedError as exc:
-        violations = exc.violations
-    return Report(query, violations, (time.perf_counter() - began) * 1000)
+        return None, exc.violations
 
 
 def check_lines(lines: Iterable[str], policy: Policy) -> Iterator[dict[str, Any]]:
@@ -130,6 +159,16 @@ def _read_line(line: str) -> tuple[Any, str, dict[str, Any]]:
         document["sql"],
         {name: {"type": kind, "value": value} for name, (kind, value) in pairs},
     )
+
+
+def render_finding(finding: PlacedViolation) -> dict[str, Any]:
+    """Return a finding in the API's shape."""
+    return {
+        **_violation_json(finding.violation),
+        "start": finding.start,
+        "end": finding.end,
+        "edits": [asdict(edit) for edit in finding.edits],
+    }
 
 
 def _violation_json(violation: Violation) -> dict[str, Any]:

@@ -45,6 +45,15 @@ class SourceText:
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
+    def offset(self, line: int, column: int) -> int:
+        r"""Return the offset of a line and a column, at most the text's end.
+
+        Example:
+            >>> SourceText("SELECT 1\nFROM x").offset(2, 1)
+            9
+        """
+        return min(self._starts[min(line, len(self._starts)) - 1] + column - 1, len(self.text))
+
     def violation(self, fault: Fault) -> Violation:
         """Return ``fault`` with its place."""
         line, column = self.locate(min(fault.at, len(self.text)))

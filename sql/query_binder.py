@@ -27,9 +27,6 @@ from sql.syntax import (
 )
 from sql.values import AGGREGATED_ITEMS, MANY_ITEMS, Origin, Value, quote_name
 
-_RESERVED_PREFIXES: Final = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
-
-
 # Literals that may be grouped by, oddly.
 _TYPED_LITERALS: Final = {"DATE", "DATETIME", "TIME", "TIMESTAMP", "NUMERIC", "BIGNUMERIC", "INTERVAL", "JSON"}
 MAX_HANDED_ON: Final = 50

@@ -33,11 +33,10 @@ KEPT_COLUMNS = ("topic", "publish_time", "ordering_key")
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result; ``archive_column`` is the column that it is untouched, if it is one."""
+    """A column of the result."""
 
     name: str
     type: str
-    archive_column: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _judge_text(text: str, parameters: Mapping[str, Parameter], policy: Policy) 
 
 def _refusal(source: SourceText, faults: list[Fault]) -> QueryRefusedError:
     violations = [source.violation(fault) for fault in faults]
-    return QueryRefusedError(sorted(set(violations), key=lambda v: (v.line, v.column, v.code)))
+    return QueryRefusedError(sorted(set(violations), key=lambda v: (v.line, v.column, v.code, v.message)))
 
 
 def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBinder) -> ValidatedQuery:
@@ -132,12 +131,15 @@ def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBi
     bound = rules.Bound(query, relation, binder, policy)
     windows: dict[str, Window] = {}
     faults = list(binder.faults)
-    if policy.replay:
+    is_windowed = policy.replay or policy.windowed
+    if is_windowed:
         windows, found = rules.check_window(bound)
-        faults += [*found, *rules.check_reads_table(bound), *rules.check_output(bound)]
+        faults += found
+    if policy.replay:
+        faults += [*rules.check_reads_table(bound), *rules.check_output(bound)]
     if faults:
         raise _refusal(source, faults)
-    window = rules.replay_window(bound, windows) if policy.replay else None
+    window = rules.replay_window(bound, windows) if is_windowed else None
     lacking, unbuffered_until = _scans_without_buffer(binder)
     missing: tuple[str, ...] = ()
     if policy.replay and binder.reads_archive:
@@ -160,10 +162,7 @@ def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBi
         parameters=dict(binder.parameters),
         window=window,
         tables=tuple(dict.fromkeys(binder.tables)),
-        output=tuple(
-            OutputColumn(c.name or "", str(c.value.type), c.value.origin.column if c.value.origin else None)
-            for c in relation.columns
-        ),
+        output=tuple(OutputColumn(c.name or "", str(c.value.type)) for c in relation.columns),
         rewrites_data=policy.replay and binder.reads_archive and origins["data"] != "data",
         rewrites_attributes=policy.replay and binder.reads_archive and origins["attributes"] != "attributes",
         missing_columns=missing,

@@ -11,7 +11,7 @@ import structlog
 
 from connectors.pubsub.source import TaskResult
 from model.errors import RefeedError
-from streams.journal import IDS_SCHEMA, concat_ids
+from streams.journal import IDS_SCHEMA, concat_ids, without_topics
 from streams.run import PASSING
 from streams.targets import TargetPart, Targets, TaskOutput, Work
 
@@ -43,8 +43,8 @@ class Batch:
         return [part for output in self.outputs for part in output.parts]
 
     def ids(self) -> pa.Table:
-        """Return the ids of every message that the batch holds."""
-        return _concat([self.done_ids(), self.unfit()])
+        """Return the ids of every message that the batch holds, once where its row is published too."""
+        return without_topics(_concat([self.done_ids(), self.unfit()]))
 
     def done_ids(self) -> pa.Table:
         """Return the ids of the messages that the batch finishes: the rows of its parts, and ``settled`` ones."""

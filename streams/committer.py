@@ -18,11 +18,11 @@ from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullErro
 from streams.ack_leases import AckLeases
 from streams.batch import Batch, read_batch
 from streams.compaction import Compactor
-from streams.journal import Entry, EntryState, Journal, ids_of_tables, tables_of
+from streams.journal import Entry, EntryState, Journal, concat_ids, ids_of_tables, tables_of, without_topics
 from streams.known import find_new
 from streams.learning import Learner
 from streams.status import StatusFile
-from streams.targets import TargetPart, Targets, Work
+from streams.targets import TargetPart, Targets, Work, is_topic
 
 _log = structlog.get_logger(__name__)
 
@@ -36,8 +36,8 @@ class StreamCommitter:
 
     The order is the promise. Ids are journaled before the commit, so that after a crash each table can say whether
     the attempt is in; they are acknowledged after it, and only they. A message is acknowledged when its own table
-    has it, whatever became of the others. One that comes again while its id is known is acknowledged and not
-    written again.
+    has it, and its topic where it has one, whatever became of the others. One that comes again while its id is
+    known is acknowledged and not written again.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class StreamCommitter:
                 _log.info("attempt_forgotten", attempt=entry.attempt)
                 continue
             kept = ids_of_tables(ids, committed)
-            self._acknowledge(kept)
+            self._acknowledge(kept, but=ids_of_tables(ids, [name for name in names if name not in committed]))
             held = entry if kept.num_rows == ids.num_rows else self._journal.keep_only(entry, kept)
             self._journal.move(held, EntryState.RECOVERED)
             _log.info("attempt_recovered", attempt=entry.attempt, tables=len(committed), of=len(names))
@@ -189,23 +189,27 @@ class StreamCommitter:
                 now = time.time()
                 self._committed_at = {"first_commit_at": now, **self._committed_at, "last_commit_at": now}
             if failure is None:
-                failed = self._acknowledge(held)
+                if any(is_topic(name) for name in parts):
+                    # Nobody can ask a topic: from here on a crash has the journal say that it has its messages.
+                    entry = self._journal.move(entry, EntryState.RECOVERED)
+                failed = self._acknowledge(held, but=new.again)
                 failpoint.hit("ack.after")
                 self._journal.finish(entry, failed)
                 failpoint.hit("journal.done")
             else:
-                self._settle(entry, held, parts, committed, failure)
-        elif (failed := self._acknowledge(held)).num_rows:
+                self._settle(entry, held, parts, committed, failure, again=new.again)
+        elif (failed := self._acknowledge(held, but=new.again)).num_rows:
             # They are known by an entry that may be forgotten before they come again.
             self._journal.remember(self._next_attempt(), failed)
         if new.again.num_rows:
             self._ack_leases.give_back(new.again)
             self._totals["given_back"] += new.again.num_rows
-        self._totals["messages"] += sum(part.rows for found in parts.values() for part in found)
-        self._totals["commits"] += len(parts)
+        tables = {name: found for name, found in parts.items() if not is_topic(name)}
+        self._totals["messages"] += sum(part.rows for found in tables.values() for part in found)
+        self._totals["commits"] += len(tables)
         self._work.count(self._totals, batch.outputs, parts)
-        if parts:
-            self._compactor.touch(parts)
+        if tables:
+            self._compactor.touch(tables)
 
     def _take_all(self, parts: Mapping[str, Sequence[Any]]) -> None:
         """Take the tables of ``parts`` before their attempt is numbered: it is newer than every one of theirs."""
@@ -233,6 +237,8 @@ class StreamCommitter:
         parts: Mapping[str, Sequence[Any]],
         committed: frozenset[str],
         failure: RefeedError,
+        *,
+        again: pa.Table,
     ) -> None:
         """Finish the tables that have their parts, give up the rest, and raise the error that kept it."""
         if isinstance(failure, CommitOutcomeUnknownError):
@@ -240,15 +246,17 @@ class StreamCommitter:
             raise failure
         self._drop_parts({name: parts[name] for name in parts.keys() - committed})
         # A table whose parts were all known already has nothing to commit; its messages are in it.
-        done = ids_of_tables(held, [name for name in tables_of(held) if name in committed or name not in parts])
+        names = tables_of(held)
+        done = ids_of_tables(held, [name for name in names if name in committed or name not in parts])
         if done.num_rows:
-            self._finish_some(entry, done)
+            missing = ids_of_tables(held, [name for name in names if name in parts and name not in committed])
+            self._finish_some(entry, done, but=concat_ids([missing, again]))
         else:
             self._journal.forget(entry)
         raise failure
 
-    def _finish_some(self, entry: Entry, done: pa.Table) -> None:
-        failed = self._acknowledge(done)
+    def _finish_some(self, entry: Entry, done: pa.Table, *, but: pa.Table) -> None:
+        failed = self._acknowledge(done, but=but)
         try:
             kept = self._journal.keep_only(entry, done)
         except StorageFullError:
@@ -275,11 +283,20 @@ class StreamCommitter:
             self._last_attempt += 1
             return self._last_attempt
 
-    def _acknowledge(self, ids: pa.Table) -> pa.Table:
-        """Acknowledge ``ids`` and return those that failed: they come again and have to be known then."""
-        failed = self._ack_leases.acknowledge(ids)
+    def _acknowledge(self, ids: pa.Table, *, but: pa.Table) -> pa.Table:
+        """Acknowledge ``ids`` and return those that are not: they come again and have to be known then.
+
+        A message with rows in several targets is acknowledged once, and not while one of them is among ``but``.
+        """
+        pulled = without_topics(ids)
+        if but.num_rows:
+            pulled = pulled.filter(pc.invert(_is_same(pulled, but)))
+        failed = self._ack_leases.acknowledge(pulled)
         self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
-        return failed
+        if not but.num_rows and pulled.num_rows == ids.num_rows:
+            return failed
+        left = _is_same(ids, failed)
+        return ids.filter(pc.or_(left, _is_same(ids, but)) if but.num_rows else left)
 
     def _drop(self, parts: Iterable[TargetPart]) -> None:
         for one in parts:
@@ -309,3 +326,8 @@ class StreamCommitter:
         if now - self._totals_logged_at >= _LOG_TOTALS_EVERY_SECONDS:
             self._totals_logged_at = now
             _log.info(f"{self.name}_totals", **self._totals)
+
+
+def _is_same(ids: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    """Say of each of ``ids`` whether it is of a delivery that is among ``others`` too."""
+    return pc.is_in(ids.column("ack_id"), value_set=others.column("ack_id"))

@@ -55,6 +55,13 @@ class StreamFolder:
         return self.run / "spark"
 
 
+def list_instances(home: Path) -> list[StreamFolder]:
+    """Return the folder of each start of a stream that ``home`` still has, by name and age."""
+    return [
+        StreamFolder(run.parent.parent, run.name) for run in sorted((home / "streams").glob(f"*/{_INSTANCES}/*"))
+    ]
+
+
 def read_statuses(home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each status that the streams of ``home`` have written, with the stream's name, by name."""
     for state in sorted((home / "streams").glob("*")):

@@ -20,6 +20,7 @@ from model.errors import CheckpointCorruptError, StorageFullError
 from model.format import Format
 from streams.journal_mark import JournalMark
 from streams.spool import IdSpool
+from streams.targets import is_topic
 
 # Of its files: the columns below, and in a file's name the number and the state of an attempt.
 JOURNAL_FORMAT: Final = Format(1)
@@ -226,10 +227,12 @@ class Journal:
     def finish(self, entry: Entry, unacknowledged: pa.Table) -> None:
         """Say that ``entry`` is committed and acknowledged, but for those ids, which stay known.
 
-        Where there is no room to write them by themselves the whole entry stays known.
+        Where there is no room to write them by themselves, or the entry is a recovered one, all of it stays known.
         """
         state = EntryState.DONE
         if unacknowledged.num_rows:
+            if entry.state is EntryState.RECOVERED:
+                return
             try:
                 self.remember(entry.attempt, unacknowledged)
             except StorageFullError:
@@ -272,13 +275,14 @@ class Journal:
             temporary.unlink(missing_ok=True)
             raise StorageFullError(f"The journal {path} can't be written: {exc}") from exc
 
-    def move(self, entry: Entry, state: EntryState) -> None:
-        """Say that ``entry`` is in ``state`` now."""
+    def move(self, entry: Entry, state: EntryState) -> Entry:
+        """Say that ``entry`` is in ``state`` now, and return it so."""
         path = self._path(entry.attempt, state)
         entry.path.rename(path)
         self._sync_folder()
         del self._entries[entry.path]
-        self._entries[path] = replace(entry, state=state, path=path, since=self._now(state))
+        moved = self._entries[path] = replace(entry, state=state, path=path, since=self._now(state))
+        return moved
 
     def forget(self, entry: Entry) -> None:
         """Drop an attempt that was never committed: its messages come again and are new."""
@@ -406,6 +410,13 @@ def ids_of_tables(ids: pa.Table, names: Sequence[str]) -> pa.Table:
         return ids if ONLY_TABLE in names else ids.slice(0, 0)
     wanted = pa.array(list(names), pa.string())
     return ids.filter(pc.is_in(ids.column("table").cast(pa.string()), value_set=wanted))
+
+
+def without_topics(ids: pa.Table) -> pa.Table:
+    """Return the rows of ``ids`` that belong to tables: a message is pulled and acknowledged by these."""
+    names = tables_of(ids)
+    tables = [name for name in names if not is_topic(name)]
+    return ids if tables == names else ids_of_tables(ids, tables)
 
 
 def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:

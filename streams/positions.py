@@ -12,6 +12,7 @@ from typing import Any, Final
 from model.errors import CheckpointCorruptError, SettingsError, StorageFullError
 from model.format import Format
 from model.moment import render_moment
+from streams.lease import Holder
 
 POSITIONS_FORMAT: Final = Format(1)
 POSITIONS_FILE: Final = "positions.json"
@@ -67,6 +68,22 @@ class Positions:
     def origin(self) -> datetime | None:
         """Where shards without a position begin; None is their oldest record."""
         return self._origin
+
+    def check_home(self, stream: str, holder: Holder | None, *, is_latest: bool) -> None:
+        """Refuse to begin at the newest record where another home has read before: what came in between is lost.
+
+        ``stream`` is the id of this home's stream, ``holder`` who had its lease last.
+
+        Raises:
+            SettingsError: the positions are on the holder's machine; the message says what to do.
+        """
+        if not self.is_new or not is_latest or holder is None or holder.stream == stream:
+            return
+        raise SettingsError(
+            f"{self._stream} was read on {holder.host} before, and its positions are not here: copy "
+            f"{self._path.name} from the stream's folder there to {self._path.parent}. If it is lost, begin at a "
+            "moment before the last record that was published, or at TRIM_HORIZON: repeats have the same uuids."
+        )
 
     def begin(self, origin: datetime | None) -> None:
         """Write the origin of a stream that was never read."""

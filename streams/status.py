@@ -15,7 +15,7 @@ from model.format import Format
 # The API and the agent read the statuses of streams of other releases.
 STATUS_FORMAT: Final = Format(1)
 # Rates are those of the last minute.
-_RATE_SECONDS: Final = 60.0
+RATE_SECONDS: Final = 60.0
 
 
 class StatusFile:
@@ -83,7 +83,7 @@ class StatusFile:
         now = time.monotonic()
         numbers = {name: float(count) for name, count in totals.items() if isinstance(count, int | float)}
         self._seen.append((now, numbers))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= _RATE_SECONDS:  # noqa: PLR2004 - a first and a last
+        while len(self._seen) > 2 and now - self._seen[1][0] >= RATE_SECONDS:  # noqa: PLR2004 - a first and a last
             self._seen.popleft()
         began, before = self._seen[0]
         seconds = now - began

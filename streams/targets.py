@@ -4,16 +4,42 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from model.errors import RefeedError
 
+# What begins the name of a target that is a topic: the name of the table whose rows it gets follows.
+_TOPIC_PREFIX: Final = "publish:"
+
+
+def topic_target(table: str) -> str:
+    """Return the name of the target that publishes the rows of ``table``.
+
+    Two sources may read one topic and publish to one other: the table tells their messages apart.
+    """
+    return f"{_TOPIC_PREFIX}{table}"
+
+
+def is_topic(name: str) -> bool:
+    """Whether the target ``name`` is a topic, and no table."""
+    return name.startswith(_TOPIC_PREFIX)
+
+
+def table_of(name: str) -> str:
+    """Return the table whose rows the topic ``name`` gets.
+
+    Example:
+        >>> table_of(topic_target("staging.orders"))
+        'staging.orders'
+    """
+    return name.removeprefix(_TOPIC_PREFIX)
+
 
 @dataclass(frozen=True, slots=True)
 class TargetPart:
-    """A part that waits for its commit, its table, and the ids of its rows in their order."""
+    """A part that waits for its commit, its table, or its topic, and the ids of its rows in their order."""
 
     table: str
     part: Any

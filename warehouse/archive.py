@@ -6,6 +6,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from model.archive import Attempt, Change, IdSpan
+from model.read_budget import ReadBudget
+from model.volume import HourVolumes
+from model.window import Window
 from warehouse.leases import LeaseStore
 
 
@@ -104,6 +107,16 @@ class Archive(Protocol):
             QueryTooLargeError: it would cost more than the warehouse may spend on it.
         """
 
+    def read_messages(self, topics: Sequence[str], window: Window, budget: ReadBudget) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of ``topics`` that were ingested in ``window``, in the archive's columns.
+
+        Only partitions that the window touches are read. Rows that the warehouse refused are not among them.
+        Little is in memory at once.
+
+        Raises:
+            QueryTooLargeError: it would be billed for more than ``budget`` has left; then it reads nothing.
+        """
+
     def commit(self, parts: Sequence[Any], attempt: Attempt, ids: pa.Table | None = None) -> None:
         """Add ``parts``, all or none."""
 
@@ -118,6 +131,15 @@ class Archive(Protocol):
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield ``columns`` of every row as they are now, past every query, in any order."""
+
+    def volumes(self, window: Window) -> HourVolumes:
+        """Return how much of which topic came in in the hours that begin in ``window``, without reading a row.
+
+        It is what the commits say of themselves, so that it is true of the archive whatever became of a stream.
+
+        Raises:
+            WarehouseError: the archive can't be read.
+        """
 
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:
         """Return how long a batch has to be for ``slots`` tasks to stay within the warehouse's quotas."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Protocol
 
+from model.volume import HourVolumes
 from model.window import Window
 
 Step = Literal["minute", "hour", "day"]
@@ -41,6 +42,9 @@ class Counts(Protocol):
 
     def volumes(self, window: Window) -> dict[str, TopicVolume]:
         """Return what came in by topic."""
+
+    def hours(self, window: Window) -> HourVolumes:
+        """Return what came in by hour and topic, for the hours that begin in ``window``; no row is read."""
 
     def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
         """Return the topic's messages by the starts of the window's steps; empty ones may be left out."""

@@ -25,6 +25,12 @@ class Upkeep(Protocol):
     def expire(self, *, before: date) -> int:
         """Take out what was ingested before a day, and return how many files went away."""
 
+    def uncounted(self) -> tuple[int, int]:
+        """Return how many files of the archive nobody has counted, and their bytes: those of an earlier Refeed."""
+
+    def count(self) -> int:
+        """Count those files by reading each of them once, and return how many they were."""
+
 
 class Probes(Protocol):
     """Questions that only the real warehouse answers, asked in a place that exists for nothing else."""

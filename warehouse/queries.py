@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from model.errors import QueryTooLargeError
 from model.window import Window
 from sql.parameters import QueryParameter
 from sql.validate import Policy, ValidatedQuery
@@ -83,6 +84,16 @@ class SelectionRun:
     check_size: Callable[[int, int], None] = lambda _rows, _bytes: None
 
 
+def check_size(size_bytes: int, max_bytes: int | None) -> None:
+    """Raise when a query would read more bytes than it may.
+
+    Raises:
+        QueryTooLargeError: it would.
+    """
+    if max_bytes is not None and size_bytes > max_bytes:
+        raise QueryTooLargeError(f"The query would read {size_bytes:,} bytes, it may read {max_bytes:,}.")
+
+
 class Messages(Protocol):
     """The archive's rows as people browse them; safe to use from many threads."""
 
@@ -146,13 +157,15 @@ class Queries(Protocol):
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
+        max_bytes: int | None = None,
     ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query; where queries are billed, it is.
 
         Without ``seconds`` it may take as long as the warehouse lets anybody wait. ``views`` are the union views
-        that it may read, as this warehouse opened them.
+        that it may read, as this warehouse opened them. It reads no more than ``max_bytes``, and bills no more.
 
         Raises:
+            QueryTooLargeError: it would read more.
             QueryRefusedError, QueryError, WarehouseError: it can't be answered.
         """
 

@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from model.archive import IdSpan
 from model.errors import RefeedError
+from model.read_budget import ReadBudget
 from model.schema import Evolution, RowSchema
+from model.window import Window
 from warehouse.leases import LeaseStore
 
 
@@ -112,6 +114,18 @@ class RowTables(Protocol):
 
         Raises:
             QueryTooLargeError: it would cost more than the warehouse may spend on it.
+        """
+
+    def read_published(
+        self, name: str, columns: Sequence[str], publish_column: str, window: Window, budget: ReadBudget
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of the table ``name`` whose messages were published in ``window``.
+
+        Cells have the types that the table's columns have now; JSON is text. A column that a part of the table
+        lacks is null there. There is nothing to yield while there is no table. Little is in memory at once.
+
+        Raises:
+            QueryTooLargeError: it would be billed for more than ``budget`` has left; then it reads nothing.
         """
 
     def delete_since(self, name: str, since: datetime) -> int:

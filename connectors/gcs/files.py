@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 
 from connectors.gcs.errors import SDK_ERRORS, error_from, our_errors
 from model.errors import FolderUnavailableError, SettingsError
+from model.file_version import FileVersion
 
 # What a task does not see of an order, a second after it was given, it does not obey: see docs/deploy.md.
 SIGHT_SECONDS: Final = 1.0
@@ -124,6 +125,28 @@ class BucketFiles:
             )
             names = {self._log_of(blob.name) for blob in found}
             return sorted(names | {prefix[len(self._prefix) : -1] for prefix in found.prefixes})
+
+    def versions(self) -> dict[str, FileVersion]:
+        """Return the generation of each live object right below the prefix, as one listing gives them.
+
+        "Cloud Storage consistency" counts listing objects among the strongly consistent operations, so what was
+        written before is in it, and what was deleted is not: https://cloud.google.com/storage/docs/consistency
+        """
+        found = self._list(self._prefix, delimiter="/", fields="items(name,generation,size),nextPageToken")
+        names = ((blob.name[len(self._prefix) :], blob) for blob in found)
+        # A console makes a folder by an empty object of the folder's own name.
+        return {name: FileVersion(str(blob.generation), int(blob.size)) for name, blob in names if name}
+
+    def read_version(self, name: str, version: FileVersion) -> bytes | None:
+        """Return what an object holds while its live version has this generation."""
+        from google.api_core.exceptions import NotFound, PreconditionFailed
+
+        try:
+            return bytes(self._blob(name).download_as_bytes(if_generation_match=version.generation, **self._again))
+        except (NotFound, PreconditionFailed):
+            return None
+        except SDK_ERRORS as exc:
+            raise error_from(exc, self._where(name)) from exc
 
     def changed_at(self, name: str) -> float | None:
         """Return when the latest object of a folder was written."""

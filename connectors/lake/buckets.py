@@ -6,7 +6,7 @@ from typing import Final, Generic, Self, TypeVar
 
 import pyarrow as pa
 
-from connectors.lake.tables import our_errors
+from connectors.lake.errors import our_errors
 
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 # To compress a smaller batch, and read it again, takes longer than its bytes are worth.

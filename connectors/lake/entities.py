@@ -22,9 +22,9 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.columns import arrow_schema
 from connectors.lake.delta_log import DeltaLog
+from connectors.lake.errors import our_errors
 from connectors.lake.files import sync_file
 from connectors.lake.rows import SCHEMA_PROPERTY, widen_batch
-from connectors.lake.tables import our_errors
 from model.entity import PARTITION_DATE
 from model.errors import MergeOvertakenError, WarehouseError
 from model.schema import Evolution, RowSchema, plan_evolution

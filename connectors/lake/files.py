@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from model.errors import StorageFullError, WarehouseError
 from model.format import Format
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
+from model.volume import HourCounts, add_counts, hour_key
 
 # Of a part that waits for its commit, as a task describes it to the driver.
 LAKE_PART_FORMAT: Final = Format(1)
@@ -37,6 +38,9 @@ PARTITION_COLUMNS: Final[Mapping[Partitioning, pa.Field]] = {
     "day": pa.field("ingest_date", pa.date32()),
     "hour": pa.field("ingest_hour", pa.timestamp("us", tz="UTC")),
 }
+
+# Under this key a file of the archive has the JSON of the volumes of its rows (HourCounts), beside its schema.
+VOLUMES_KEY: Final = b"refeed.volumes"
 
 # Payloads and ids do not repeat: a dictionary only costs. Statistics are for columns that queries filter on.
 _DICTIONARY_COLUMNS: Final = ["topic", "subscription", "ordering_key", "attributes.list.element.key"]
@@ -103,6 +107,8 @@ class LakeArchiveWriter:
     bounded_columns: ClassVar[tuple[str, ...]] = ("topic", "publish_time", "ingest_time")
     # Smaller parts have neither dictionaries nor zstd, which cost more than half of their time and save no bytes.
     small_bytes: ClassVar[int] = 0
+    # Whether a file says how much of which topic and hour it holds.
+    has_volumes: ClassVar[bool] = True
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -213,6 +219,7 @@ class LakeArchiveWriter:
         name = f"{moment:%Y%m%dT%H%M%S}-{uuid.uuid4().hex}.parquet"
         path = f"{folder}/{name}"
         statistics = _Statistics(self.bounded_columns)
+        volumes: dict[str, dict[str, tuple[int, int]]] = {}
         try:
             with (
                 _our_errors(f"writing {name}"),
@@ -229,6 +236,10 @@ class LakeArchiveWriter:
                 for table in tables:
                     writer.write_table(table, _ROW_GROUP_MESSAGES)
                     statistics.add(table)
+                    if self.has_volumes:
+                        add_counts(volumes, count_volumes(table))
+                if self.has_volumes:
+                    writer.add_key_value_metadata({VOLUMES_KEY: json.dumps(volumes)})
             with _our_errors(f"writing {name}"):
                 if isinstance(filesystem, pafs.LocalFileSystem):
                     sync_file(path)
@@ -261,6 +272,35 @@ def sync_file(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def count_volumes(rows: pa.Table) -> HourCounts:
+    """Return how many messages, with how many payload bytes, of each topic came in in each hour.
+
+    ``rows`` have the columns ``topic``, ``ingest_time`` and ``data``.
+    """
+    times = rows.column("ingest_time")
+    ends = pc.min_max(times).as_py()
+    if ends["min"] is None:
+        return {}
+    first, last = hour_key(ends["min"]), hour_key(ends["max"])
+    columns = {"topic": rows.column("topic"), "bytes": pc.binary_length(rows.column("data"))}
+    if first == last:
+        return {first: _count_topics(pa.table(columns))}
+    hours = pc.strftime(times, format="%Y-%m-%dT%H")
+    found: dict[str, Mapping[str, tuple[int, int]]] = {}
+    for hour in pc.unique(hours).to_pylist():
+        found[hour] = _count_topics(pa.table(columns).filter(pc.equal(hours, hour)))
+    return found
+
+
+def _count_topics(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
+    # A part has a chunk for each topic: 300 of them take 6 ms, and in one piece half of one.
+    sums = (
+        rows.combine_chunks().group_by("topic", use_threads=False).aggregate([("bytes", "sum"), ([], "count_all")])
+    )
+    columns = (sums.column(name).to_pylist() for name in ("topic", "count_all", "bytes_sum"))
+    return {topic: (messages, size or 0) for topic, messages, size in zip(*columns, strict=True)}
 
 
 def _archive_batch(topic: str, subscription: str, rows: pa.RecordBatch, ingest_time: datetime) -> pa.RecordBatch:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from connectors.lake.errors import our_errors
 from connectors.lake.files import sync_file
-from connectors.lake.tables import our_errors
 from model.errors import MergeOvertakenError
 
 Hashes = npt.NDArray[np.uint64]

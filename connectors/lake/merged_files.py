@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from connectors.lake.errors import our_errors
 from connectors.lake.files import sync_file
-from connectors.lake.tables import our_errors
 
 FOLDER: Final = "_refeed_taken"
 _SCHEMA: Final = pa.schema([("name", pa.string()), ("partition", pa.timestamp("us", "UTC"))])

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from connectors.columns import arrow_schema
 from connectors.lake.buckets import read_batches
 from connectors.lake.entities import NewFile, write_partition
+from connectors.lake.errors import our_errors
 from connectors.lake.merge_statements import ROW, MergeStatements
 from connectors.lake.merging import Dealt, MergeLimits, RowNumbers, read_widened
-from connectors.lake.tables import our_errors
 
 _BATCH_ROWS: Final = 16_384
 

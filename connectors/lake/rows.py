@@ -14,9 +14,11 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 
 from connectors.columns import arrow_schema
+from connectors.lake.data_files import DataFile
+from connectors.lake.errors import our_errors
 from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
 from connectors.lake.merged_files import MergedFiles, StagedRows
-from connectors.lake.tables import CONFIGURATION, DataFile, LakeTable, our_errors
+from connectors.lake.tables import CONFIGURATION, LakeTable
 from model.errors import WarehouseError
 from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 from model.table import Partitioning
@@ -37,6 +39,7 @@ class LakeRowWriter(LakeArchiveWriter):
     bounded_columns: ClassVar[tuple[str, ...]] = ("ingest_time", "_topic", "_publish_time")
     # A task writes one for each of its tables, of some tens of rows where there are hundreds of tables.
     small_bytes: ClassVar[int] = 64 * 1024
+    has_volumes: ClassVar[bool] = False
 
     def write_rows(self, batches: Sequence[pa.RecordBatch]) -> WrittenFile:
         """Write one durable file with the rows of ``batches``, which have one schema and an ``ingest_time``.

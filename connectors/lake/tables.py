@@ -5,20 +5,21 @@ The archive is one such table (:mod:`connectors.lake.archive`); tables of rows h
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
+from connectors.lake.data_files import DataFile, files_between, files_since, list_files, partition_step
 from connectors.lake.delta_log import DeltaLog
+from connectors.lake.errors import is_disk_full, our_errors
 from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
 from model import failpoint
 from model.archive import Attempt, IdSpan
@@ -40,16 +41,6 @@ MIN_VACUUM_HOURS: Final = 2
 COMPACTED_BYTES: Final = 128 * 1024 * 1024
 # Streams commit every second or two; a commit takes milliseconds.
 _REPLACE_TRIES: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One Parquet file of a snapshot; ``partition`` is the start of its partition, aware UTC."""
-
-    path: str
-    size_bytes: int
-    rows: int
-    partition: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +86,7 @@ class LakeTable:
     @property
     def partition_step(self) -> timedelta:
         """How long a partition is."""
-        return timedelta(days=1) if self.partitioning == "day" else timedelta(hours=1)
+        return partition_step(self.partitioning)
 
     def version(self) -> int:
         """Return the number of the newest commit."""
@@ -114,19 +105,7 @@ class LakeTable:
 
     def _files(self, table: DeltaTable) -> list[DataFile]:
         with our_errors("reading the table's log"):
-            actions = pa.table(table.get_add_actions(flatten=True))
-        name = f"partition.{PARTITION_COLUMNS[self.partitioning].name}"
-        return [
-            # The log holds paths percent-encoded, as the Delta protocol says.
-            DataFile(f"{self.uri}/{unquote(path)}", size, rows, _partition_start(partition))
-            for path, size, rows, partition in zip(
-                actions.column("path").to_pylist(),
-                actions.column("size_bytes").to_pylist(),
-                actions.column("num_records").to_pylist(),
-                actions.column(name).to_pylist(),
-                strict=True,
-            )
-        ]
+            return list_files(table, self.uri, self.partitioning)
 
     def read_since(self, columns: Sequence[str], publish_column: str, span: IdSpan) -> Iterator[pa.RecordBatch]:
         """Yield ``columns`` of the rows of the newest snapshot that are in ``span``, the oldest files first.
@@ -144,18 +123,28 @@ class LakeTable:
                     yield kept.select(list(columns))
 
     def _files_since(self, starts: Mapping[str, datetime]) -> list[str]:
-        """Return the files that may have rows with a value of one column at or after its start."""
         with our_errors("reading the table's log"):
-            actions = pa.table(self._table().get_add_actions(flatten=True))
-        ends = {f"max.{column}": start for column, start in starts.items()}
-        present = [name for name in ends if name in actions.column_names]
-        # A column without statistics says nothing against a file.
-        found = [
-            row["path"]
-            for row in actions.select(["path", *present]).to_pylist()
-            if any(row.get(name) is None or row[name] >= start for name, start in ends.items())
-        ]
-        return sorted(map(unquote, found))
+            return files_since(self._table(), starts)
+
+    def read_between(self, columns: Sequence[str], column: str, window: Window) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of the newest snapshot whose ``column`` lies in ``window``.
+
+        ``column`` is a time at or before a row's ingestion. A file is not opened whose statistics, or whose
+        partition, say that it has no such row; the others are read in the order of their least value.
+        """
+        read = list(dict.fromkeys((*columns, column)))
+        with our_errors("reading the table's log"):
+            files = files_between(self._table(), column, window, self.partitioning)
+        for name in files:
+            for batch in self.writer().read_columns(name, read):
+                cells = batch.column(column)
+                is_in = pc.and_kleene(
+                    pc.greater_equal(cells, pa.scalar(window.start, cells.type)),
+                    pc.less(cells, pa.scalar(window.end, cells.type)),
+                )
+                kept = batch.filter(pc.fill_null(is_in, fill_value=False))
+                if kept.num_rows:
+                    yield kept.select(list(columns))
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that is in, durably; 0 when there is none."""
@@ -332,6 +321,14 @@ class LakeTable:
                 self._replace(expired, [])
         return len(expired)
 
+    def uncounted(self) -> tuple[int, int]:
+        """Return (0, 0): only an archive has volumes."""
+        return 0, 0
+
+    def count(self) -> int:
+        """Return 0: only an archive has volumes."""
+        return 0
+
     def _bins(self, files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
         """Yield the files of a partition that become one: of one schema, and of the size that is aimed at."""
         writer = self.writer()
@@ -408,7 +405,7 @@ class LakeTable:
             raise LeaseLostError(lease=attempt.lease) from exc
         if not is_settled:
             raise CommitOutcomeUnknownError(f"The commit failed ({exc}) and may still be made.") from exc
-        if _is_disk_full(exc):
+        if is_disk_full(exc):
             raise StorageFullError from exc
         raise WarehouseError(f"The commit failed and nothing was added: {exc}") from exc
 
@@ -494,12 +491,6 @@ class LakeTable:
         return self._delta
 
 
-def _partition_start(value: Any) -> datetime:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-    return datetime(value.year, value.month, value.day, tzinfo=UTC)
-
-
 def _refuse_old(files: Sequence[WrittenFile]) -> None:
     """Raise when a file has waited so long for its commit that vacuum may take it.
 
@@ -511,24 +502,3 @@ def _refuse_old(files: Sequence[WrittenFile]) -> None:
         raise WarehouseError(
             f"A file waited over {MAX_UNCOMMITTED_HOURS} h for its commit; vacuum may take it at any moment."
         )
-
-
-def _is_disk_full(exc: Exception) -> bool:
-    return "No space left on device" in str(exc) or "os error 28" in str(exc)
-
-
-@contextmanager
-def our_errors(what: str, *, but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn the lake's exceptions into ours, ``but`` one that the caller wants; ``what`` was being done."""
-    try:
-        yield
-    except but:
-        raise
-    except TableNotFoundError as exc:
-        raise WarehouseError(
-            f"There is no table yet ({what}); for the archive, attach a topic and start a backup."
-        ) from exc
-    except (DeltaError, OSError) as exc:
-        if _is_disk_full(exc):
-            raise StorageFullError(f"The disk is full while {what}.") from exc
-        raise WarehouseError(f"The lake failed while {what}: {exc}") from exc

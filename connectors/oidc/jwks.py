@@ -1,6 +1,5 @@
 """An issuer's signing keys: fetched when needed, kept a while, and never fetched in a loop."""
 
-import json
 import math
 import threading
 import time
@@ -10,11 +9,10 @@ from typing import Any, Final
 import httpx
 import structlog
 
+from connectors.oidc.documents import FETCH_SECONDS, endpoint_of, read_discovery, read_json
 from model.errors import IdentityUnavailableError
 
 _LOG: Final = structlog.get_logger()
-_FETCH_SECONDS: Final = 5.0
-_MAX_BYTES: Final = 512 * 1024
 # Keys are fetched again after this long, so that one that the issuer withdrew stops counting.
 _FRESH_SECONDS: Final = 600.0
 # While the issuer can't be reached, the keys that are known count for this long.
@@ -94,9 +92,9 @@ class SigningKeys:
             httpx.HTTPError, httpx.InvalidURL: it does not answer, or with an error.
             ValueError: what it answers is not a key set.
         """
-        with httpx.Client(timeout=_FETCH_SECONDS, follow_redirects=False) as client:
+        with httpx.Client(timeout=FETCH_SECONDS, follow_redirects=False) as client:
             url = self._jwks_url or self._discover(client)
-            listed = _read_json(client, url).get("keys")
+            listed = read_json(client, url).get("keys")
         if not isinstance(listed, list):
             raise ValueError(f"{url} has no list of keys")  # noqa: TRY004  what came is wrong, not its type here
         keys: dict[str | None, Mapping[str, Any]] = {}
@@ -108,29 +106,4 @@ class SigningKeys:
         return keys
 
     def _discover(self, client: httpx.Client) -> str:
-        document = _read_json(client, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
-        url = document.get("jwks_uri")
-        # RFC 8414, 3.3: a document of another issuer must not name the keys of this one.
-        if document.get("issuer") != self._issuer or not isinstance(url, str):
-            raise ValueError("the discovery document is not this issuer's")
-        if self._issuer.startswith("https://") and not url.startswith("https://"):
-            raise ValueError("the discovery document names keys without TLS")
-        return url
-
-
-def _read_json(client: httpx.Client, url: str) -> dict[str, Any]:
-    """Return the JSON object at ``url``, of 512 KiB at most."""
-    body = bytearray()
-    deadline = time.monotonic() + _FETCH_SECONDS
-    with client.stream("GET", url) as response:
-        if not response.is_success:
-            raise ValueError(f"{url} answered {response.status_code}")
-        for chunk in response.iter_bytes():
-            body += chunk
-            # httpx's timeout is for each read; one byte a second would go on for ever.
-            if len(body) > _MAX_BYTES or time.monotonic() > deadline:
-                raise ValueError(f"{url} answers too much or too slowly")
-    value = json.loads(body)
-    if not isinstance(value, dict):
-        raise ValueError(f"{url} is not a JSON object")  # noqa: TRY004  as above
-    return value
+        return endpoint_of(read_discovery(client, self._issuer), self._issuer, "jwks_uri")

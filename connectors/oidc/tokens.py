@@ -1,5 +1,6 @@
 """Verifies JSON Web Tokens: signature, issuer, audience and times; what they say is the caller's to judge."""
 
+import hmac
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -80,6 +81,30 @@ class TokenVerifier:
         if algorithm in _RSA and key.key.key_size < _MIN_RSA_BITS:
             raise _refused(f"the issuer's key has less than {_MIN_RSA_BITS} bits")
         return key
+
+
+class IdTokenVerifier:
+    """Verifies ID tokens of one issuer for one client: OpenID Connect Core 1.0, 3.1.3.7."""
+
+    def __init__(self, verifier: TokenVerifier, client_id: str) -> None:
+        """``verifier`` takes tokens of the issuer whose audience is ``client_id``."""
+        self._verifier = verifier
+        self._client_id = client_id
+
+    def read_claims(self, token: str, *, nonce: str | None) -> dict[str, Any]:
+        """Return what the token claims; ``nonce`` is that of the sign-in, None after a refresh.
+
+        Raises:
+            UnauthenticatedError: the token is not good, another client's, or another sign-in's.
+            IdentityUnavailableError: the issuer's keys can't be had now.
+        """
+        claims = self._verifier.read_claims(token)
+        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if (several or "azp" in claims) and claims.get("azp") != self._client_id:
+            raise _refused("the ID token was issued to another client")
+        if nonce is not None and not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+            raise _refused("the ID token is of another sign-in: its nonce differs")
+        return claims
 
 
 def _refused(why: str) -> UnauthenticatedError:

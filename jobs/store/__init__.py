@@ -11,8 +11,10 @@ from jobs.store.records import (
     JobCount,
     JobError,
     JobFilter,
+    KeySession,
     SortOrder,
     StoredPlan,
+    UserSession,
 )
 from jobs.store.store import JobStore, open_store
 
@@ -29,8 +31,10 @@ __all__ = [
     "JobEventType",
     "JobFilter",
     "JobStore",
+    "KeySession",
     "SortOrder",
     "StoredPlan",
+    "UserSession",
     "open_store",
     "sort_key",
 ]

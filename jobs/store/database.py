@@ -1,10 +1,11 @@
 """The database behind the store: connections, transactions, locks, the schema, and its errors in our words."""
 
 import sqlite3
+import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +48,7 @@ class Database:
 
     def __init__(self, url: str | URL) -> None:
         self._engine = _create_engine(_parse_url(url))
+        self._joined = _Joined()
         self.is_shared = self._engine.dialect.name == "postgresql"
         try:
             self._migrate()
@@ -61,6 +63,9 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Give a connection whose reads see one state of the data."""
+        if self._joined.connection is not None:
+            yield self._joined.connection
+            return
         with _translate_errors(), self._engine.connect() as connection:
             if self.is_shared:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")  # noqa: PLW2901
@@ -73,14 +78,29 @@ class Database:
         SQLite has one writer at a time. On PostgreSQL, what is read with ``for update`` waits for others that
         change the same row, and of those who name the same ``lock`` one goes at a time.
         """
-        with (
-            _translate_errors(),
-            self._engine.connect().execution_options(refeed_write=True) as connection,
-            connection.begin(),
-        ):
+        with ExitStack() as stack:
+            connection = self._joined.connection
+            if connection is None:
+                stack.enter_context(_translate_errors())
+                connection = stack.enter_context(self._engine.connect())
+                connection = connection.execution_options(refeed_write=True)
+                stack.enter_context(connection.begin())
             if lock is not None and self.is_shared:
                 _lock(connection, lock)
             yield connection
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Keep everything that this thread writes in the block, or nothing where the block raises.
+
+        The trap: nobody else writes to SQLite meanwhile, so the block must not wait for anything else.
+        """
+        with self.write() as connection:
+            self._joined.connection = connection
+            try:
+                yield
+            finally:
+                self._joined.connection = None
 
     def now(self, connection: Connection) -> datetime:
         """Return the time of the clock that leases go by: PostgreSQL's own, as replicas' clocks may differ."""
@@ -101,6 +121,12 @@ class Database:
                 _lock(connection, "migrate")
             if _revision(connection) != SCHEMA_REVISION:
                 _run_migrations(connection)
+
+
+class _Joined(threading.local):
+    """The connection of the transaction that this thread's calls join."""
+
+    connection: Connection | None = None
 
 
 def _run_migrations(connection: Connection) -> None:

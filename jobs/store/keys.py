@@ -41,13 +41,13 @@ class Keys:
         """Return every key, oldest first."""
         with self._database.read() as connection:
             rows = connection.execute(sa.select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id)).all()
-        return [_key(row) for row in rows]
+        return [read_key(row) for row in rows]
 
     def find_key(self, prefix: str) -> ApiKey | None:
         """Return the key with this prefix, also one that was revoked or has expired, or None."""
         with self._database.read() as connection:
             row = connection.execute(sa.select(KEYS).where(KEYS.c.prefix == prefix)).first()
-        return None if row is None else _key(row)
+        return None if row is None else read_key(row)
 
     def revoke_key(self, key_id: str, at: datetime) -> bool:
         """Say that a key is good no more, and return whether there is such a key; the first time counts."""
@@ -68,7 +68,8 @@ class Keys:
                 connection.execute(KEYS.update().where(KEYS.c.id == key_id, stale).values(last_used_at=at))
 
 
-def _key(row: Row[Any]) -> ApiKey:
+def read_key(row: Row[Any]) -> ApiKey:
+    """Return the key of a row that has the columns of keys."""
     return ApiKey(
         id=row.id,
         prefix=row.prefix,

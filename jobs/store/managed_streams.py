@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -11,13 +12,13 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import scoped_key
+from jobs.store.stream_rows import append_event, check_version
 from jobs.store.stream_snapshots import check_snapshot, end_old_restores, insert_restore
-from jobs.store.stream_updates import abandon_update, check_not_updating
+from jobs.store.stream_updates import abandon_update, check_not_rolling_out, check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
 from model.errors import (
     IdempotencyKeyReusedError,
     LeaseLostError,
-    StreamChangedError,
     StreamExistsError,
     StreamNotFoundError,
     StreamStateError,
@@ -37,6 +38,17 @@ from model.stream_record import (
 
 _ENDED: Final = sorted(state.value for state in ENDED_STATES)
 _ENDS: Final = {Wanted.DRAINED: StreamState.DRAINED, Wanted.CANCELLED: StreamState.CANCELLED}
+# The line of the history that began the stream's present generation.
+_LAUNCH: Final = (
+    STREAM_EVENTS.c.stream == MANAGED_STREAMS.c.name,
+    STREAM_EVENTS.c.generation == MANAGED_STREAMS.c.generation,
+    STREAM_EVENTS.c.type == StreamEventType.LAUNCHED.value,
+)
+_RECORDS: Final[sa.Select[Any]] = sa.select(
+    MANAGED_STREAMS,
+    sa.select(STREAM_EVENTS.c.actor).where(*_LAUNCH).limit(1).scalar_subquery().label("launched_by"),
+    sa.select(STREAM_EVENTS.c.at).where(*_LAUNCH).limit(1).scalar_subquery().label("launched_at"),
+)
 _NOBODY: Final[Mapping[str, None]] = {"agent": None, "agent_until": None}
 
 
@@ -84,38 +96,22 @@ class ManagedStreams:
                 if before.fingerprint != idempotency.fingerprint:
                     raise IdempotencyKeyReusedError(stream=name)
                 return _record_of(before, now)
-            _check_free(name, kind, before)
-            if guard is not None:
-                guard(_living(connection, now))
-            if snapshot_id is not None:
-                check_snapshot(connection, snapshot_id, kind)
-            values: dict[str, Any] = {
-                "kind": kind.value,
-                "release": release,
-                "options": dict(options or {}),
-                "wanted": Wanted.RUNNING.value,
-                "drain_timeout_seconds": DRAIN_TIMEOUT_SECONDS,
-                "state": StreamState.STARTING.value,
-                "instance_id": None,
-                "snapshot_id": snapshot_id,
-                "error": None,
-                "changed_at": now,
-                "idempotency_key": key,
-                "fingerprint": None if idempotency is None else idempotency.fingerprint,
-                **_NOBODY,
-            }
-            if before is None:
-                first = {"name": name, "generation": 1, "version": 1, "created_by": actor, "created_at": now}
-                connection.execute(MANAGED_STREAMS.insert().values(**first, **values))
-            else:
-                _update(connection, name, generation=before.generation + 1, version=before.version + 1, **values)
-            made = _get(connection, name, now)
-            what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
-            _append(connection, made, StreamEventType.LAUNCHED, now, actor=actor, what=what, why=why)
-            end_old_restores(connection, name, now=now)
-            if snapshot_id is not None:
-                insert_restore(connection, name, made.generation, snapshot_id, actor=actor, now=now)
-            return made
+            return launch(
+                connection,
+                now,
+                name,
+                kind,
+                actor=actor,
+                release=release,
+                options=options or {},
+                snapshot_id=snapshot_id,
+                why=why,
+                guard=guard,
+                columns={
+                    "idempotency_key": key,
+                    "fingerprint": None if idempotency is None else idempotency.fingerprint,
+                },
+            )
 
     def get_stream(self, name: str) -> StreamRecord:
         """Return the record of a stream, living or ended.
@@ -124,11 +120,11 @@ class ManagedStreams:
             StreamNotFoundError: there never was one; any call that names a stream may raise it.
         """
         with self._database.read() as connection:
-            return _get(connection, name, self._database.now(connection))
+            return get_record(connection, name, self._database.now(connection))
 
     def list_streams(self, *, agent: str | None = None) -> list[StreamRecord]:
         """Return every record, by name, or only those that an agent holds."""
-        query = sa.select(MANAGED_STREAMS).order_by(MANAGED_STREAMS.c.name)
+        query = _RECORDS.order_by(MANAGED_STREAMS.c.name)
         if agent is not None:
             query = query.where(MANAGED_STREAMS.c.agent == agent)
         with self._database.read() as connection:
@@ -156,35 +152,16 @@ class ManagedStreams:
         """
         with self._database.write() as connection:
             now = self._database.now(connection)
-            record = _get(connection, name, now, for_update=True)
-            _check_version(record, expected_version)
-            _check_living(record)
-            if record.wanted is Wanted.CANCELLED and wanted is Wanted.DRAINED:
-                raise StreamStateError(
-                    f"{name} is being cancelled: nothing is left to drain.", wanted=record.wanted
-                )
-            abandon_update(connection, name, now, actor=actor, wanted=wanted)
-            is_unborn = record.instance_id is None and not record.is_held
-            state = _ENDS[wanted] if is_unborn else record.state
-            _update(
+            return end(
                 connection,
+                now,
                 name,
-                wanted=wanted.value,
-                drain_timeout_seconds=timeout_seconds,
-                state=state.value,
-                version=record.version + 1,
-                changed_at=now,
-                **(_NOBODY if is_unborn else {}),
+                wanted,
+                actor=actor,
+                timeout_seconds=timeout_seconds,
+                why=why,
+                expected_version=expected_version,
             )
-            fields = {
-                "wanted": wanted.value,
-                "timeout_seconds": timeout_seconds if wanted is Wanted.DRAINED else None,
-            }
-            what = f"wanted {wanted}"
-            _append(connection, record, StreamEventType.WANTED, now, actor=actor, what=what, why=why, **fields)
-            if is_unborn:
-                _append_move(connection, record, state, now, actor=actor, why="It was never started.")
-            return _get(connection, name, now)
 
     def change_stream(
         self,
@@ -201,14 +178,15 @@ class ManagedStreams:
         Raises:
             StreamStateError: it has ended, or is to end.
             StreamChangedError: it is no longer at ``expected_version``.
-            UpdateInProgressError: an update of it has not ended.
+            UpdateInProgressError, RolloutInProgressError: an update or a rollout of it has not ended.
         """
         with self._database.write() as connection:
             now = self._database.now(connection)
-            record = _get(connection, name, now, for_update=True)
-            _check_version(record, expected_version)
+            record = get_record(connection, name, now, for_update=True)
+            check_version(name, record.version, expected_version)
             _check_living(record)
             check_not_updating(connection, name)
+            check_not_rolling_out(connection, name)
             if record.wanted is not Wanted.RUNNING:
                 raise StreamStateError(f"{name} is to end: nothing of it can be changed.", wanted=record.wanted)
             merged = {key: value for key, value in {**record.options, **options}.items() if value is not None}
@@ -220,7 +198,7 @@ class ManagedStreams:
             what = f"changed {', '.join(names)}" if release is None else f"changed to release {release}"
             fields = {"options": names, "release": release}
             _append(connection, record, StreamEventType.CHANGED, now, actor=actor, what=what, why=why, **fields)
-            return _get(connection, name, now)
+            return get_record(connection, name, now)
 
     def take_streams(self, agent: str, *, limit: int, lease_seconds: float) -> list[StreamRecord]:
         """Give the agent living streams that nobody holds, ``limit`` with those it has; return the new ones.
@@ -246,7 +224,7 @@ class ManagedStreams:
             until = now + timedelta(seconds=lease_seconds)
             for name in names:
                 _update(connection, name, agent=agent, agent_until=until)
-            return [_get(connection, name, now) for name in names]
+            return [get_record(connection, name, now) for name in names]
 
     def renew_streams(self, agent: str, lease_seconds: float) -> None:
         """Hold what the agent holds for ``lease_seconds`` more; what expired and nobody took counts as held."""
@@ -291,7 +269,7 @@ class ManagedStreams:
         """
         with self._database.write() as connection:
             now = self._database.now(connection)
-            record = _get(connection, name, now, for_update=True)
+            record = get_record(connection, name, now, for_update=True)
             if record.agent != agent:
                 raise LeaseLostError(f"Another agent looks after {name} now.", owner=record.agent)
             if state is StreamState.NOT_REPORTING or (state.is_ended and _ENDS.get(record.wanted) is not state):
@@ -311,13 +289,13 @@ class ManagedStreams:
                 reason = why if error is None else why or f"{error.code}: {error.message}"
                 _append_move(connection, record, state, now, actor="agent", why=reason)
             _update(connection, name, **changes)
-            return _get(connection, name, now)
+            return get_record(connection, name, now)
 
     def note_stream(self, name: str, *, actor: str, what: str, why: str | None = None, **fields: Any) -> None:
         """Add a line to a stream's history that changes nothing of its record."""
         with self._database.write() as connection:
             now = self._database.now(connection)
-            record = _get(connection, name, now, for_update=True)
+            record = get_record(connection, name, now, for_update=True)
             _append(connection, record, StreamEventType.NOTED, now, actor=actor, what=what, why=why, **fields)
 
     def list_stream_events(self, name: str, *, after: int = 0) -> list[StreamEvent]:
@@ -325,16 +303,108 @@ class ManagedStreams:
         columns = STREAM_EVENTS.c
         query = sa.select(STREAM_EVENTS).where(columns.stream == name, columns.number > after)
         with self._database.read() as connection:
-            _get(connection, name, self._database.now(connection))
+            get_record(connection, name, self._database.now(connection))
             return [_event_of(row) for row in connection.execute(query.order_by(columns.number))]
 
 
+def launch(
+    connection: Connection,
+    now: datetime,
+    name: str,
+    kind: StreamKind,
+    *,
+    actor: str,
+    release: str | None,
+    options: Mapping[str, Any],
+    snapshot_id: str | None = None,
+    why: str | None = None,
+    guard: Callable[[Sequence[StreamRecord]], None] | None = None,
+    columns: Mapping[str, Any] = MappingProxyType({"idempotency_key": None, "fingerprint": None}),
+) -> StreamRecord:
+    """Launch as :meth:`ManagedStreams.launch_stream` does, and raise as it, within what its caller changes."""
+    before = _find_row(connection, name, for_update=True)
+    _check_free(name, kind, before)
+    if guard is not None:
+        guard(_living(connection, now))
+    if snapshot_id is not None:
+        check_snapshot(connection, snapshot_id, kind)
+    values: dict[str, Any] = {
+        "kind": kind.value,
+        "release": release,
+        "options": dict(options),
+        "wanted": Wanted.RUNNING.value,
+        "drain_timeout_seconds": DRAIN_TIMEOUT_SECONDS,
+        "state": StreamState.STARTING.value,
+        "instance_id": None,
+        "snapshot_id": snapshot_id,
+        "error": None,
+        "changed_at": now,
+        **columns,
+        **_NOBODY,
+    }
+    if before is None:
+        first = {"name": name, "generation": 1, "version": 1, "created_by": actor, "created_at": now}
+        connection.execute(MANAGED_STREAMS.insert().values(**first, **values))
+    else:
+        _update(connection, name, generation=before.generation + 1, version=before.version + 1, **values)
+    made = get_record(connection, name, now)
+    what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
+    _append(connection, made, StreamEventType.LAUNCHED, now, actor=actor, what=what, why=why)
+    end_old_restores(connection, name, now=now)
+    if snapshot_id is not None:
+        insert_restore(connection, name, made.generation, snapshot_id, actor=actor, now=now)
+    return get_record(connection, name, now)
+
+
+def end(
+    connection: Connection,
+    now: datetime,
+    name: str,
+    wanted: Wanted,
+    *,
+    actor: str,
+    timeout_seconds: float = DRAIN_TIMEOUT_SECONDS,
+    why: str | None = None,
+    expected_version: int | None = None,
+) -> StreamRecord:
+    """End a stream as :meth:`ManagedStreams.end_stream` does, and raise as it, within what its caller changes."""
+    record = get_record(connection, name, now, for_update=True)
+    check_version(name, record.version, expected_version)
+    _check_living(record)
+    if record.wanted is Wanted.CANCELLED and wanted is Wanted.DRAINED:
+        raise StreamStateError(f"{name} is being cancelled: nothing is left to drain.", wanted=record.wanted)
+    abandon_update(connection, name, now, actor=actor, wanted=wanted)
+    is_unborn = record.instance_id is None and not record.is_held
+    state = _ENDS[wanted] if is_unborn else record.state
+    _update(
+        connection,
+        name,
+        wanted=wanted.value,
+        drain_timeout_seconds=timeout_seconds,
+        state=state.value,
+        version=record.version + 1,
+        changed_at=now,
+        **(_NOBODY if is_unborn else {}),
+    )
+    fields = {"wanted": wanted.value, "timeout_seconds": timeout_seconds if wanted is Wanted.DRAINED else None}
+    what = f"wanted {wanted}"
+    _append(connection, record, StreamEventType.WANTED, now, actor=actor, what=what, why=why, **fields)
+    if is_unborn:
+        _append_move(connection, record, state, now, actor=actor, why="It was never started.")
+    return get_record(connection, name, now)
+
+
 def _find_row(connection: Connection, name: str, *, for_update: bool = False) -> Row[Any] | None:
-    query = sa.select(MANAGED_STREAMS).where(MANAGED_STREAMS.c.name == name)
-    return connection.execute(query.with_for_update() if for_update else query).first()
+    query = _RECORDS.where(MANAGED_STREAMS.c.name == name)
+    return connection.execute(query.with_for_update(of=MANAGED_STREAMS) if for_update else query).first()
 
 
-def _get(connection: Connection, name: str, now: datetime, *, for_update: bool = False) -> StreamRecord:
+def get_record(connection: Connection, name: str, now: datetime, *, for_update: bool = False) -> StreamRecord:
+    """Return the record of a stream, for a caller that changes more than that.
+
+    Raises:
+        StreamNotFoundError: there never was one.
+    """
     row = _find_row(connection, name, for_update=for_update)
     if row is None:
         raise StreamNotFoundError(f"No stream was ever launched as {name[:80]}.", name=name[:80])
@@ -342,7 +412,7 @@ def _get(connection: Connection, name: str, now: datetime, *, for_update: bool =
 
 
 def _living(connection: Connection, now: datetime) -> list[StreamRecord]:
-    query = sa.select(MANAGED_STREAMS).where(MANAGED_STREAMS.c.state.not_in(_ENDED))
+    query = _RECORDS.where(MANAGED_STREAMS.c.state.not_in(_ENDED))
     return [_record_of(row, now) for row in connection.execute(query.order_by(MANAGED_STREAMS.c.name))]
 
 
@@ -361,12 +431,6 @@ def _check_free(name: str, kind: StreamKind, before: Row[Any] | None) -> None:
         raise StreamExistsError(message, name=name, kind=before.kind, state=before.state)
 
 
-def _check_version(record: StreamRecord, version: int | None) -> None:
-    if version not in (None, record.version):
-        message = f"{record.name} is at version {record.version}, not {version}."
-        raise StreamChangedError(message, version=record.version)
-
-
 def _check_living(record: StreamRecord) -> None:
     if not record.is_living:
         raise StreamStateError(f"{record.name} is {record.state}; it can be launched again.", state=record.state)
@@ -383,11 +447,7 @@ def _append(
     why: str | None = None,
     **fields: Any,
 ) -> None:
-    """Add a line to a stream's history; its row must be held, so that numbers grow as lines become visible."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    written = {"stream": record.name, "generation": record.generation, "at": at, "actor": actor}
-    told = {"type": kind.value, "what": what, "why": why, "fields": given}
-    connection.execute(STREAM_EVENTS.insert().values(**written, **told))
+    append_event(connection, record.name, record.generation, kind, at, actor=actor, what=what, why=why, **fields)
 
 
 def _append_move(
@@ -417,6 +477,8 @@ def _record_of(row: Row[Any], now: datetime) -> StreamRecord:
         error=None if row.error is None else StreamFault(**row.error),
         created_by=row.created_by,
         created_at=row.created_at,
+        launched_by=row.launched_by or row.created_by,
+        launched_at=row.launched_at or row.created_at,
         changed_at=row.changed_at,
     )
 

@@ -8,10 +8,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
+from jobs.store.rollouts import add_rollout, check_manifest_free, is_tried
 from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
+from jobs.store.uploads import check_holder
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, ScheduleRun, Settlement
 from model.principal import Principal
+from model.rollout_record import ROLLOUT_KIND, NewRollout
 
 _LIVING: Final = [state.value for state in LIVING_RUNS]
 _REMOVED: Final = "The schedule was removed."
@@ -41,17 +44,27 @@ class Manifests:
         settle: Callable[[datetime], datetime] = lambda now: now,
         keeps_slots: Callable[[ManifestRecord], bool] = lambda _: False,
         expected_version: int | None = None,
+        holder: str | None = None,
+        rollout: NewRollout | None = None,
     ) -> ManifestRecord:
         """Keep a manifest; one of the same content is left alone.
 
-        Slots of a new one count from ``settle(now)`` on. ``keeps_slots`` says of the record before whether slots
-        go on from where they are; else none before now is due. ``expected_version`` 0 is a name that is free.
+        With a ``rollout`` that begins too, or nothing is kept; the content that was tried last under the name does
+        not begin again, also where the manifest was removed meanwhile. Slots of a new one count from
+        ``settle(now)`` on. ``keeps_slots`` says of the record before whether slots go on from where they are; else
+        none before now is due. ``expected_version`` 0 is a name that is free. ``holder`` is the replica that
+        watches the source, where it is one of uploads.
 
         Raises:
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: it is at another version.
+            LeaseLostError: ``holder`` does not watch the source any more.
+            RolloutInProgressError: a rollout of it has not ended.
+            RefeedError: as :meth:`Rollouts.create_rollout`.
         """
         with self._database.write("manifests") as connection:
+            if holder is not None:
+                check_holder(connection, source, holder)
             now = self._database.now(connection)
             row = _find(connection, name, for_update=True)
             before = None if row is None or row.removed_at is not None else _record_of(row)
@@ -60,6 +73,8 @@ class Manifests:
             _check_version(name, before, expected_version)
             if before is not None and (before.kind, before.digest) == (kind, digest):
                 return before
+            if ROLLOUT_KIND in {kind, None if before is None else before.kind}:
+                check_manifest_free(connection, name)
             is_kept = before is not None and keeps_slots(before)
             values: dict[str, Any] = {
                 "kind": kind,
@@ -82,6 +97,8 @@ class Manifests:
                 if before is None:
                     values |= {"created_at": now, "settled_until": max(settle(now), row.settled_until)}
                 _update(connection, name, version=row.version + 1, **values)
+            if rollout is not None and not is_tried(connection, name, digest):
+                add_rollout(connection, now, rollout, actor=principal.name)
             return _record_of(_get(connection, name))
 
     def get_manifest(self, name: str) -> ManifestRecord:
@@ -101,20 +118,28 @@ class Manifests:
         with self._database.read() as connection:
             return [_record_of(row) for row in connection.execute(query)]
 
-    def remove_manifest(self, name: str, *, source: str, expected_version: int | None = None) -> ManifestRecord:
+    def remove_manifest(
+        self, name: str, *, source: str, expected_version: int | None = None, holder: str | None = None
+    ) -> ManifestRecord:
         """Remove a manifest: what runs ends by itself, and what has not begun never does.
 
         Raises:
             ManifestNotFoundError: there is none.
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: it is at another version.
+            LeaseLostError: ``holder`` does not watch the source any more.
+            RolloutInProgressError: a rollout of it has not ended.
         """
         with self._database.write("manifests") as connection:
+            if holder is not None:
+                check_holder(connection, source, holder)
             now = self._database.now(connection)
             record = _record_of(_get_living(connection, name, for_update=True))
             if record.source != source:
                 raise ManifestOwnedError(f"{name} belongs to {record.source}.", name=name, source=record.source)
             _check_version(name, record, expected_version)
+            if record.kind == ROLLOUT_KIND:
+                check_manifest_free(connection, name)
             _skip_waiting(connection, name, now, _REMOVED)
             _update(connection, name, removed_at=now, changed_at=now, version=record.version + 1)
             return record

@@ -134,6 +134,33 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySession:
+    """A session of somebody who signed in with a key; ``digest`` is all that is kept of its token."""
+
+    digest: str
+    key_id: str
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UserSession:
+    """A session of somebody who signed in with an identity provider; ``digest`` is all that is kept of its token.
+
+    ``sealed`` holds the provider's tokens, encrypted. The one that is used ends at ``token_expires_at`` and is
+    renewed from ``renew_at`` on, where the provider gave a refresh token. Each renewal counts ``revision`` up.
+    """
+
+    digest: str
+    created_at: datetime
+    expires_at: datetime
+    sealed: str
+    renew_at: datetime
+    token_expires_at: datetime
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class AuditEntry:
     """One line of the audit log: who asked for what, and what came of it."""
 

@@ -1,12 +1,17 @@
 """The job store: one object over one database, for everything that outlives a process."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy.engine import URL
 
 from jobs.store.agents import Agents
+from jobs.store.approvals import Approvals
 from jobs.store.audit import AuditLog
+from jobs.store.changes import Changes
 from jobs.store.database import Database
+from jobs.store.figures import FigureHistory
 from jobs.store.jobs import Jobs
 from jobs.store.keys import Keys
 from jobs.store.leases import Leases
@@ -14,9 +19,13 @@ from jobs.store.managed_streams import ManagedStreams
 from jobs.store.manifests import Manifests
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
+from jobs.store.rollouts import Rollouts
+from jobs.store.sessions import Sessions
 from jobs.store.stream_snapshots import StreamSnapshots
 from jobs.store.stream_updates import StreamUpdates
 from jobs.store.streams import Streams
+from jobs.store.uploads import Uploads
+from jobs.store.user_sessions import UserSessions
 
 
 class JobStore(
@@ -25,15 +34,22 @@ class JobStore(
     WebhookOutbox,
     Plans,
     Keys,
+    Sessions,
+    UserSessions,
     AuditLog,
     Streams,
     ManagedStreams,
     StreamSnapshots,
     StreamUpdates,
     Manifests,
+    Rollouts,
+    Uploads,
     Agents,
+    Approvals,
+    FigureHistory,
+    Changes,
 ):
-    """Jobs with their history and leases, plans, API keys, the audit log, streams, manifests and news to be told.
+    """Jobs with their history and leases, plans, keys, the audit log, streams, manifests, figures and news.
 
     ``where`` is the path of a SQLite file, or a url. For several threads and processes; of several machines only
     on PostgreSQL. Opening it brings its schema up to date, however many open it at once.
@@ -52,9 +68,28 @@ class JobStore(
         """Whether replicas on several machines can share it."""
         return self._database.is_shared
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Keep everything that this thread's calls write in the block, or nothing where the block raises.
+
+        The trap: nobody else writes to a SQLite file meanwhile, so the block must not wait for anything else.
+        """
+        with self._database.together():
+            yield
+
+    def rehearse(self, call: Callable[[], object]) -> None:
+        """Make the call and keep nothing that it writes; it raises whatever keeps it from being made now."""
+        with suppress(_RehearsedError), self.together():
+            call()
+            raise _RehearsedError
+
     def close(self) -> None:
         """Close every connection."""
         self._database.close()
+
+
+class _RehearsedError(Exception):
+    """Takes back everything that a rehearsed call has written."""
 
 
 def open_store(url: str) -> JobStore:

@@ -11,7 +11,8 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import scoped_key
-from jobs.store.stream_updates import check_not_updating
+from jobs.store.stream_rows import append_event, check_version
+from jobs.store.stream_updates import check_not_rolling_out, check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_RESTORES, STREAM_SNAPSHOTS
 from model.errors import (
     IdempotencyKeyReusedError,
@@ -20,7 +21,7 @@ from model.errors import (
     StreamSnapshotNotFoundError,
     StreamStateError,
 )
-from model.stream_record import ENDED_STATES, Wanted
+from model.stream_record import ENDED_STATES, StreamEventType, Wanted
 from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
@@ -93,6 +94,17 @@ class StreamSnapshots:
                     idempotency_key=key,
                     fingerprint=None if idempotency is None else idempotency.fingerprint,
                 )
+            )
+            append_event(
+                connection,
+                stream,
+                row.generation,
+                StreamEventType.NOTED,
+                self._database.now(connection),
+                actor=actor,
+                what=f"snapshot {snapshot_id} asked for",
+                why=None if reason is SnapshotReason.MANUAL else reason.value,
+                snapshot=snapshot_id,
             )
             return _get(connection, snapshot_id)
 
@@ -193,7 +205,14 @@ class StreamSnapshots:
     # -- streams that are put back
 
     def create_restore(
-        self, stream: str, snapshot_id: str, *, actor: str, discard_staged: bool = False
+        self,
+        stream: str,
+        snapshot_id: str,
+        *,
+        actor: str,
+        discard_staged: bool = False,
+        why: str | None = None,
+        expected_version: int | None = None,
     ) -> RestoreRecord:
         """Have a living stream put back to a COMPLETED snapshot of a stream of its kind.
 
@@ -201,17 +220,20 @@ class StreamSnapshots:
 
         Raises:
             StreamStateError: it has ended, or is being put back already.
-            UpdateInProgressError: an update of it has not ended.
+            UpdateInProgressError, RolloutInProgressError: an update or a rollout of it has not ended.
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
+            StreamChangedError: the stream is no longer at ``expected_version``.
         """
         with self._database.write("create restore") as connection:
             now = self._database.now(connection)
             row = _living_stream(connection, stream)
+            check_version(stream, row.version, expected_version)
             check_snapshot(connection, snapshot_id, row.kind)
             if (running := _running_restore(connection, stream)) is not None:
                 raise StreamStateError(f"{stream} is being put back to {running.snapshot_id}.", restore=running.id)
             check_not_updating(connection, stream)
-            return insert_restore(
+            check_not_rolling_out(connection, stream)
+            made = insert_restore(
                 connection,
                 stream,
                 row.generation,
@@ -220,17 +242,25 @@ class StreamSnapshots:
                 now=now,
                 discard_staged=discard_staged,
             )
+            append_event(
+                connection,
+                stream,
+                row.generation,
+                StreamEventType.NOTED,
+                now,
+                actor=actor,
+                what=f"rollback to {snapshot_id} asked for",
+                why=why,
+                rollback=made.id,
+                snapshot=snapshot_id,
+            )
+            return made
 
     def list_running_restores(self) -> list[RestoreRecord]:
         """Return every stream's restore that has not ended."""
         query = sa.select(STREAM_RESTORES).where(STREAM_RESTORES.c.state == RestoreState.RUNNING.value)
         with self._database.read() as connection:
             return [_restore_of(row) for row in connection.execute(query)]
-
-    def find_restore(self, stream: str) -> RestoreRecord | None:
-        """Return what puts the stream back now, None when nothing does."""
-        with self._database.read() as connection:
-            return _running_restore(connection, stream)
 
     def list_restores(self, stream: str) -> list[RestoreRecord]:
         """Return every time that the stream was put back, newest first."""

@@ -1,6 +1,6 @@
 """Updates of streams as records: each step is written down before it begins."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
@@ -11,9 +11,11 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import scoped_key
-from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_RESTORES, STREAM_UPDATES
+from jobs.store.stream_rows import append_event, check_version
+from jobs.store.tables import MANAGED_STREAMS, ROLLOUTS, STREAM_RESTORES, STREAM_UPDATES
 from model.errors import (
     IdempotencyKeyReusedError,
+    RolloutInProgressError,
     StreamNotFoundError,
     StreamStateError,
     UpdateInProgressError,
@@ -52,15 +54,22 @@ class StreamUpdates:
         request: UpdateRequest,
         *,
         actor: str,
+        why: str | None = None,
+        guard: Callable[[], None] = lambda: None,
         idempotency: Idempotency | None = None,
+        expected_version: int | None = None,
     ) -> StreamUpdate:
         """Have a living stream updated; the same key with the same fingerprint gives back the first update.
+
+        What ``guard`` raises keeps a new one from being made.
 
         Raises:
             StreamNotFoundError: there never was such a stream.
             StreamStateError: it has ended or is to end, or is being put back to a snapshot.
             UpdateInProgressError: another update of it has not ended; ``details["update"]`` names it.
+            RolloutInProgressError: a rollout of it has not ended.
             IdempotencyKeyReusedError: the key was used with another fingerprint.
+            StreamChangedError: the stream is no longer at ``expected_version``.
         """
         with self._database.write("create update") as connection:
             now = self._database.now(connection)
@@ -72,30 +81,13 @@ class StreamUpdates:
                     raise IdempotencyKeyReusedError(update=before.id)
                 if before is not None:
                     return _update_of(before)
+            guard()
+            # First: a rollout may be draining the stream, which is no reason to launch it by hand.
+            check_not_rolling_out(connection, stream)
             row = _living_stream(connection, stream)
-            check_not_updating(connection, stream)
-            _check_not_going_back(connection, stream)
-            update_id = new_update_id()
-            connection.execute(
-                STREAM_UPDATES.insert().values(
-                    id=update_id,
-                    stream=stream,
-                    generation=row.generation,
-                    state=UpdateState.CHECKING.value,
-                    request=asdict(request),
-                    from_release=row.release,
-                    from_options=row.options,
-                    attempts=0,
-                    created_by=actor,
-                    created_at=now,
-                    changed_at=now,
-                    idempotency_key=key,
-                    fingerprint=None if idempotency is None else idempotency.fingerprint,
-                )
-            )
-            made = _get(connection, update_id)
-            _append(connection, made, now, actor=actor, what=f"update {update_id} asked for", why=request.reason)
-            return made
+            check_version(stream, row.version, expected_version)
+            fingerprint = None if idempotency is None else idempotency.fingerprint
+            return begin(connection, now, stream, request, actor=actor, why=why, key=key, fingerprint=fingerprint)
 
     def get_update(self, update_id: str) -> StreamUpdate:
         """Return the update.
@@ -105,11 +97,6 @@ class StreamUpdates:
         """
         with self._database.read() as connection:
             return _get(connection, update_id)
-
-    def find_update(self, stream: str) -> StreamUpdate | None:
-        """Return the update of the stream that has not ended, None without one."""
-        with self._database.read() as connection:
-            return _living_update(connection, stream)
 
     def list_updates(self, stream: str | None = None, *, living: bool = False) -> list[StreamUpdate]:
         """Return updates, newest first: all, or those of one stream, or those that have not ended."""
@@ -170,6 +157,69 @@ class StreamUpdates:
             return _get(connection, found.id)
 
 
+def begin(
+    connection: Connection,
+    now: datetime,
+    stream: str,
+    request: UpdateRequest,
+    *,
+    actor: str,
+    why: str | None = None,
+    key: str | None = None,
+    fingerprint: str | None = None,
+) -> StreamUpdate:
+    """Begin an update as :meth:`StreamUpdates.create_update` does, within what its caller changes.
+
+    Raises:
+        StreamNotFoundError, StreamStateError, UpdateInProgressError: as there.
+    """
+    row = _living_stream(connection, stream)
+    check_not_updating(connection, stream)
+    check_not_going_back(connection, stream)
+    update_id = new_update_id()
+    connection.execute(
+        STREAM_UPDATES.insert().values(
+            id=update_id,
+            stream=stream,
+            generation=row.generation,
+            state=UpdateState.CHECKING.value,
+            request=request.to_json(),
+            from_release=row.release,
+            from_options=row.options,
+            attempts=0,
+            created_by=actor,
+            created_at=now,
+            changed_at=now,
+            idempotency_key=key,
+            fingerprint=fingerprint,
+        )
+    )
+    made = _get(connection, update_id)
+    _append(connection, made, now, actor=actor, what=f"update {update_id} asked for", why=why or request.reason)
+    return made
+
+
+def check_not_rolling_out(connection: Connection, stream: str) -> None:
+    """Raise when a rollout of the stream has not ended: two changes of one stream would undo each other.
+
+    Raises:
+        RolloutInProgressError: there is one; ``details["rollout"]`` names it.
+    """
+    columns = ROLLOUTS.c
+    query = sa.select(columns.id, columns.manifest, columns.state).where(
+        columns.stream == stream, columns.finished_at.is_(None)
+    )
+    row = connection.execute(query).first()
+    if row is not None:
+        raise RolloutInProgressError(
+            f"{row.id} of {row.manifest} rolls {stream} out and is {row.state}. Wait for its end, or end it with "
+            f"'refeed rollout cancel {row.id}'.",
+            stream=stream,
+            rollout=row.id,
+            state=row.state,
+        )
+
+
 def check_not_updating(connection: Connection, stream: str) -> None:
     """Raise when the stream is being updated.
 
@@ -187,7 +237,12 @@ def check_not_updating(connection: Connection, stream: str) -> None:
         )
 
 
-def _check_not_going_back(connection: Connection, stream: str) -> None:
+def check_not_going_back(connection: Connection, stream: str) -> None:
+    """Raise when the stream is being put back to a snapshot.
+
+    Raises:
+        StreamStateError: it is.
+    """
     columns = STREAM_RESTORES.c
     query = sa.select(columns.snapshot_id).where(
         columns.stream == stream, columns.state == RestoreState.RUNNING.value
@@ -286,17 +341,17 @@ def _append(
     kind: StreamEventType = StreamEventType.NOTED,
     **fields: Any,
 ) -> None:
-    connection.execute(
-        STREAM_EVENTS.insert().values(
-            stream=update.stream,
-            generation=update.generation,
-            at=now,
-            actor=actor,
-            type=kind.value,
-            what=what,
-            why=why,
-            fields={"update": update.id, **fields},
-        )
+    append_event(
+        connection,
+        update.stream,
+        update.generation,
+        kind,
+        now,
+        actor=actor,
+        what=what,
+        why=why,
+        update=update.id,
+        **fields,
     )
 
 
@@ -307,7 +362,7 @@ def _update_of(row: Row[Any]) -> StreamUpdate:
         stream=row.stream,
         generation=row.generation,
         state=UpdateState(row.state),
-        request=UpdateRequest(**row.request),
+        request=UpdateRequest.from_json(row.request),
         from_release=row.from_release,
         from_options=row.from_options,
         created_by=row.created_by,

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0011"
+SCHEMA_REVISION: Final = "0018"
 
 METADATA: Final = sa.MetaData()
 
@@ -113,6 +113,7 @@ EVENTS: Final = sa.Table(
     # What programs read; the two above are for people.
     sa.Column("type", TEXT, nullable=False, server_default="changed"),
     sa.Column("fields", DOCUMENT, nullable=False, server_default="{}"),
+    sa.Index("events_by_time", "at", "number"),
 )
 
 # Idempotency keys whose create is still under way.
@@ -148,6 +149,37 @@ KEYS: Final = sa.Table(
     sa.Column("expires_at", Moment),
     sa.Column("revoked_at", Moment),
     sa.Column("last_used_at", Moment),
+)
+
+SESSIONS: Final = sa.Table(
+    "sessions",
+    METADATA,
+    sa.Column("digest", TEXT, primary_key=True),
+    sa.Column("key_id", TEXT, sa.ForeignKey("keys.id"), nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False, index=True),
+)
+
+USER_SESSIONS: Final = sa.Table(
+    "user_sessions",
+    METADATA,
+    sa.Column("digest", TEXT, primary_key=True),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False, index=True),
+    # The tokens, encrypted with a key that is derived from the session's own token.
+    sa.Column("sealed", TEXT, nullable=False),
+    sa.Column("renew_at", Moment, nullable=False),
+    sa.Column("token_expires_at", Moment, nullable=False),
+    sa.Column("revision", NUMBER, nullable=False),
+    # Until then one replica alone asks the provider for new tokens.
+    sa.Column("renewing_until", Moment),
+)
+
+USED_SIGN_INS: Final = sa.Table(
+    "used_sign_ins",
+    METADATA,
+    sa.Column("digest", TEXT, primary_key=True),
+    sa.Column("expires_at", Moment, nullable=False, index=True),
 )
 
 AUDIT: Final = sa.Table(
@@ -214,6 +246,7 @@ STREAM_EVENTS: Final = sa.Table(
     sa.Column("what", TEXT, nullable=False),
     sa.Column("why", TEXT),
     sa.Column("fields", DOCUMENT, nullable=False),
+    sa.Index("stream_events_by_time", "at", "number"),
 )
 
 # Snapshots of streams; a record goes when nothing is left of its snapshot.
@@ -326,6 +359,34 @@ SCHEDULE_RUNS: Final = sa.Table(
     sa.Column("finished_at", Moment),
 )
 
+# Rollouts of streams, and the step that each is at.
+ROLLOUTS: Final = sa.Table(
+    "rollouts",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("manifest", TEXT, sa.ForeignKey("manifests.name"), nullable=False, index=True),
+    sa.Column("digest", TEXT, nullable=False),
+    sa.Column("document", DOCUMENT, nullable=False),
+    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("strategy", TEXT, nullable=False),
+    sa.Column("state", TEXT, nullable=False),
+    sa.Column("from_side", DOCUMENT, nullable=False),
+    sa.Column("to_side", DOCUMENT, nullable=False),
+    sa.Column("steps", DOCUMENT, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("is_trusted", sa.Boolean, nullable=False),
+    sa.Column("reverses", TEXT),
+    sa.Column("unwanted_by", TEXT),
+    sa.Column("generation", sa.Integer),
+    sa.Column("update_id", TEXT),
+    sa.Column("compared", DOCUMENT),
+    sa.Column("error", DOCUMENT),
+    sa.Column("created_by", TEXT, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
+    sa.Column("finished_at", Moment),
+)
+
 # Agents that live, and the releases that each can start streams of.
 STREAM_AGENTS: Final = sa.Table(
     "stream_agents",
@@ -336,4 +397,67 @@ STREAM_AGENTS: Final = sa.Table(
     sa.Column("version", TEXT, nullable=False),
     sa.Column("releases", DOCUMENT, nullable=False),
     sa.Column("reported_at", Moment, nullable=False),
+)
+
+# Actions that wait for a second person, and what became of each.
+APPROVALS: Final = sa.Table(
+    "approvals",
+    METADATA,
+    sa.Column("id", TEXT, primary_key=True),
+    sa.Column("kind", TEXT, nullable=False),
+    sa.Column("name", TEXT, nullable=False),
+    sa.Column("action", TEXT, nullable=False),
+    sa.Column("request", DOCUMENT, nullable=False),
+    sa.Column("what", TEXT, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("scope", TEXT, nullable=False),
+    sa.Column("requested_by", TEXT, nullable=False),
+    sa.Column("scopes", DOCUMENT, nullable=False),
+    sa.Column("topics", DOCUMENT),
+    sa.Column("requested_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Column("state", TEXT, nullable=False, index=True),
+    sa.Column("decided_by", TEXT),
+    sa.Column("decided_at", Moment),
+    sa.Column("reason", TEXT),
+    sa.Column("outcome", DOCUMENT),
+    sa.Column("error", DOCUMENT),
+)
+
+# The folders and buckets that manifests are uploaded to, and which replica watches each.
+UPLOAD_SOURCES: Final = sa.Table(
+    "upload_sources",
+    METADATA,
+    sa.Column("source", TEXT, primary_key=True),
+    sa.Column("lease_owner", TEXT),
+    sa.Column("lease_until", Moment),
+    sa.Column("problem", TEXT),
+    sa.Column("problem_at", Moment),
+)
+
+# Their files, and what became of the newest version of each.
+MANIFEST_UPLOADS: Final = sa.Table(
+    "manifest_uploads",
+    METADATA,
+    sa.Column("source", TEXT, sa.ForeignKey("upload_sources.source"), primary_key=True),
+    sa.Column("file", TEXT, primary_key=True),
+    sa.Column("generation", TEXT, nullable=False),
+    sa.Column("noted_at", Moment, nullable=False),
+    sa.Column("fault", TEXT),
+    sa.Column("applied_generation", TEXT),
+    sa.Column("gone_at", Moment),
+    sa.Column("waits", TEXT),
+    sa.Column("approval_id", TEXT),
+    sa.Column("removed_at", Moment),
+)
+
+# Figures of streams and jobs at the beginning of a minute; the first ones of an hour stay longer.
+FIGURES: Final = sa.Table(
+    "figures",
+    METADATA,
+    sa.Column("subject", TEXT, primary_key=True),
+    sa.Column("at", Moment, primary_key=True),
+    sa.Column("is_hourly", sa.Boolean, nullable=False),
+    sa.Column("figures", DOCUMENT, nullable=False),
+    sa.Index("figures_by_age", "at"),
 )

@@ -10,7 +10,9 @@ from typing import Any, Final
 from connectors.bigquery.client import Clients
 from connectors.bigquery.queries.job import NamedParameter, read_answer
 from connectors.bigquery.table_id import TableId
+from connectors.bigquery.writes.volumes import NotedVolumes
 from model.errors import TableNotFoundError
+from model.volume import HourVolumes
 from model.window import Window
 from sql.template import fill
 from warehouse.counts import Step, TopicVolume, floor
@@ -32,12 +34,23 @@ class BigQueryCounts:
     unbilled.
     """
 
-    def __init__(self, archive: TableId, clients: Clients) -> None:
+    def __init__(self, archive: TableId, clients: Clients, *, expiration_days: int = 0) -> None:
         self._archive = str(archive)
         self._clients = clients
+        self._hours_lock = threading.Lock()
+        self._hours = NotedVolumes(clients, archive, expiration_days=expiration_days)
         self._lock = threading.Lock()
         self._volumes: dict[str, TopicVolume] = {}
         self._read_at: float | None = None
+
+    def hours(self, window: Window) -> HourVolumes:
+        """Return what came in by hour and topic, from the notes of the backup's attempts: nothing is billed.
+
+        Raises:
+            WarehouseError: BigQuery does not answer.
+        """
+        with self._hours_lock:
+            return self._hours.read(window)
 
     def volumes(self, window: Window) -> dict[str, TopicVolume]:
         """Return what has come in by topic since the window's start, as it was five minutes ago at most.

@@ -41,7 +41,9 @@ class BigQueryQueries:
         self._space = space
         self._clients = Clients(place.connection)
         self._runs = QueryRuns(place.archive, self._clients)
-        self.counts = BigQueryCounts(place.archive, self._clients)
+        self.counts = BigQueryCounts(
+            place.archive, self._clients, expiration_days=place.settings.partition_expiration_days
+        )
         self.messages = BigQueryMessages(place.archive, self._clients)
 
     def warm(self) -> None:
@@ -76,17 +78,21 @@ class BigQueryQueries:
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
+        max_bytes: int | None = None,
     ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query; it is billed and capped.
 
         Raises:
+            QueryTooLargeError: it would be billed for more than ``max_bytes``.
             QueryError: BigQuery refuses it, or it takes too long.
             QueryDisagreesError: BigQuery understands it otherwise than the gate.
         """
         assert views is None or isinstance(views, BigQueryViews), "views are of the warehouse that opened them"
         behind = frozenset[str]() if views is None else views.tables_behind()
         whole, notes = self._with_buffer(query)
-        rows, is_cut = self._runs.answer(whole, max_rows=max_rows, seconds=seconds or _MOST_SECONDS, behind=behind)
+        rows, is_cut = self._runs.answer(
+            whole, max_rows=max_rows, seconds=seconds or _MOST_SECONDS, behind=behind, max_bytes=max_bytes
+        )
         return QueryAnswer(rows, is_cut=is_cut, notes=tuple(notes))
 
     def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> QueryFigures:

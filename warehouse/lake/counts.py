@@ -1,11 +1,13 @@
 """An archive in a lake, counted: from its log where that is enough, else by a query."""
 
+import threading
 from collections.abc import Sequence
 from datetime import datetime
 
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot
 from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.lake.query_statistics import FileStatistics, read_statistics
+from model.volume import HourVolumes
 from model.window import Window
 from warehouse.counts import Step, TopicVolume
 from warehouse.lake.warehouse import LakeWarehouse
@@ -18,6 +20,17 @@ class LakeCounts:
         self._place = place
         self._processes = processes
         self._limits = limits
+        self._lock = threading.Lock()
+        self._archive = place.open_archive()
+
+    def hours(self, window: Window) -> HourVolumes:
+        """Return what came in by hour and topic, from the ends of the window's files; each is opened once.
+
+        Raises:
+            WarehouseError: the archive can't be read.
+        """
+        with self._lock:
+            return self._archive.volumes(window)
 
     def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
         """Return the topic's messages by step, with one query over two columns of the window's files.

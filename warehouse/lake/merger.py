@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from connectors.lake.audits import LakeAudits
+from connectors.lake.data_files import DataFile
 from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.key_index import KeyDays, KeyIndex
 from connectors.lake.merge_statements import MergeStatements
@@ -20,7 +21,6 @@ from connectors.lake.merged_files import MergedFileLists, StagedRows
 from connectors.lake.merging import Compared, MergeChanges, MergeLimits, day_of, microseconds, open_changes
 from connectors.lake.rewriting import Rewritten
 from connectors.lake.rows import LakeRowTable
-from connectors.lake.tables import DataFile
 from model import failpoint
 from model.audit import MergeCounts, check_audits
 from model.entity import check_rules

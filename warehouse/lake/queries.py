@@ -26,7 +26,7 @@ from warehouse.lake.views import LakeViews
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.merges import UnionViews
 from warehouse.ordering import ordering_errors
-from warehouse.queries import QueryAnswer, QuerySpace, ReplayQuery, SelectionRun
+from warehouse.queries import QueryAnswer, QuerySpace, ReplayQuery, SelectionRun, check_size
 
 _LOG: Final = structlog.get_logger()
 # Somebody waits for the answer.
@@ -91,10 +91,12 @@ class LakeQueries:
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
+        max_bytes: int | None = None,
     ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query, and stop it there.
 
         Raises:
+            QueryTooLargeError: the files that it reads have more than ``max_bytes``.
             QueryRefusedError, QueryError: the lake's engine can't answer it.
             WarehouseError: a table is not there, or the lake does not answer.
         """
@@ -104,6 +106,7 @@ class LakeQueries:
         snapshot = self._snapshot(query, lake, [read for read in lake.extra_reads if read not in of_views])
         if views is not None:
             snapshot = replace(snapshot, tables=(*snapshot.tables, *map(views.snapshot, of_views)))
+        check_size(snapshot.size_bytes, max_bytes)
         batches: list[pa.RecordBatch] = []
         count = 0
         limits = self._limits(seconds or _MOST_SECONDS)

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from connectors.lake.entities import EntitySnapshot, EntityTable
+from connectors.lake.errors import our_errors
 from connectors.lake.merged_files import MergedFileLists, MergedFiles
 from connectors.lake.rows import LakeRowTable
-from connectors.lake.tables import our_errors
 from model.errors import AlreadyMergedError, WarehouseError
 from model.job import created_at
 from model.window import Window

@@ -12,6 +12,8 @@ from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
 from connectors.bigquery.queries.job import NamedParameter, QueryJob, job_error, query_errors, wait_until_done
 from connectors.bigquery.table_id import TableId
 from model.errors import QueryTooLargeError
+from model.read_budget import ReadBudget
+from model.window import Window
 
 _log = structlog.get_logger(__name__)
 
@@ -19,6 +21,11 @@ _BEGIN_SECONDS: Final = 120.0
 _PAGE_ROWS: Final = 50_000
 # A partition begins before the rows in it came; a day is the longest one.
 _PARTITION: Final = timedelta(days=1)
+_TOO_MUCH: Final = "Compare fewer hours, or raise REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
+_MOVED: Final = (
+    "The stream has moved and has to read which messages may come again: raise "
+    "REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
+)
 
 
 def read_since(
@@ -67,6 +74,49 @@ def read_since(
         yield from rows.to_arrow_iterable(bqstorage_client=None)
 
 
+def read_between(
+    clients: Clients,
+    table: TableId,
+    columns: Mapping[str, str],
+    window: tuple[str, Window],
+    budget: ReadBudget,
+    *,
+    topics: Sequence[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Yield ``columns``, names with their expressions over ``t``, of the rows whose time column lies in a window.
+
+    ``window`` is the column's name and the window. Only partitions that began a day before it or later are read,
+    and the write buffer. With ``topics`` only their rows are given. It runs when the first row is asked for.
+
+    Raises:
+        QueryTooLargeError: it would be billed for more than ``budget`` has left; then it reads nothing.
+        QueryError, WarehouseError: BigQuery refuses it, there being no such table among others, or failed.
+    """
+    column, times = window
+    selected = ", ".join(f"{sql} AS `{name}`" for name, sql in columns.items())
+    of_topics = " OR ".join(f"t.`topic` = @topic_{place}" for place in range(len(topics)))
+    sql = (
+        f"SELECT {selected} FROM `{table}` AS t "  # noqa: S608  our own names
+        "WHERE (_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL) "
+        f"AND t.`{column}` >= @start AND t.`{column}` < @end{f' AND ({of_topics})' if topics else ''}"
+    )
+    parameters = {
+        "first": NamedParameter("TIMESTAMP", times.start - _PARTITION),
+        "start": NamedParameter("TIMESTAMP", times.start),
+        "end": NamedParameter("TIMESTAMP", times.end),
+        **{f"topic_{place}": NamedParameter("STRING", topic) for place, topic in enumerate(topics)},
+    }
+    # BigQuery takes no limit of 0; one of a byte refuses every query that is billed.
+    limit = {"maximum_bytes_billed": max(1, budget.left_bytes)}
+    job = _run(QueryJob(clients, sql, "shadow", parameters, options=limit), table, _TOO_MUCH)
+    billed = int(job.total_bytes_billed or 0)
+    budget.spend(billed)
+    _log.info("rows_queried", table=str(table), bytes_billed=billed)
+    with our_errors(f"reading rows of {table}", JOB_ROLE):
+        rows = job.result(page_size=_PAGE_ROWS)
+        yield from rows.to_arrow_iterable(bqstorage_client=None)
+
+
 def delete_since(clients: Clients, table: TableId, since: datetime, *, maximum_bytes_billed: int) -> int:
     """Delete the rows whose ``ingest_time`` is at or after ``since``, and return how many there were.
 
@@ -90,8 +140,8 @@ def delete_since(clients: Clients, table: TableId, since: datetime, *, maximum_b
     return int(job.num_dml_affected_rows or 0)
 
 
-def _run(query: QueryJob, table: TableId) -> Any:
-    what = f"querying the ids of {table}"
+def _run(query: QueryJob, table: TableId, advice: str = _MOVED) -> Any:
+    what = f"querying rows of {table}"
 
     def begin() -> Any:
         with query_errors(what):
@@ -102,9 +152,6 @@ def _run(query: QueryJob, table: TableId) -> Any:
     if job.error_result is not None:
         failure = job_error(job, what)
         if isinstance(failure, QueryTooLargeError):
-            raise QueryTooLargeError(
-                f"{failure.message} The stream has moved and has to read which messages may come again: raise "
-                "REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
-            )
+            raise QueryTooLargeError(f"{failure.message} {advice}")
         raise failure
     return job

@@ -9,7 +9,7 @@ import structlog
 
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.queries.reader import open_session, read_stream
-from connectors.bigquery.queries.since import read_since
+from connectors.bigquery.queries.since import read_between, read_since
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply, check_tables, differences
 from connectors.bigquery.tables.specs import ATTEMPTS, DEAD_LETTERS, TableSpec, archive_specs, audits_spec
@@ -17,10 +17,14 @@ from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter, Wri
 from connectors.bigquery.writes.attempt_notes import AttemptNotes
 from connectors.bigquery.writes.attempts import Attempts
 from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
+from connectors.bigquery.writes.volumes import NotedVolumes
 from model.archive import ID_COLUMNS, Attempt, Change, IdSpan
 from model.errors import WarehouseUnavailableError
+from model.read_budget import ReadBudget
 from model.settings import BigQuerySettings
-from model.table import Partitioning
+from model.table import ARCHIVE_COLUMNS, Partitioning
+from model.volume import HourVolumes
+from model.window import Window
 
 _log = structlog.get_logger(__name__)
 # The table may ask for a filter on its partitions.
@@ -42,6 +46,7 @@ class BigQueryArchive:
         self._settings = settings
         self._clients = Clients(Connection.of(project, settings))
         notes = AttemptNotes(self._clients, self.table.companion(ATTEMPTS))
+        self._volumes = NotedVolumes(self._clients, self.table, expiration_days=settings.partition_expiration_days)
         self._attempts = Attempts(self._clients, self.table, notes, WriteStreamCommitter(self._clients))
 
     def another(self) -> "BigQueryArchive":
@@ -147,6 +152,16 @@ class BigQueryArchive:
                 for row in pa.ipc.open_stream(encoded):
                     yield row.select(list(ID_COLUMNS))
 
+    def read_messages(self, topics: Sequence[str], window: Window, budget: ReadBudget) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of ``topics`` that were ingested in ``window``; the query's bytes are of ``budget``.
+
+        Raises:
+            QueryTooLargeError: it would be billed for more than is left; then it reads nothing.
+        """
+        columns = {column.name: f"t.`{column.name}`" for column in ARCHIVE_COLUMNS}
+        during = ("ingest_time", window)
+        yield from read_between(self._clients, self.table, columns, during, budget, topics=topics)
+
     def _read_since(
         self, table: TableId, columns: Sequence[str], starts: Mapping[str, datetime]
     ) -> Iterator[pa.RecordBatch]:
@@ -182,6 +197,10 @@ class BigQueryArchive:
         for stream in session.streams:
             for _, batch in read_stream(self._clients, session, stream):
                 yield batch
+
+    def volumes(self, window: Window) -> HourVolumes:
+        """Return the volumes of the last 30 days, half a minute old at most, from the notes of the attempts."""
+        return self._volumes.read(window)
 
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:
         """Return how long batches have to be, that ``slots`` tasks stay within the quota of write streams.

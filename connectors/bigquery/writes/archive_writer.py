@@ -1,11 +1,13 @@
 """The archive's rows as a task writes them: appended unseen, refused ones among the dead letters."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
 from connectors.bigquery.client import Connection, process_clients
@@ -15,6 +17,7 @@ from connectors.bigquery.writes.batches import RefusedRow, archive_batch, dead_l
 from connectors.bigquery.writes.large_rows import drop_large_rows
 from connectors.bigquery.writes.part_writer import PartWriter, PendingRows
 from model.errors import WarehouseError
+from model.volume import HourCounts, hour_key
 
 _log = structlog.get_logger(__name__)
 
@@ -23,7 +26,8 @@ _log = structlog.get_logger(__name__)
 class WrittenPart:
     """What one task wrote; small, and JSON-ready. ``dead_letters`` of its ``rows`` wait for the dead letters.
 
-    ``ingest_time`` is the same in all of them, ``failed_at`` of a dead letter.
+    ``ingest_time`` is the same in all of them, ``failed_at`` of a dead letter. ``volumes`` are those of the rows
+    that are no dead letters.
     """
 
     rows: int
@@ -31,6 +35,7 @@ class WrittenPart:
     dead_letters: int
     ingest_time: str
     tables: tuple[PendingRows, ...]
+    volumes: HourCounts = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -40,7 +45,11 @@ class WrittenPart:
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the part that :meth:`as_json` described."""
         tables = tuple(map(PendingRows.from_json, fields["tables"]))
-        return cls(fields["rows"], fields["size_bytes"], fields["dead_letters"], fields["ingest_time"], tables)
+        volumes = {
+            hour: {topic: (messages, size) for topic, (messages, size) in topics.items()}
+            for hour, topics in fields["volumes"].items()
+        }
+        return cls(**{**fields, "tables": tables, "volumes": volumes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,9 @@ class BigQueryArchiveWriter:
         clients = process_clients(self.connection)
         archive = TableId.parse(self.table, self.connection.project)
         part = PartWriter(clients, archive, self.append_bytes, self.streams)
-        part.write(archive_batch(topic, subscription, rows, now) for topic, subscription, rows in parts)
+        tally = _Tally()
+        counted = tally.of(parts)
+        part.write(archive_batch(topic, subscription, rows, now) for topic, subscription, rows in counted)
         tables, refusals = part.finish()
         if refusals:
             _log_refusals(refusals)
@@ -108,6 +119,7 @@ class BigQueryArchiveWriter:
             dead_letters=len(refusals),
             ingest_time=now.isoformat(),
             tables=tuple(tables),
+            volumes={hour_key(now): tally.without(refusals)},
         )
 
     def drop(self, part: WrittenPart) -> None:
@@ -115,6 +127,30 @@ class BigQueryArchiveWriter:
         for table in part.tables:
             if table.staged is not None:
                 drop_large_rows(process_clients(self.connection), table.staged.table)
+
+
+class _Tally:
+    """Counts messages and payload bytes by topic while they pass."""
+
+    def __init__(self) -> None:
+        self._messages: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+
+    def of(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> Iterator[tuple[str, str, pa.RecordBatch]]:
+        """Yield ``parts``, counted."""
+        for part in parts:
+            topic, _, rows = part
+            self._messages[topic] += rows.num_rows
+            self._bytes[topic] += pc.sum(pc.binary_length(rows.column("data"))).as_py() or 0
+            yield part
+
+    def without(self, refusals: Sequence[RefusedRow]) -> dict[str, tuple[int, int]]:
+        """Return the counts without rows that were refused."""
+        for refusal in refusals:
+            topic = refusal.row.column("topic")[0].as_py()
+            self._messages[topic] -= 1
+            self._bytes[topic] -= len(refusal.row.column("data")[0].as_py() or b"")
+        return {topic: (messages, self._bytes[topic]) for topic, messages in self._messages.items() if messages}
 
 
 def _log_refusals(refusals: Sequence[RefusedRow]) -> None:

@@ -24,6 +24,7 @@ from model.errors import (
     WarehouseError,
     WarehouseUnavailableError,
 )
+from model.volume import add_counts
 
 _COMMITTED: Final = types.StorageError.StorageErrorCode.STREAM_ALREADY_COMMITTED
 _GONE: Final = frozenset(
@@ -37,9 +38,11 @@ _LOOK_UP: Final = (api.AlreadyExists, api.FailedPrecondition, api.InvalidArgumen
 
 
 def document_of(parts: Sequence[WrittenPart]) -> str:
-    """Return the streams and large rows of ``parts`` as the JSON that a note keeps."""
+    """Return the streams, large rows and volumes of ``parts`` as the JSON that a note keeps."""
     tables: dict[str, dict[str, Any]] = {}
+    volumes: dict[str, dict[str, tuple[int, int]]] = {}
     for part in parts:
+        add_counts(volumes, part.volumes)
         for table in part.tables:
             entry = tables.setdefault(table.table, {"streams": [], "staged": [], "ingest_times": []})
             entry["ingest_times"].append(part.ingest_time)
@@ -47,6 +50,9 @@ def document_of(parts: Sequence[WrittenPart]) -> str:
                 entry["streams"].append(table.stream)
             if table.staged is not None:
                 entry["staged"].append({"table": table.staged.table, "rows": table.staged.rows})
+    for name, entry in tables.items():
+        if not name.endswith(DEAD_LETTERS):
+            entry["volumes"] = volumes
     dead_first = sorted(tables, key=lambda name: not name.endswith(DEAD_LETTERS))
     return json.dumps({name: tables[name] for name in dead_first})
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from connectors.bigquery.client import Clients, Connection
-from connectors.bigquery.queries.since import delete_since, read_since
+from connectors.bigquery.queries.since import delete_since, read_between, read_since
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply
+from connectors.bigquery.tables.cells import read_columns
 from connectors.bigquery.tables.specs import ATTEMPTS, attempts_spec
 from connectors.bigquery.writes.attempt_notes import NOTED_IDS_SCHEMA, AttemptNote, AttemptNotes
 from connectors.bigquery.writes.attempts import Attempts
@@ -31,9 +32,11 @@ from model.errors import (
     TableNotFoundError,
     WarehouseUnavailableError,
 )
+from model.read_budget import ReadBudget
 from model.schema import RowSchema
 from model.settings import BigQuerySettings
 from model.table import Partitioning
+from model.window import Window
 
 _COMMITS_AT_ONCE: Final = 8
 # A stream that is not finalized costs one more part, no row.
@@ -176,6 +179,21 @@ class BigQueryRowTables:
             yield from read_since(
                 self._schema_clients, self._id(name), columns, starts, maximum_bytes_billed=limit
             )
+
+    def read_published(
+        self, name: str, columns: Sequence[str], publish_column: str, window: Window, budget: ReadBudget
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows whose messages were published in ``window``; none without a table.
+
+        Raises:
+            QueryTooLargeError: it would be billed for more than ``budget`` has left; then it reads nothing.
+        """
+        found = self.open(name).columns()
+        if found is not None:
+            cells = read_columns(found, "t")
+            selected = {column: cells[column] for column in columns}
+            during = (publish_column, window)
+            yield from read_between(self._schema_clients, self._id(name), selected, during, budget)
 
     def delete_since(self, name: str, since: datetime) -> int:
         """Delete the rows of the table ``name`` that came in at or after ``since``; return how many there were.

@@ -1,0 +1,92 @@
+"""The data files of a table's snapshot, and which of them may hold rows of a span of time, by their statistics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from connectors.lake.files import PARTITION_COLUMNS
+from model.table import Partitioning
+from model.window import Window
+
+# How far the clocks of producers' Pub/Sub and of tasks are trusted to agree.
+_CLOCKS_APART: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file of a snapshot; ``partition`` is the start of its partition, aware UTC."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    partition: datetime
+
+
+def partition_step(partitioning: Partitioning) -> timedelta:
+    """Return how long a partition is."""
+    return timedelta(days=1) if partitioning == "day" else timedelta(hours=1)
+
+
+def list_files(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[DataFile]:
+    """Return every file of the snapshot; the table is at ``uri``."""
+    actions = _actions_of(table)
+    return [
+        # The log holds paths percent-encoded, as the Delta protocol says.
+        DataFile(f"{uri}/{unquote(path)}", size, rows, _partition_start(partition))
+        for path, size, rows, partition in zip(
+            actions.column("path").to_pylist(),
+            actions.column("size_bytes").to_pylist(),
+            actions.column("num_records").to_pylist(),
+            actions.column(_partition_of(partitioning)).to_pylist(),
+            strict=True,
+        )
+    ]
+
+
+def files_between(table: DeltaTable, column: str, window: Window, partitioning: Partitioning) -> list[str]:
+    """Return the files that may have rows with a value of ``column`` in ``window``, by their least values.
+
+    ``column`` is a time at or before a row's ingestion.
+    """
+    actions, partition = _actions_of(table), _partition_of(partitioning)
+    ends = [name for name in (f"min.{column}", f"max.{column}") if name in actions.column_names]
+    found = []
+    for row in actions.select(["path", partition, *ends]).to_pylist():
+        least, most = row.get(f"min.{column}"), row.get(f"max.{column}")
+        last = most or _partition_start(row[partition]) + partition_step(partitioning) + _CLOCKS_APART
+        if (least is None or least < window.end) and last >= window.start:
+            found.append((least or window.start, unquote(row["path"])))
+    return [path for _, path in sorted(found)]
+
+
+def files_since(table: DeltaTable, starts: Mapping[str, datetime]) -> list[str]:
+    """Return the paths of files that may have rows with a value of one column at or after its start."""
+    actions = _actions_of(table)
+    ends = {f"max.{column}": start for column, start in starts.items()}
+    present = [name for name in ends if name in actions.column_names]
+    # A column without statistics says nothing against a file.
+    found = [
+        row["path"]
+        for row in actions.select(["path", *present]).to_pylist()
+        if any(row.get(name) is None or row[name] >= start for name, start in ends.items())
+    ]
+    return sorted(map(unquote, found))
+
+
+def _actions_of(table: DeltaTable) -> pa.Table:
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def _partition_of(partitioning: Partitioning) -> str:
+    return f"partition.{PARTITION_COLUMNS[partitioning].name}"
+
+
+def _partition_start(value: Any) -> datetime:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)

@@ -1,0 +1,31 @@
+"""Exceptions of delta-rs, PyArrow and the file system as errors of Refeed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from model.errors import StorageFullError, WarehouseError
+
+
+def is_disk_full(exc: Exception) -> bool:
+    """Whether delta-rs or the system says that no space is left."""
+    return "No space left on device" in str(exc) or "os error 28" in str(exc)
+
+
+@contextmanager
+def our_errors(what: str, *, but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn the lake's exceptions into ours, ``but`` one that the caller wants; ``what`` was being done."""
+    try:
+        yield
+    except but:
+        raise
+    except TableNotFoundError as exc:
+        raise WarehouseError(
+            f"There is no table yet ({what}); for the archive, attach a topic and start a backup."
+        ) from exc
+    except (DeltaError, OSError, pa.ArrowException) as exc:
+        if is_disk_full(exc):
+            raise StorageFullError(f"The disk is full while {what}.") from exc
+        raise WarehouseError(f"The lake failed while {what}: {exc}") from exc

@@ -1,0 +1,150 @@
+"""The volumes of an archive in a lake, from what its files say of themselves; no row is read."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from connectors.lake.archive import DataFile, LakeArchive
+from connectors.lake.errors import our_errors
+from connectors.lake.files import VOLUMES_KEY, count_volumes
+from model.volume import HourCounts, HourVolumes, add_counts, hours_of, volumes_of
+from model.window import Window
+
+# Volumes of files that an earlier Refeed wrote, a file each. Vacuum leaves folders with such a name alone:
+# https://github.com/delta-io/delta/blob/master/PROTOCOL.md, and delta-rs' vacuum skips hidden folders.
+_BESIDE: Final = "_refeed_volumes"
+_COLUMNS: Final = ("topic", "ingest_time", "data")
+# An object store answers each request in some ten milliseconds.
+_READERS: Final = 16
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What is known of the files of a partition: their sum, and the times of those that nobody has counted."""
+
+    names: set[str] = field(default_factory=set)
+    counts: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    unknown: dict[str, Window] = field(default_factory=dict)
+
+
+class LakeVolumes:
+    """Reads volumes from the files of ``archive``; one object per thread.
+
+    Each file of a snapshot is opened once, at its end, for as long as nothing is taken out of its partition. So
+    the volumes are those of the snapshot, whatever became of the stream that wrote it.
+    """
+
+    def __init__(self, archive: LakeArchive) -> None:
+        self._archive = archive
+        self._partitions: dict[datetime, _Partition] = {}
+
+    def read(self, window: Window) -> HourVolumes:
+        """Return the volumes of the hours that begin in ``window``; none without an archive.
+
+        Raises:
+            WarehouseError: the archive can't be read.
+        """
+        found: dict[datetime, set[str]] = {}
+        for file in self._files(window):
+            found.setdefault(file.partition, set()).add(self._name(file))
+        for partition, names in found.items():
+            self._partitions[partition] = self._bring_up(self._partitions.get(partition), names)
+        for gone in [one for one in self._partitions if one not in found and window.contains(one)]:
+            del self._partitions[gone]
+        touched = [self._partitions[partition] for partition in found]
+        unknown = [hours_of(times) for one in touched for times in one.unknown.values()]
+        return volumes_of((one.counts for one in touched), window, unknown)
+
+    def uncounted(self) -> list[DataFile]:
+        """Return the files of the newest snapshot that nobody has counted: those of an earlier Refeed."""
+        files = {self._name(file): file for file in self._files(None)}
+        unknown = self._bring_up(None, set(files)).unknown
+        return [files[name] for name in sorted(unknown)]
+
+    def count(self, file: DataFile) -> None:
+        """Count a file by reading its payloads, and keep its volumes beside the table.
+
+        Raises:
+            WarehouseError: it can't be read, or the volumes can't be written.
+        """
+        name = self._name(file)
+        counts: dict[str, dict[str, tuple[int, int]]] = {}
+        for batch in self._archive.writer().read_columns(name, _COLUMNS):
+            add_counts(counts, count_volumes(pa.Table.from_batches([batch])))
+        filesystem, folder = self._filesystem()
+        with our_errors(f"writing the volumes of {name}"):
+            filesystem.create_dir(f"{folder}/{_BESIDE}")
+            path = f"{folder}/{_BESIDE}/{name}.json"
+            with filesystem.open_output_stream(f"{path}.tmp") as target:
+                target.write(json.dumps(counts).encode())
+            filesystem.move(f"{path}.tmp", path)
+
+    def _files(self, window: Window | None) -> Sequence[DataFile]:
+        return self._archive.data_files(window) if self._archive.exists() else ()
+
+    def _bring_up(self, known: _Partition | None, names: set[str]) -> _Partition:
+        """Return what is known of a partition that has the files ``names`` now."""
+        if known is None or known.names - names:
+            known = _Partition()
+        fresh = names - known.names
+        if not fresh and not known.unknown:
+            return known
+        with our_errors("reading the volumes of the archive's files"), ThreadPoolExecutor(_READERS) as pool:
+            filesystem, folder = self._filesystem()
+            # All of it is read before any of it counts: one that fails is read again as a whole.
+            ends = list(pool.map(lambda name: _read_end(filesystem, folder, name), sorted(fresh)))
+            times = {name: found for name, found in ends if isinstance(found, Window)} | known.unknown
+            kept = _names_beside(filesystem, folder) & times.keys() if times else set()
+            beside = list(pool.map(lambda name: _read_beside(filesystem, folder, name), sorted(kept)))
+        for _, counts in (*((name, found) for name, found in ends if not isinstance(found, Window)), *beside):
+            add_counts(known.counts, counts)
+        known.names |= fresh
+        known.unknown = {name: found for name, found in times.items() if name not in kept}
+        return known
+
+    def _filesystem(self) -> tuple[pafs.FileSystem, str]:
+        filesystem, folder = pafs.FileSystem.from_uri(self._archive.writer_uri())
+        return filesystem, folder
+
+    def _name(self, file: DataFile) -> str:
+        return file.path.removeprefix(f"{self._archive.uri}/")
+
+
+def _read_end(filesystem: pafs.FileSystem, folder: str, name: str) -> tuple[str, HourCounts | Window]:
+    """Return a file's volumes, or the times of its rows where it does not have them."""
+    with pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+        metadata = file.metadata
+        kept = (metadata.metadata or {}).get(VOLUMES_KEY)
+        return name, json.loads(kept) if kept is not None else _times_of(metadata)
+
+
+def _times_of(metadata: Any) -> Window:
+    column = metadata.schema.to_arrow_schema().names.index("ingest_time")
+    # The columns of the list before it have several leaves: its place is looked up by its path.
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = [
+        next(
+            group.column(leaf)
+            for leaf in range(column, group.num_columns)
+            if group.column(leaf).path_in_schema == "ingest_time"
+        )
+        for group in groups
+    ]
+    return Window(min(leaf.statistics.min for leaf in leaves), max(leaf.statistics.max for leaf in leaves))
+
+
+def _names_beside(filesystem: pafs.FileSystem, folder: str) -> set[str]:
+    found = filesystem.get_file_info(pafs.FileSelector(f"{folder}/{_BESIDE}", allow_not_found=True))
+    return {info.base_name.removesuffix(".json") for info in found if info.base_name.endswith(".json")}
+
+
+def _read_beside(filesystem: pafs.FileSystem, folder: str, name: str) -> tuple[str, HourCounts]:
+    with filesystem.open_input_stream(f"{folder}/{_BESIDE}/{name}.json") as source:
+        return name, json.loads(source.read())

@@ -1,0 +1,248 @@
+"""Begins and ends the backup of topics: creates and deletes backup subscriptions, after a look without effect."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+import structlog
+
+from connectors.pubsub.client import PubSub, SettingDifference, SubscriptionInfo, find_differences
+from connectors.pubsub.stats import SubscriptionStats, read_stats
+from model.errors import (
+    ForbiddenError,
+    PubSubError,
+    SubscriptionMismatchError,
+    SubscriptionNotFoundError,
+    TopicBackupChangedError,
+    TopicUnknownError,
+)
+from model.message import backup_subscription_id, parse_resource_id, redact_tokens, replay_filter, replay_token
+from model.naming import did_you_mean
+from model.principal import STREAMS_OPERATE, Principal
+
+_LOG: Final = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedTopic:
+    """A topic's backup subscription, and the settings that differ from those of a new one."""
+
+    subscription: SubscriptionInfo
+    differences: list[SettingDifference]
+
+
+def attach_topic(
+    pubsub: PubSub, topic: str, *, token: str, ack_deadline_seconds: int, exactly_once: bool, update: bool
+) -> AttachedTopic:
+    """Give the topic its backup subscription; one that exists is kept, and ``update`` changes what differs.
+
+    Raises:
+        TopicNotFoundError: there is no such topic.
+        SubscriptionMismatchError: it is attached with another deployment's secret.
+    """
+    found = pubsub.attach_backup(
+        topic, token=token, ack_deadline_seconds=ack_deadline_seconds, exactly_once=exactly_once
+    )
+    deadline = ack_deadline_seconds
+    # Exactly-once delivery that was switched on stays on: only the caller asks for it.
+    is_exact = exactly_once or found.exactly_once
+    if update and find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact):
+        found = pubsub.update_subscription(replace(found, ack_deadline_seconds=deadline, exactly_once=is_exact))
+    return AttachedTopic(found, find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBackup:
+    """What attaching or detaching a topic does, or would do where ``dry_run`` is set.
+
+    ``was_attached`` and ``is_attached`` are before and after. ``backlog_messages`` wait in the subscription, and
+    are lost with it; None is unknown. ``plan`` is the hash of what Pub/Sub had before.
+    """
+
+    topic: str
+    action: Literal["attach", "detach"]
+    dry_run: bool
+    subscription: str
+    filter: str
+    was_attached: bool
+    is_attached: bool
+    creates_topic: bool
+    ack_deadline_seconds: int
+    exactly_once: bool
+    differences: list[dict[str, Any]]
+    backlog_messages: int | None
+    plan: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+class TopicBackups:
+    """Attaches and detaches topics; ``creates_topics`` also creates a missing topic, as a local Pub/Sub needs.
+
+    It does not close ``pubsub``.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks STREAMS_OPERATE, or is limited to other topics.
+        InvalidNameError: any call with a name that is no topic id.
+        TopicBackupChangedError: any call whose ``plan`` is of another state than Pub/Sub has now.
+        PubSubError: any call, when Pub/Sub fails or does not answer.
+    """
+
+    def __init__(self, pubsub: PubSub, *, secret: str, ack_deadline_seconds: int, creates_topics: bool) -> None:
+        self._pubsub = pubsub
+        self._secret = secret
+        self._ack_deadline_seconds = ack_deadline_seconds
+        self._creates_topics = creates_topics
+
+    def attach(
+        self,
+        topic: str,
+        *,
+        principal: Principal,
+        exactly_once: bool = False,
+        update: bool = False,
+        dry_run: bool = False,
+        plan: str | None = None,
+    ) -> TopicBackup:
+        """Back the topic up from now on; a topic that is attached keeps its subscription.
+
+        Raises:
+            TopicUnknownError: Pub/Sub has no such topic, and none is created.
+            SubscriptionMismatchError: it is attached with another deployment's secret.
+        """
+        _require(principal, topic)
+        found = self._find(topic)
+        if not self._creates_topics:
+            self._check_known(topic)
+        exists = not self._creates_topics or self._pubsub.topic_exists(topic)
+        token = replay_token(self._secret, topic)
+        wanted = found or SubscriptionInfo(
+            backup_subscription_id(topic),
+            topic,
+            replay_filter(token),
+            self._ack_deadline_seconds,
+            exactly_once=exactly_once,
+        )
+        if wanted.filter != replay_filter(token) or wanted.topic != topic or wanted.ordering or wanted.detached:
+            raise SubscriptionMismatchError(
+                f"Subscription {wanted.id} exists, but with another topic, filter or ordering, or detached. "
+                "That can't be changed: detach the topic once the subscription is drained, then attach it again.",
+                subscription=wanted.id,
+            )
+        seen = _hash_of("attach", exists, found)
+        self._check(plan, seen, topic)
+        is_exact = exactly_once or wanted.exactly_once
+        differences = find_differences(
+            wanted, ack_deadline_seconds=self._ack_deadline_seconds, exactly_once=is_exact
+        )
+        if not dry_run:
+            if self._creates_topics:
+                self._pubsub.create_topic(topic)
+            made = attach_topic(
+                self._pubsub,
+                topic,
+                token=token,
+                ack_deadline_seconds=self._ack_deadline_seconds,
+                exactly_once=exactly_once,
+                update=update,
+            )
+            wanted, differences = made.subscription, made.differences
+            _LOG.info("topic_attached", topic=topic, by=principal.name)
+        return TopicBackup(
+            topic=topic,
+            action="attach",
+            dry_run=dry_run,
+            subscription=wanted.id,
+            filter=redact_tokens(wanted.filter),
+            was_attached=found is not None,
+            is_attached=found is not None or not dry_run,
+            creates_topic=not exists,
+            ack_deadline_seconds=wanted.ack_deadline_seconds,
+            exactly_once=wanted.exactly_once,
+            differences=[_render_difference(each) for each in differences],
+            backlog_messages=0 if found is None else self._backlog(found.id),
+            plan=seen,
+        )
+
+    def detach(
+        self, topic: str, *, principal: Principal, dry_run: bool = False, plan: str | None = None
+    ) -> TopicBackup:
+        """Stop backing the topic up: delete its backup subscription with every message that waits in it.
+
+        Archived messages stay. A stream with REFEED_BACKUP_LABEL attaches a topic that carries the label again.
+
+        Raises:
+            TopicUnknownError: Pub/Sub has no such topic.
+            SubscriptionNotFoundError: the topic is not attached.
+        """
+        _require(principal, topic)
+        found = self._find(topic)
+        if found is None:
+            self._check_known(topic)
+            subscription = backup_subscription_id(topic)
+            raise SubscriptionNotFoundError(f"{topic} is not attached.", subscription=subscription)
+        seen = _hash_of("detach", True, found)
+        self._check(plan, seen, topic)
+        backlog = self._backlog(found.id)
+        if not dry_run:
+            self._pubsub.delete_subscription(found.id)
+            _LOG.info("topic_detached", topic=topic, backlog=backlog, by=principal.name)
+        return TopicBackup(
+            topic=topic,
+            action="detach",
+            dry_run=dry_run,
+            subscription=found.id,
+            filter=redact_tokens(found.filter),
+            was_attached=True,
+            is_attached=dry_run,
+            creates_topic=False,
+            ack_deadline_seconds=found.ack_deadline_seconds,
+            exactly_once=found.exactly_once,
+            differences=[],
+            backlog_messages=backlog,
+            plan=seen,
+        )
+
+    def _find(self, topic: str) -> SubscriptionInfo | None:
+        try:
+            return self._pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic)))
+        except SubscriptionNotFoundError:
+            return None
+
+    def _check_known(self, topic: str) -> None:
+        if not self._pubsub.topic_exists(topic):
+            meant = did_you_mean(topic, self._pubsub.list_topics())
+            raise TopicUnknownError(f"Pub/Sub has no topic {topic}.{meant}", topic=topic)
+
+    def _backlog(self, subscription: str) -> int | None:
+        stats: Mapping[str, SubscriptionStats] | None = None
+        with suppress(PubSubError):
+            stats = read_stats(self._pubsub.channel)
+        return None if stats is None or subscription not in stats else stats[subscription].messages
+
+    def _check(self, plan: str | None, seen: str, topic: str) -> None:
+        if plan not in (None, seen):
+            raise TopicBackupChangedError(
+                f"The backup of {topic} has changed since it was looked at; nothing was done.", topic=topic
+            )
+
+
+def _require(principal: Principal, topic: str) -> None:
+    principal.require(STREAMS_OPERATE)
+    if not principal.may_publish_to(topic):
+        raise ForbiddenError(f"{principal.name} is limited to other topics than {topic}.", topic=topic)
+
+
+def _hash_of(action: str, has_topic: bool, found: SubscriptionInfo | None) -> str:
+    """Return the hash of an action and of what Pub/Sub has; the filter's token makes it no guess."""
+    state = [action, has_topic, None if found is None else asdict(found)]
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _render_difference(difference: SettingDifference) -> dict[str, Any]:
+    return {name: value for name, value in asdict(difference).items() if name != "can_change"}

@@ -1,0 +1,65 @@
+"""Keeps the figures of streams and running jobs once a minute, so that people see how they went."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from inventory.catalog import StreamInfo
+from jobs.store import Job, JobStore
+from jobs.store.figures import job_subject, stream_subject
+
+_MINUTE: Final = 60.0
+# After the minute began, so that a clock that is set back a little does not come to the minute before.
+_DELAY: Final = 1.0
+_JOB_FIGURES: Final = ("selected", "published", "failed", "event_time")
+
+
+class FigureRecorder:
+    """Records what streams and jobs do now.
+
+    A kill loses the minute that is not kept yet. A minute without a point is one that nobody recorded.
+    """
+
+    def __init__(self, store: JobStore, streams: Callable[[], Sequence[StreamInfo]]) -> None:
+        self._store = store
+        self._streams = streams
+
+    def record(self, now: datetime | None = None) -> None:
+        """Keep one point of every stream that has not ended for good and of every job that has not ended.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        now = now or datetime.now(UTC)
+        figures = {
+            stream_subject(stream.name): _of_stream(stream) for stream in self._streams() if not stream.is_over
+        }
+        figures |= {job_subject(job.id): _of_job(job) for job in self._store.list_active()}
+        self._store.put_figures(now, figures)
+
+
+def seconds_to_next_point() -> float:
+    """Return how long it is until the next minute has begun."""
+    now = datetime.now(UTC)
+    return _MINUTE - (now.second + now.microsecond / 1e6) + _DELAY
+
+
+def _of_stream(stream: StreamInfo) -> dict[str, Any]:
+    return {
+        "state": stream.state,
+        "rate_messages_per_second": (stream.rates or {}).get("messages"),
+        "over_seconds": stream.over_seconds,
+        "lag_seconds": stream.lag_seconds,
+        "backlog_messages": stream.backlog_messages,
+        "batch_seconds": stream.batch_seconds,
+        "messages": stream.totals.get("messages"),
+        "dead_letters": stream.totals.get("dead_letters"),
+    }
+
+
+def _of_job(job: Job) -> dict[str, Any]:
+    return {
+        "state": job.state.value,
+        "rate_limit_messages_per_second": job.options.get("rate_limit_messages_per_second"),
+        **{name: job.progress.get(name) for name in _JOB_FIGURES},
+    }

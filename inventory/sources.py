@@ -1,0 +1,289 @@
+"""Sources: what the pipeline makes of each topic's messages, how much of it, and how its tables have grown."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from model.errors import RequestInvalidError, SourceNotFoundError
+from model.moment import render_moment, render_time
+from model.naming import did_you_mean
+from model.principal import READ, Principal
+from model.schema_diff import compare_schemas
+from model.window import Window
+from pipeline.inferred import is_table_of
+from pipeline.registry import Registry, RegistrySnapshot, Source, read_snapshot
+from pipeline.repository import TypeVersion, read_versions, repository_table
+from warehouse.counts import Counts, floor
+from warehouse.rows import RowTables
+
+# Of each kind of finding in the list of all sources, the largest; one source has all that its stream counts.
+MAX_LISTED: Final = 10
+# Merges that ended longer ago say little of a source that is merged every night.
+_MERGED_WITHIN: Final = timedelta(days=14)
+# On BigQuery the schemas are read by a query, billed as the 10 MB that a query is billed at least.
+REMEMBERED_SECONDS: Final = 60.0
+_HOUR: Final = timedelta(hours=1)
+_DAY: Final = timedelta(days=1)
+_KINDS: Final = {"unknown_fields": "unknown", "missing_fields": "missing", "refused": "refused"}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFigures:
+    """Where the figures of sources come from; each is read as it is asked for, and none of it by a scan.
+
+    ``statuses`` are those of every stream, ``merged`` what merges that ended since a time have made of sources,
+    the newest first.
+    """
+
+    counts: Counts
+    statuses: Callable[[], Iterable[Mapping[str, Any]]]
+    merged: Callable[[datetime], Sequence[Mapping[str, Any]]]
+
+
+class SourceCatalog:
+    """Tells what the registry's sources are and do; safe to use from many threads.
+
+    ``open_tables`` opens the tables of rows, to read the schemas that were inferred beside ``dead_letters``.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope READ.
+        RegistryError: any call, while the registry or its ``sources.yaml`` can't be read.
+        WarehouseError: any call, while the archive or the schemas can't be read.
+        StoreUnavailableError: the job store, which has the merges, does not answer.
+    """
+
+    def __init__(
+        self, registry: str, figures: SourceFigures, open_tables: Callable[[], RowTables], dead_letters: str
+    ) -> None:
+        self._url = registry
+        self._figures = figures
+        self._open_tables = open_tables
+        self._repository = repository_table(dead_letters)
+        self._lock = threading.Lock()
+        self._known: tuple[str, RegistrySnapshot] | None = None
+        self._versions: tuple[float, dict[str, list[TypeVersion]]] | None = None
+
+    def list_sources(self, *, principal: Principal) -> list[dict[str, Any]]:
+        """Return every source by name, those that have a fault too; of findings the largest."""
+        principal.require(READ)
+        return self._describe(self._read(), MAX_LISTED)
+
+    def show_source(self, name: str, *, principal: Principal) -> dict[str, Any]:
+        """Return one source with everything that its stream has counted.
+
+        Raises:
+            SourceNotFoundError: the registry has no such source.
+        """
+        principal.require(READ)
+        snapshot = self._read()
+        for found in self._describe(snapshot, None, name):
+            return found
+        raise _not_found(name, snapshot)
+
+    def list_versions(
+        self,
+        name: str,
+        *,
+        principal: Principal,
+        event_type: str | None = None,
+        before: int | None = None,
+        after: int | None = None,
+    ) -> dict[str, Any]:
+        """Return the versions of a source's inferred tables, and what the newest two, or those given, differ in.
+
+        There is no difference to show while no version is given and several types have some, or one has one alone.
+
+        Raises:
+            SourceNotFoundError: the registry has no source of this name that has no fault.
+            RequestInvalidError: there is no such type, or no such version of it.
+        """
+        principal.require(READ)
+        snapshot = self._read()
+        source = next((each for each in snapshot.sources if each.name == name), None)
+        if source is None:
+            raise _not_found(name, snapshot)
+        every = self._versions_of(source)
+        versions = [each for each in every if event_type in {None, each.event_type}]
+        if event_type is not None and not versions:
+            raise _refusal("type_unknown", f"{name} has no type of event {event_type[:80]!r}.", "event_type")
+        return {
+            "source": name,
+            "versions": [_render_version(each) for each in versions],
+            "diff": _diff(versions, before, after),
+        }
+
+    def _describe(
+        self, snapshot: RegistrySnapshot, most: int | None, name: str | None = None
+    ) -> list[dict[str, Any]]:
+        faulty = {broken.name: broken for broken in snapshot.broken if name in {None, broken.name}}
+        sources = {source.name: source for source in snapshot.sources if name in {None, source.name}}
+        if not faulty and not sources:
+            return []
+        now = datetime.now(UTC)
+        window = Window(floor(now - _DAY, "hour"), floor(now, "hour") + _HOUR)
+        hours = self._figures.counts.hours(window)
+        statuses = _newest_by_source(self._figures.statuses())
+        merged: dict[str, Mapping[str, Any]] = {}
+        for line in self._figures.merged(now - _MERGED_WITHIN):
+            merged.setdefault(line["source"], line)
+        described = []
+        for each in sorted({*faulty, *sources}):
+            found = {**_NOTHING, "name": each, "staged": _render_staged(statuses.get(each), each, most)}
+            if each in merged:
+                found["merged"] = _render_merged(merged[each])
+            if each in faulty:
+                error = faulty[each].error
+                found |= {"group": faulty[each].group, "fault": {"code": error.code, "message": error.message}}
+            else:
+                source = sources[each]
+                came = [
+                    topics[source.topic].messages for topics in hours.by_hour.values() if source.topic in topics
+                ]
+                archived = {
+                    "from": render_time(window.start),
+                    "to": render_time(window.end),
+                    "messages": None if hours.unknown else sum(came),
+                }
+                found |= {**_render_source(source), "tables": self._tables(source), "archived": archived}
+            described.append(found)
+        return described
+
+    def _tables(self, source: Source) -> list[str]:
+        if not source.is_inferred:
+            return [source.staging]
+        return sorted({version.table for version in self._versions_of(source)})
+
+    def _versions_of(self, source: Source) -> list[TypeVersion]:
+        if not source.is_inferred:
+            return []
+        with self._lock:
+            known = self._versions
+            if known is None or time.monotonic() - known[0] >= REMEMBERED_SECONDS:
+                # Nothing is written: there is no stream and no lease.
+                with closing(self._open_tables()) as tables:
+                    known = (time.monotonic(), read_versions(tables.open(self._repository)))
+                self._versions = known
+        # Its name may have been another source's.
+        return [each for each in known[1].get(source.name, ()) if is_table_of(source.staging, each.table)]
+
+    def _read(self) -> RegistrySnapshot:
+        registry = Registry(self._url)
+        with self._lock:
+            fingerprint = registry.fingerprint()
+            if self._known is None or self._known[0] != fingerprint:
+                files = registry.read_files()
+                # One that nobody has filled is no fault.
+                found = read_snapshot(files, registry.url, is_partial=True) if files else RegistrySnapshot("", ())
+                self._known = (fingerprint, found)
+            return self._known[1]
+
+
+_NOTHING: Final[Mapping[str, Any]] = dict.fromkeys(
+    (
+        *("group", "topic", "subscription", "publish", "message", "schema_version", "is_inferred", "key"),
+        *("event_time", "tables", "reporting", "archived", "staged", "merged", "fault"),
+    )
+)
+
+
+def _render_source(source: Source) -> dict[str, Any]:
+    return {
+        "group": source.group,
+        "topic": source.topic,
+        "subscription": source.subscription,
+        "publish": source.publish or None,
+        "message": source.message or None,
+        "schema_version": source.version or None,
+        "is_inferred": source.is_inferred,
+        "key": list(source.key),
+        "event_time": source.event_time,
+        "reporting": source.reporting,
+    }
+
+
+def _newest_by_source(statuses: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return by source the newest status that has counts of it: a source may have moved to another stream."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for status in sorted(statuses, key=lambda status: _number(status.get("at"))):
+        counted = status.get("sources")
+        found |= dict.fromkeys(counted, status) if isinstance(counted, dict) else {}
+    return found
+
+
+def _render_staged(status: Mapping[str, Any] | None, name: str, most: int | None) -> dict[str, Any] | None:
+    """Return what a stream has counted of a source since the process began; None where no stream tells it."""
+    if status is None:
+        return None
+    counts = status["sources"][name]
+    return {
+        "since": _moment(status.get("started_at")),
+        "at": _moment(status.get("at")),
+        "rows": counts.get("rows", {}).get("staged", 0),
+        **{shown: _render_findings(counts.get(kind, {}), most) for shown, kind in _KINDS.items()},
+    }
+
+
+def _render_findings(counts: Mapping[str, int], most: int | None) -> dict[str, Any]:
+    largest = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    shown = [{"what": what, "count": count} for what, count in largest[:most]]
+    return {"total": sum(counts.values()), "largest": shown}
+
+
+def _render_merged(line: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("merge_id", "state", "until", "changed", "newer", "rows_before", "rows_after", "error")
+    finished_at = line["finished_at"]
+    return {"finished_at": render_moment(finished_at), **{name: line[name] for name in names}}
+
+
+def _render_version(version: TypeVersion) -> dict[str, Any]:
+    return {
+        "event_type": version.event_type,
+        "number": version.number,
+        "table": version.table,
+        "noted_at": render_time(version.noted_at.astimezone(UTC)),
+        "columns": len(version.schema.fields),
+    }
+
+
+def _diff(versions: Sequence[TypeVersion], before: int | None, after: int | None) -> dict[str, Any] | None:
+    types = {each.event_type for each in versions}
+    if len(types) > 1 and (before is not None or after is not None):
+        raise _refusal("type_missing", "There are several types of event: choose one.", "event_type")
+    by_number = {each.number: each for each in versions}
+    if len(types) != 1:
+        wanted: tuple[int | None, int | None] = (before, after)
+    else:
+        last = max(by_number) if after is None else after
+        earlier = max((number for number in by_number if number < last), default=None)
+        wanted = (earlier if before is None else before, last)
+    for number, pointer in zip((before, after), ("from", "to"), strict=True):
+        if number is not None and number not in by_number:
+            raise _refusal("version_unknown", f"There is no version {number}.", pointer)
+    if wanted[0] is None or wanted[1] is None:
+        return None
+    old, new = by_number[wanted[0]], by_number[wanted[1]]
+    found = compare_schemas(old.schema, new.schema).to_json()
+    return {"event_type": new.event_type, "from": old.number, "to": new.number, **found}
+
+
+def _not_found(name: str, snapshot: RegistrySnapshot) -> SourceNotFoundError:
+    known = [each.name for each in snapshot.sources] + [each.name for each in snapshot.broken]
+    return SourceNotFoundError(
+        f"The registry has no source {name[:80]}.{did_you_mean(name, known)}", name=name[:80]
+    )
+
+
+def _refusal(code: str, message: str, name: str) -> RequestInvalidError:
+    return RequestInvalidError(message, errors=[{"code": code, "message": message, "pointer": f"query:{name}"}])
+
+
+def _moment(seconds: Any) -> str | None:
+    return render_time(datetime.fromtimestamp(seconds, UTC)) if isinstance(seconds, int | float) else None
+
+
+def _number(found: Any) -> float:
+    return float(found) if isinstance(found, int | float) else 0.0

@@ -1,0 +1,67 @@
+"""Sessions: a key's stand-in for a browser, which ends by itself, at sign-out, and with its key."""
+
+import hashlib
+import re
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from jobs.keys import Keyring
+from jobs.store import JobStore, KeySession
+from model.errors import UnauthenticatedError
+from model.principal import Principal
+
+SESSION_MARK: Final = "rs_"
+_TOKEN: Final = re.compile(r"rs_[A-Za-z0-9_-]{43}")
+_SECRET_BYTES: Final = 32
+# A working day; a key that expires earlier ends its sessions earlier.
+_LIFE: Final = timedelta(hours=12)
+
+
+class SessionDesk:
+    """Opens and ends sessions of the deployment's keys.
+
+    A session's token is random and only its digest is kept; the key's is not kept at all. Each use of it looks the
+    key up again, so that a session has never more rights than its key, and none once that is revoked.
+    """
+
+    def __init__(self, store: JobStore, keyring: Keyring) -> None:
+        self._store = store
+        self._keyring = keyring
+
+    def open(self, key_token: str) -> tuple[KeySession, str]:
+        """Open a session with a key's token, and return it with its own token, which nobody can show again.
+
+        Raises:
+            UnauthenticatedError: it is no key that counts.
+        """
+        key, _ = self._keyring.find(key_token)
+        now = datetime.now(UTC)
+        token = SESSION_MARK + secrets.token_urlsafe(_SECRET_BYTES)
+        ends = now + _LIFE if key.expires_at is None else min(now + _LIFE, key.expires_at)
+        session = KeySession(_digest(token), key.id, now, ends)
+        self._store.insert_session(session)
+        return session, token
+
+    def authenticate(self, token: str) -> tuple[KeySession, Principal]:
+        """Return the session of a token, and whose it is.
+
+        Raises:
+            UnauthenticatedError: there is none, or it or its key has ended.
+        """
+        # Looked up by a digest of 256 random bits, so that the time that takes shows nothing of the token.
+        found = self._store.find_session(_digest(token)) if _TOKEN.fullmatch(token) else None
+        if found is None:
+            raise UnauthenticatedError(was_given=True, why="there is no such session")
+        session, key = found
+        if session.expires_at <= datetime.now(UTC):
+            raise UnauthenticatedError(was_given=True, why="the session has expired")
+        return session, self._keyring.use(key)
+
+    def end(self, token: str) -> None:
+        """End a session; ending one that has ended changes nothing."""
+        self._store.delete_session(_digest(token))
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()

@@ -1,0 +1,175 @@
+"""Approvals as records: what somebody asked for, and what a second person decided."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from jobs.store.database import Database
+from jobs.store.tables import APPROVALS
+from model.approval import (
+    EXPIRES_AFTER,
+    Approval,
+    ApprovalFault,
+    ApprovalRequest,
+    ApprovalState,
+    new_approval_id,
+)
+from model.errors import ApprovalNotFoundError, ApprovalStateError
+from model.principal import Principal
+
+_LATE: Final = ApprovalFault("approval_late", "Nobody decided in time.")
+
+
+class Approvals:
+    """Keeps each approval for good; one that nobody decided in time is shown as EXPIRED."""
+
+    _database: Database
+
+    def create_approval(self, asked: ApprovalRequest) -> Approval:
+        """Keep a WAITING approval; the same request by the same caller gives back the one that waits."""
+        columns = APPROVALS.c
+        with self._database.write("approvals") as connection:
+            now = self._database.now(connection)
+            waits = sa.select(APPROVALS).where(
+                columns.state == ApprovalState.WAITING.value,
+                columns.expires_at > now,
+                columns.kind == asked.kind,
+                columns.name == asked.name,
+                columns.action == asked.action,
+                columns.version == asked.version,
+                columns.requested_by == asked.requester.name,
+            )
+            for row in connection.execute(waits):
+                if row.request == asked.request:
+                    return _approval_of(row, now)
+            approval_id = new_approval_id()
+            connection.execute(
+                APPROVALS.insert().values(
+                    id=approval_id,
+                    kind=asked.kind,
+                    name=asked.name,
+                    action=asked.action,
+                    request=dict(asked.request),
+                    what=asked.what,
+                    version=asked.version,
+                    scope=asked.scope,
+                    requested_by=asked.requester.name,
+                    scopes=sorted(asked.requester.scopes),
+                    topics=None if asked.requester.topics is None else list(asked.requester.topics),
+                    requested_at=now,
+                    expires_at=now + EXPIRES_AFTER,
+                    state=ApprovalState.WAITING.value,
+                )
+            )
+            return _get(connection, approval_id, now)
+
+    def get_approval(self, approval_id: str) -> Approval:
+        """Return the approval.
+
+        Raises:
+            ApprovalNotFoundError: there is none; any call that names one may raise it.
+        """
+        with self._database.read() as connection:
+            return _get(connection, approval_id, self._database.now(connection))
+
+    def list_approvals(
+        self, *, state: ApprovalState | None = None, before: str | None = None, limit: int | None = None
+    ) -> list[Approval]:
+        """Return approvals, newest first; ``before`` is the id that the page before ended with."""
+        columns = APPROVALS.c
+        query = sa.select(APPROVALS).order_by(columns.id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(columns.id < before)
+        with self._database.read() as connection:
+            now = self._database.now(connection)
+            if state is not None:
+                query = query.where(_is(state, now))
+            return [_approval_of(row, now) for row in connection.execute(query)]
+
+    def decide_approval(
+        self, approval_id: str, state: ApprovalState, *, actor: str, reason: str | None = None
+    ) -> Approval:
+        """Make a WAITING approval APPROVED or REJECTED; of several who decide at once one does.
+
+        Raises:
+            ApprovalStateError: it is decided already, or has expired.
+        """
+        with self._database.write("approvals") as connection:
+            now = self._database.now(connection)
+            found = _get(connection, approval_id, now, for_update=True)
+            if found.state is not ApprovalState.WAITING:
+                by = "" if found.decided_by is None else f", decided by {found.decided_by}"
+                raise ApprovalStateError(
+                    f"{approval_id} is {found.state}{by}.", id=approval_id, state=found.state.value
+                )
+            _update(connection, approval_id, state=state.value, decided_by=actor, decided_at=now, reason=reason)
+            return _get(connection, approval_id, now)
+
+    def note_outcome(self, approval_id: str, outcome: dict[str, Any]) -> Approval:
+        """Note what the action of an APPROVED approval made."""
+        with self._database.write() as connection:
+            _update(connection, approval_id, outcome=outcome)
+            return _get(connection, approval_id, self._database.now(connection))
+
+    def expire_approval(self, approval_id: str, error: ApprovalFault) -> None:
+        """Make a WAITING approval EXPIRED before its time; one that is decided meanwhile stays so."""
+        columns = APPROVALS.c
+        with self._database.write("approvals") as connection:
+            connection.execute(
+                APPROVALS.update()
+                .where(columns.id == approval_id, columns.state == ApprovalState.WAITING.value)
+                .values(state=ApprovalState.EXPIRED.value, error=asdict(error))
+            )
+
+
+def _is(state: ApprovalState, now: datetime) -> sa.ColumnElement[bool]:
+    columns = APPROVALS.c
+    waits = columns.state == ApprovalState.WAITING.value
+    if state is ApprovalState.WAITING:
+        return sa.and_(waits, columns.expires_at > now)
+    if state is ApprovalState.EXPIRED:
+        return sa.or_(columns.state == state.value, sa.and_(waits, columns.expires_at <= now))
+    return columns.state == state.value
+
+
+def _get(connection: Connection, approval_id: str, now: datetime, *, for_update: bool = False) -> Approval:
+    query = sa.select(APPROVALS).where(APPROVALS.c.id == approval_id)
+    row = connection.execute(query.with_for_update() if for_update else query).first()
+    if row is None:
+        raise ApprovalNotFoundError(f"There is no approval {approval_id[:80]}.", id=approval_id[:80])
+    return _approval_of(row, now)
+
+
+def _update(connection: Connection, approval_id: str, **changes: Any) -> None:
+    connection.execute(APPROVALS.update().where(APPROVALS.c.id == approval_id).values(**changes))
+
+
+def _approval_of(row: Row[Any], now: datetime) -> Approval:
+    is_late = row.state == ApprovalState.WAITING.value and row.expires_at <= now
+    error = None if row.error is None else ApprovalFault(**row.error)
+    return Approval(
+        id=row.id,
+        asked=ApprovalRequest(
+            kind=row.kind,
+            name=row.name,
+            action=row.action,
+            request=row.request,
+            what=row.what,
+            version=row.version,
+            scope=row.scope,
+            requester=Principal(
+                row.requested_by, frozenset(row.scopes), None if row.topics is None else tuple(row.topics)
+            ),
+        ),
+        state=ApprovalState.EXPIRED if is_late else ApprovalState(row.state),
+        requested_at=row.requested_at,
+        expires_at=row.expires_at,
+        decided_by=row.decided_by,
+        decided_at=row.decided_at,
+        reason=row.reason,
+        outcome=row.outcome,
+        error=_LATE if is_late else error,
+    )

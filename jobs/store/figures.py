@@ -1,0 +1,67 @@
+"""A short memory of figures: one row a minute for each stream and each job that runs, thinned to one an hour."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from jobs.store.database import Database
+from jobs.store.tables import FIGURES
+
+KEEP_MINUTES: Final = timedelta(hours=24)
+KEEP_HOURS: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class FigurePoint:
+    """The figures of one subject at the beginning of a minute."""
+
+    at: datetime
+    figures: Mapping[str, Any]
+
+
+def stream_subject(name: str) -> str:
+    """Return what a stream's figures are kept under."""
+    return f"stream:{name}"
+
+
+def job_subject(job_id: str) -> str:
+    """Return what a job's figures are kept under."""
+    return f"job:{job_id}"
+
+
+class FigureHistory:
+    """Keeps one row a minute of each subject for a day, and the first one of each hour for a month."""
+
+    _database: Database
+
+    def put_figures(self, at: datetime, figures: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep figures by their subjects under the minute of ``at``, and forget those that are too old.
+
+        Of several replicas that keep the same minute of a subject the first one counts.
+        """
+        minute = at.replace(second=0, microsecond=0)
+        with self._database.write("figures") as connection:
+            is_known = sa.and_(FIGURES.c.at == minute, FIGURES.c.subject.in_(list(figures)))
+            known = set(connection.execute(sa.select(FIGURES.c.subject).where(is_known)).scalars())
+            rows = [
+                {"subject": subject, "at": minute, "is_hourly": minute.minute == 0, "figures": dict(found)}
+                for subject, found in figures.items()
+                if subject not in known
+            ]
+            if rows:
+                connection.execute(FIGURES.insert(), rows)
+            is_old = sa.and_(FIGURES.c.at < minute - KEEP_MINUTES, FIGURES.c.is_hourly.is_(False))
+            connection.execute(FIGURES.delete().where(sa.or_(is_old, FIGURES.c.at < minute - KEEP_HOURS)))
+
+    def list_figures(self, subjects: Collection[str], since: datetime) -> dict[str, list[FigurePoint]]:
+        """Return the points of each subject from ``since`` on, oldest first; no key for a subject without any."""
+        is_wanted = sa.and_(FIGURES.c.subject.in_(list(subjects)), FIGURES.c.at >= since)
+        query = sa.select(FIGURES).where(is_wanted).order_by(FIGURES.c.subject, FIGURES.c.at)
+        found: dict[str, list[FigurePoint]] = {}
+        with self._database.read() as connection:
+            for row in connection.execute(query):
+                found.setdefault(row.subject, []).append(FigurePoint(row.at, row.figures))
+        return found

@@ -1,0 +1,173 @@
+"""The other sink of a stream: a topic that gets the rows of a table, after the table has them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from connectors.pubsub.encoding import MESSAGE_SCHEMA
+from connectors.pubsub.publish import GAVE_UP, KEY_STOPPED, Publisher
+from model import failpoint
+from model.errors import CommitOutcomeUnknownError, PubSubError, PubSubUnavailableError, RefeedError
+from streams.journal import without_topics
+from streams.targets import CompactedTable, Targets, is_topic, table_of
+
+_log = structlog.get_logger(__name__)
+
+# The messages of a part, and of each the message that its row was made of, and when that one was published.
+TOPIC_SCHEMA: Final = pa.schema(
+    [*MESSAGE_SCHEMA, ("message_id", pa.string()), ("publish_time", pa.timestamp("us", tz="UTC"))]
+)
+
+_TOPICS_AT_ONCE: Final = 8
+# Messages stay leased meanwhile, and a drain waits for it.
+_GIVE_UP_SECONDS: Final = 60.0
+_CALL_SECONDS: Final = 20.0
+
+# A table, and its messages that Pub/Sub does not take, by their ids, with the reason of each.
+OnRefused = Callable[[str, Mapping[str, str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPart:
+    """Messages for ``topic`` that wait for their rows to be in a table; ``by_key`` keeps the order of each key.
+
+    It is carried to the driver whole: a kill before it is published leaves its messages without an
+    acknowledgement, and it is made again of these.
+    """
+
+    topic: str
+    by_key: bool
+    messages: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """How many messages it has."""
+        found: int = self.messages.num_rows
+        return found
+
+
+class TopicTargets:
+    """The tables of a stream and the topics that get their rows, behind one port.
+
+    A topic is published to after its table has the rows of the attempt, and not at all where it has not. Nobody
+    can ask a topic whether it has a message, so that after a crash in between its messages come again and are
+    published again: a batch at most. A topic that can't be published to is an error that passes: the tables
+    have their rows, and nothing of the topic's messages is acknowledged.
+
+    ``on_refused`` gets what Pub/Sub will never take; these messages come again, to become dead letters.
+    """
+
+    def __init__(
+        self,
+        tables: Targets,
+        channel: Any,
+        topic_path: Callable[[str], str],
+        on_refused: OnRefused,
+        *,
+        give_up_seconds: float = _GIVE_UP_SECONDS,
+    ) -> None:
+        self._tables = tables
+        self._channel = channel
+        self._topic_path = topic_path
+        self._on_refused = on_refused
+        self._give_up_seconds = give_up_seconds
+
+    def open(self, name: str) -> CompactedTable:
+        """Return another object for the table ``name``, for another thread."""
+        return self._tables.open(name)
+
+    def take(self, name: str) -> int:
+        """Take a table; a topic is its table's owner's, and keeps no attempts."""
+        return 0 if is_topic(name) else self._tables.take(name)
+
+    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+        """Return which of ``names`` have the rows of the attempt ``number``: of topics nobody knows."""
+        tables = [name for name in names if not is_topic(name)]
+        return self._tables.settle(number, tables) if tables else frozenset()
+
+    def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
+        """Return the part without the rows where ``is_unwanted`` holds, None when nothing is left."""
+        if not is_topic(name):
+            return self._tables.without(name, part, is_unwanted)
+        kept = part.messages.filter(pc.invert(is_unwanted))
+        return replace(part, messages=kept) if kept.num_rows else None
+
+    def which_follow(self, parts: Sequence[Any]) -> list[bool]:
+        """Return of each part whether it can be committed with the others; messages depend on no other part."""
+        of_tables = iter(self._tables.which_follow([part for part in parts if not isinstance(part, TopicPart)]))
+        return [isinstance(part, TopicPart) or next(of_tables) for part in parts]
+
+    def commit(
+        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+    ) -> tuple[frozenset[str], RefeedError | None]:
+        """Commit the tables, then publish to the topics of those that have their rows.
+
+        Raises:
+            RefeedError: no table has its parts, and nothing was published.
+        """
+        of_tables = {name: found for name, found in parts.items() if not is_topic(name)}
+        committed: frozenset[str] = frozenset()
+        failure: RefeedError | None = None
+        if of_tables:
+            committed, failure = self._tables.commit(of_tables, number, without_topics(ids))
+        lost = of_tables.keys() - committed
+        topics = [name for name in parts if is_topic(name) and table_of(name) not in lost]
+        if not topics or isinstance(failure, CommitOutcomeUnknownError):
+            return committed, failure
+        failpoint.hit("publish.before")
+        with ThreadPoolExecutor(_TOPICS_AT_ONCE, thread_name_prefix="publish") as pool:
+            errors = dict(
+                zip(topics, pool.map(lambda name: self._publish(name, parts[name]), topics), strict=True)
+            )
+        failpoint.hit("publish.after")
+        published = {name for name, error in errors.items() if error is None}
+        return committed | published, failure or next(filter(None, errors.values()), None)
+
+    def drop(self, name: str, part: Any) -> None:
+        """Give up a part; that of a topic is nowhere but here."""
+        if not is_topic(name):
+            self._tables.drop(name, part)
+
+    def quota_seconds(self, parts: Sequence[Any]) -> float:
+        """Return how long to wait for the warehouse's quotas after a batch of ``parts``."""
+        return self._tables.quota_seconds([part for part in parts if not isinstance(part, TopicPart)])
+
+    def _publish(self, name: str, parts: Sequence[TopicPart]) -> PubSubUnavailableError | None:
+        """Publish the parts of a topic; return the error that kept some or all of them."""
+        topic, by_key = parts[0].topic, parts[0].by_key
+        messages = pa.concat_tables([part.messages for part in parts])
+        if by_key:
+            columns = ("ordering_key", "publish_time", "message_id")
+            messages = messages.sort_by([(column, "ascending") for column in columns])
+        try:
+            refused = self._send(topic, messages, by_key=by_key)
+        except PubSubError as exc:
+            # A topic that is gone or closed to us has its messages wait, as one that does not answer.
+            return PubSubUnavailableError(f"The rows of {table_of(name)} are not published: {exc.message}")
+        if not refused:
+            return None
+        for_good = {key: why for key, why in refused.items() if not why.startswith((GAVE_UP, KEY_STOPPED))}
+        _log.warning("messages_refused", topic=topic, table=table_of(name), count=len(refused))
+        self._on_refused(table_of(name), for_good)
+        example = next(iter((for_good or refused).values()))
+        return PubSubUnavailableError(f"{topic} does not take {len(refused)} rows of {table_of(name)}: {example}")
+
+    def _send(self, topic: str, messages: pa.Table, *, by_key: bool) -> dict[str, str]:
+        """Publish ``messages`` and return the ids of those that are refused, with the reason of each."""
+        publisher = Publisher(
+            self._channel,
+            self._topic_path(topic),
+            timeout_seconds=_CALL_SECONDS,
+            give_up_seconds=self._give_up_seconds,
+        )
+        refused: dict[str, str] = {}
+        for batch in messages.combine_chunks().to_batches():
+            ids = batch.column("message_id")
+            for confirmed in publisher.publish_arrow(batch.select(MESSAGE_SCHEMA.names), by_key=by_key):
+                refused |= {ids[one.row].as_py(): one.reason for one in confirmed.refused}
+        return refused
